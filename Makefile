@@ -40,7 +40,8 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 
 # One process more than processors, because a test waits for a service to start now and then.
 test: install ## install and run the tests (3 min on 2 processors)
-	$(IN_MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
+	$(IN_MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
+		-o tmp_path_retention_policy=failed \
 		$(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
 
 # The files of tests are in memory where there is room: a disk would take a third of the time, most of it to make and

@@ -49,7 +49,7 @@ def on_starting(server):
             starting.require_free(bind)
         served = starting.Served(_settings, _effective.properties, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
-            sys.stderr.write(starting.said(line))
+            sys.stderr.write(starting.log_line(line))
     except PersistenceError as error:
-        sys.stderr.write(starting.said(str(error)))
+        sys.stderr.write(starting.log_line(str(error)))
         sys.exit(4)

@@ -46,7 +46,7 @@ Real documents have up to 250.
 MOST_NAME_BYTES = 16 << 20
 """Bytes in memory of all these names, with their namespaces."""
 
-MOST_SEALED = 20_000
+MOST_ENCRYPTED = 20_000
 """Values of a document that are encrypted when it is received. Each costs some 20 microseconds."""
 
 MOST_EDITED = 40 << 20
@@ -211,13 +211,13 @@ A sidecar with the permissions of a form may have some 65,000 characters.
 MOST_TOKENS = 200
 """Tokens in all queries of a search together. Each may be searched in every value."""
 
-LONGEST_SOUGHT = 1000
+LONGEST_SEARCHED = 1000
 """Characters of a text that is searched inside others. The time of SQLite's ``instr`` grows with its length.
 
 A text that must equal a value may be as long as one.
 """
 
-MOST_SOUGHT = 16_000
+MOST_SEARCHED = 16_000
 """Characters in the queries by substring and by token of a search together."""
 
 MOST_INDEXED = 1 << 20

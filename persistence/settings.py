@@ -234,7 +234,7 @@ def _merged(
             converted = _converted(name, value, origin)
             values[name] = _absolute(name, converted, relative_to)
             if origin == file and name in _SILENTLY_EMPTY:
-                _require_meant(file, name, str(converted), str(values[name]))
+                _require_existing(file, name, str(converted), str(values[name]))
             origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
 
@@ -302,7 +302,7 @@ def _absolute(name: str, value: object, directory: str) -> object:
     return value
 
 
-def _require_meant(file: str, name: str, written: str, path: str) -> None:
+def _require_existing(file: str, name: str, written: str, path: str) -> None:
     """Make sure that a file of keys is not looked for beside the settings while it lies where the service starts.
 
     Earlier versions took paths from there, and a service that finds no keys lets more callers in than one that does.
@@ -311,9 +311,9 @@ def _require_meant(file: str, name: str, written: str, path: str) -> None:
         StartupError: it is there, and not beside the settings.
     """
     if not os.path.lexists(path) and os.path.lexists(written):
-        meant = os.path.relpath(written, os.path.dirname(os.path.abspath(file)))
+        intended = os.path.relpath(written, os.path.dirname(os.path.abspath(file)))
         raise StartupError(
-            f"{file}: {name} = {written!r} starts in the directory of the file, where it is not: write {meant!r}"
+            f"{file}: {name} = {written!r} starts in the directory of the file, where it is not: write {intended!r}"
         )
 
 

@@ -66,7 +66,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
     yield _address(bind or settings.bind)
 
 
-def said(line: str) -> str:
+def log_line(line: str) -> str:
     """A line for standard error."""
     return f"persistence: {one_line(line)}\n"
 

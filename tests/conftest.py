@@ -22,6 +22,13 @@ from tests.service import PROVIDER, PUBLIC, Service, running
 _TOGETHER = 25
 """Tests of a module that xdist hands to one process together: it looks at all groups after each test."""
 
+_FIRST = (
+    *("http/test_flat_views", "http/test_search", "http/test_starting", "cli/test_reindex", "http/test_encryption"),
+    *("http/test_nginx", "landed/test_same_answers", "storage/test_contract", "http/test_reencryption"),
+    *("maintenance/test_damage", "maintenance/test_check", "http/test_transfers", "index/test_damage"),
+)
+"""Modules that take long, of which much is one group: begun last, one process would run them while others are done."""
+
 gc.disable()  # until all tests are collected: nothing of that is garbage
 
 
@@ -42,6 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if services.is_proxied:
         config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
         items[:] = [item for item in items if not _is_left_out(item)]
+    items.sort(key=lambda item: not _module(item).startswith(tuple(f"tests/{name}" for name in _FIRST)))
     for number, item in enumerate(items):
         if services.is_proxied:
             _mark_proxied(item)

@@ -49,7 +49,7 @@ CHARACTERS = frozenset(map(chr, (*range(0x3001), 0xD7FF, 0xD800, 0xDFFF, 0xE000,
 """Stand for all: the ends of all ranges that expressions have are among them, and some of each category."""
 
 OF_FILE_NAMES = {
-    ("persistence.storage.layout", "_PENDING"),
+    ("persistence.storage.layout", "_UNCOMMITTED"),
     ("persistence.storage.layout", "_UNFINISHED"),
     ("persistence.maintenance.folder_files", "_NEXT_SIDECAR"),
 }

@@ -21,6 +21,17 @@ MOST_LINES_OF_A_FUNCTION = 50
 PRONOUN = re.compile(r"(What|Who|Which|Where|Whether|That of|Those|The same|Whatever|Whoever)\b")
 """Words with which a docstring does not begin: it begins with a verb, or with the noun that it describes."""
 
+PRIVATE_WORDS = frozenset(
+    {
+        *("alike", "anew", "befits", "doomed", "forgo", "grave", "graves", "leftovers", "marked"),
+        *("pending", "sight", "sought", "struck", "told", "unsaid", "whatever", "whoever"),
+    }
+)
+"""Words that only this project used, in names of modules, classes, functions, parameters and variables.
+
+The words of the field are rebuild, similar, tombstone, visibility, searched, removed.
+"""
+
 SHARED_CLASS_NAMES: dict[str, str] = {}
 """Public classes of one name in several modules."""
 
@@ -69,6 +80,27 @@ def test_no_docstring_begins_with_a_pronoun() -> None:
         for text in docstrings(path):
             if PRONOUN.match(text):
                 found[name(path)].append(text.splitlines()[0])
+    assert not found, dict(found)
+
+
+def names(path: Path) -> Iterator[str]:
+    """Yield the names that a module defines, and its own."""
+    yield path.stem
+    for node in ast.walk(tree(path)):
+        match node:
+            case ast.ClassDef(name=found) | ast.FunctionDef(name=found) | ast.arg(arg=found):
+                yield found
+            case ast.Name(id=found, ctx=ast.Store()) | ast.Attribute(attr=found, ctx=ast.Store()):
+                yield found
+
+
+def test_names_are_words_of_the_field() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for each in names(path):
+            words = re.findall("[A-Z]?[a-z]+|[A-Z]+", each)
+            if not PRIVATE_WORDS.isdisjoint(word.lower() for word in words):
+                found[name(path)].append(each)
     assert not found, dict(found)
 
 

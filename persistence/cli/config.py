@@ -29,8 +29,8 @@ def config(context: click.Context, /, **options: object) -> None:
     effective = load(options)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        said = "(not shown)" if value and name in settings.SECRET else repr(value)
-        click.echo(f"{name} = {said}  # {origin}: {settings.MEANINGS[name]}")
+        shown = "(not shown)" if value and name in settings.SECRET else repr(value)
+        click.echo(f"{name} = {shown}  # {origin}: {settings.MEANINGS[name]}")
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         click.echo(f"{_toml(str(entry))} = {_shown(entry.known, entry.value)}  # {entry.origin}: {meaning}")
@@ -103,8 +103,8 @@ def _shown(known: KnownProperty, value: Value) -> str:
 
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
     """Yield lines with a property, the entry that wins, and the reasons of the others to lose."""
-    said = "is not configured" if answer.value is None else f"= {_shown(answer.known, answer.value)}"
-    yield f"{'.'.join(answer.name)} {said}"
+    shown = "is not configured" if answer.value is None else f"= {_shown(answer.known, answer.value)}"
+    yield f"{'.'.join(answer.name)} {shown}"
     yield f"  {answer.known.meaning}; {answer.known.effect.value}"
     winner = answer.explanation.winner
     if winner is not None:

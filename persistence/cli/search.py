@@ -125,8 +125,8 @@ def _query(
 ) -> tuple[Query, tuple[str, ...]]:
     """Return the query of the options, and the paths whose values are shown."""
     conditions, columns = [], []
-    for said in paths:
-        path, wanted = _path_and_text(said)
+    for condition in paths:
+        path, wanted = _path_and_text(condition)
         columns.append(path)
         if wanted:
             conditions.append(ControlFilter(path, TextMatch(match), wanted))
@@ -136,12 +136,12 @@ def _query(
     return query, tuple(dict.fromkeys(columns))
 
 
-def _path_and_text(said: str) -> tuple[str, str]:
+def _path_and_text(condition: str) -> tuple[str, str]:
     """Split the path of a control from its text; paths of the designer's data have ``=`` in brackets."""
-    found = _PATH.match(said)
-    path, rest = (found.group(), said[found.end() :]) if found is not None else ("", said)
+    found = _PATH.match(condition)
+    path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
     if not path or (rest and rest[0] != "="):
-        raise click.UsageError(f"--path {safe(said)} names no control: it is PATH or PATH=TEXT")
+        raise click.UsageError(f"--path {safe(condition)} names no control: it is PATH or PATH=TEXT")
     return path.replace("[1]", ""), rest[1:].strip()
 
 

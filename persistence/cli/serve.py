@@ -64,7 +64,9 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         except (PersistenceError, SystemExit) as error:  # gunicorn exits where its own file cannot be read
             self._served, self.cfg = before, config
             cause = error if isinstance(error, PersistenceError) else f"{before.settings.gunicorn} is not acceptable"
-            sys.stderr.write(starting.said(f"the settings were read again and not taken, the old ones count: {cause}"))
+            sys.stderr.write(
+                starting.log_line(f"the settings were read again and not taken, the old ones count: {cause}")
+            )
         else:
             _announce(self._served, "the settings were read again")
 
@@ -84,7 +86,7 @@ def _say_nothing_more(_arbiter: object) -> None:
 
 def _announce(served: Served, *first: str) -> None:
     for line in (*first, *starting.lines(served)):
-        sys.stderr.write(starting.said(line))
+        sys.stderr.write(starting.log_line(line))
     sys.stderr.flush()
 
 

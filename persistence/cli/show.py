@@ -243,9 +243,9 @@ def _controls(report: VersionReport) -> Iterator[str]:
     elif report.controls:
         rows = [("NAME", "KIND", "PATH", "MARKS")]
         for control in report.controls:
-            marks = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
+            labels = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
             path = "/".join(control.path(report.data_format))
-            rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(marks)))
+            rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(labels)))
         count = counted(len(report.controls), "control")
         yield f"{count}, with paths in data of format {report.data_format}:"
         yield from indented(table(rows))

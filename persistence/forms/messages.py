@@ -45,8 +45,8 @@ class Vocabulary:
             BadRequestError: there is one.
         """
         if child.tag not in self.children:
-            meant = _meant(child.tag, self.children)
-            raise BadRequestError(f"a {self.what} has no element <{_shown(child.tag)}>{meant}")
+            hint = _hint(child.tag, self.children)
+            raise BadRequestError(f"a {self.what} has no element <{_shown(child.tag)}>{hint}")
         _check_attributes(f"<{child.tag}> of a {self.what}", child, self.children[child.tag])
         for inner in child:
             raise BadRequestError(f"<{child.tag}> of a {self.what} has text, and no element <{_shown(inner.tag)}>")
@@ -55,14 +55,14 @@ class Vocabulary:
 def _check_attributes(what: str, element: ET.Element, known: frozenset[str]) -> None:
     for name in element.keys():  # noqa: SIM118 - to iterate over an element yields its children
         if name not in known and not name.startswith(_XML):
-            raise BadRequestError(f"{what} has no attribute {_shown(name)!r}{_meant(name, known)}")
+            raise BadRequestError(f"{what} has no attribute {_shown(name)!r}{_hint(name, known)}")
 
 
 def _shown(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _hint(name: str, known: Iterable[str]) -> str:
     near = nearest(name, sorted(known))
     return "" if near is None else f"; the nearest is {near}"
 

@@ -294,8 +294,8 @@ def _check_elements(root: ET.Element) -> None:
 
 
 def _unknown(what: str, known: tuple[str, ...]) -> BadRequestError:
-    meant = f"; known is {', '.join(known)}" if known else ""
-    return BadRequestError(f"the permissions of the form have {what}, which is not known{meant}")
+    hint = f"; known is {', '.join(known)}" if known else ""
+    return BadRequestError(f"the permissions of the form have {what}, which is not known{hint}")
 
 
 def _operations(permission: ET.Element) -> frozenset[str]:

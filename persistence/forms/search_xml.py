@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
 from persistence.forms.messages import ChildReader, Vocabulary, attribute, element, read_request, text, text_in
-from persistence.limits import LONGEST_SOUGHT, MOST_SOUGHT, MOST_TOKENS
+from persistence.limits import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, OPERATIONS, Operations
 from persistence.model.search import (
@@ -143,8 +143,8 @@ def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
         match = _match(query.attrib)
         if match is not TextMatch.EXACT:
             characters += len(_bounded(term) if match is TextMatch.SUBSTRING else term)
-            if characters > MOST_SOUGHT:
-                raise BadRequestError(f"queries of more than {MOST_SOUGHT} characters together are not accepted")
+            if characters > MOST_SEARCHED:
+                raise BadRequestError(f"queries of more than {MOST_SEARCHED} characters together are not accepted")
         if match is TextMatch.TOKEN:
             tokens += len(term.split())
             if tokens > MOST_TOKENS:
@@ -153,8 +153,8 @@ def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
 
 
 def _bounded(term: str) -> str:
-    if len(term) > LONGEST_SOUGHT:
-        raise BadRequestError(f"a text of more than {LONGEST_SOUGHT} characters is not looked for inside others")
+    if len(term) > LONGEST_SEARCHED:
+        raise BadRequestError(f"a text of more than {LONGEST_SEARCHED} characters is not looked for inside others")
     return term
 
 

@@ -152,12 +152,12 @@ def _parse(data: bytes) -> Tree:
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
     )
     try:
-        return etree.ElementTree(etree.fromstring(_with_byte_order_mark(data), parser))
+        return etree.ElementTree(etree.fromstring(_with_bom(data), parser))
     except etree.XMLSyntaxError as error:  # two parsers need not agree, on encodings above all
         raise MalformedXmlError(one_line(f"the XML cannot be taken apart: {error}")) from error
 
 
-def _with_byte_order_mark(data: bytes) -> bytes:
+def _with_bom(data: bytes) -> bytes:
     """Add a byte order mark if the document is UTF-16 without one, which libxml2 does not understand."""
     if data[:1] == b"\0":
         return codecs.BOM_UTF16_BE + data

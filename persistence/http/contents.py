@@ -113,7 +113,7 @@ def _is_for_nginx(request: Request, read: Read) -> bool:
 
     Nor can it pass on a header that comes several times.
     """
-    conditions = _CONDITIONS if read.is_told_by_date else _CONDITIONS + _DATED_CONDITIONS
+    conditions = _CONDITIONS if read.has_exact_date else _CONDITIONS + _DATED_CONDITIONS
     return (
         not read.is_decrypted
         and read.found.size > _AT_ONCE
@@ -132,7 +132,7 @@ def _range_applies(request: Request, read: Read) -> bool:
     except (ValueError, OverflowError):  # a date that no calendar has
         return False
     if condition.date is not None:
-        return read.is_told_by_date and int(condition.date.timestamp()) == epoch_seconds(read.found.sidecar.modified)
+        return read.has_exact_date and int(condition.date.timestamp()) == epoch_seconds(read.found.sidecar.modified)
     return unquote_etag(condition.etag)[0] == read.etag if condition.etag else False
 
 

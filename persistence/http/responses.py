@@ -170,7 +170,7 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
             http_if_modified_since=modified_since,
             http_if_none_match=none_match,
             etag=f'"{read.etag}"',
-            last_modified=to_datetime(read.found.sidecar.modified) if read.is_told_by_date else None,
+            last_modified=to_datetime(read.found.sidecar.modified) if read.has_exact_date else None,
         )
     except (ValueError, OverflowError):  # a date that no calendar has is no condition
         return False

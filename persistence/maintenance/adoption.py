@@ -117,12 +117,12 @@ class Adoption:
     def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
         """Adopt a changed sidecar; one that was moved together with its content then belongs to its new place."""
         self.quarantine.keep(place.sidecar, finding)
-        if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
-            version = self._version(folder, place, error.said)
-            encrypted = error.said.encrypted or None  # the checksum does not cover that it is false
-            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True, encrypted=encrypted))
+        if place.is_older or (error.is_misplaced and (error.sidecar.deleted or is_whole(place, error.sidecar))):
+            version = self._version(folder, place, error.sidecar)
+            encrypted = error.sidecar.encrypted or None  # the checksum does not cover that it is false
+            commit.replace_sidecar(place, replace(error.sidecar, version=version, adopted=True, encrypted=encrypted))
         else:
-            self.adopt(folder, place, over=error.said)
+            self.adopt(folder, place, over=error.sidecar)
 
     def adopt(
         self, folder: Folder, place: FilePaths, *, over: Sidecar, first: Callable[[], None] = lambda: None
@@ -221,7 +221,7 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
     try:
         stored = stored_revision.read_sidecar(place)
     except ChangedSidecarError as error:
-        stored, is_changed = error.said, True
+        stored, is_changed = error.sidecar, True
     content = read_through(folder.address(place.name), place.content)
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
     said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"

@@ -106,22 +106,24 @@ class PartFiles:
         status, hashing = os.fstat(source.fileno()), hashlib.sha256()
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
-        said = sidecar.digest if sidecar is not None and is_it else None
+        expected = sidecar.digest if sidecar is not None and is_it else None
 
         def is_same(last: PreviousBackup, at: str) -> bool:
-            return last.checksums.digest(at) == said  # the digest of the copied bytes, which the sidecar may not have
+            return (
+                last.checksums.digest(at) == expected
+            )  # the digest of the copied bytes, which the sidecar may not have
 
         with being(self._backup.keeper):
-            if said is not None and self._link(path, size, nanoseconds, earlier, is_same):
-                self._note(digits_of(said), path)
+            if expected is not None and self._link(path, size, nanoseconds, earlier, is_same):
+                self._note(digits_of(expected), path)
                 return
             target = self._target(path, size)
             try:
                 files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
             finally:
                 self._note(hashing.hexdigest(), path)
-        if said not in {None, digest_text(hashing.hexdigest())}:
-            raise DamagedError(f"{path}: its digest is not {said}")
+        if expected not in {None, digest_text(hashing.hexdigest())}:
+            raise DamagedError(f"{path}: its digest is not {expected}")
 
     def _target(self, path: str, size: int) -> str:
         """Return the path of a copy, whose directory is made, and count it."""

@@ -188,12 +188,12 @@ class Check:
                 if folder.collection is not None:
                     change.begins(folder.form, folder.name)
                 try:
-                    said = self._take_care(folder, finding)
+                    done = self._take_care(folder, finding)
                 except (OSError, PersistenceError) as error:
                     failed[finding.kind, finding.path] = cause_of(error)
                 else:
                     mended.add(finding)
-                    yield Report(finding, Outcome.MENDED, said)
+                    yield Report(finding, Outcome.MENDED, done)
             if len(failed) == len(due):
                 break
         else:

@@ -60,14 +60,14 @@ def check_format(layout: Layout) -> Iterator[Finding]:
     """
     path = layout.own(LAYOUT)
     try:
-        said = root.read_layout(path)
+        found = root.read_layout(path)
     except StartupError as error:
         yield FindingKind.LAYOUT.at(path, str(error).partition("cannot be read: ")[2])
         return
-    if said is None:
+    if found is None:
         yield FindingKind.LAYOUT.at(path, "it is missing: is this the right directory, and its disk mounted?")
     else:
-        root.check_layout(path, said)
+        root.check_layout(path, found)
 
 
 def missing(layout: Layout) -> Iterator[Finding]:

@@ -132,9 +132,9 @@ class TreeBackup:
 
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
         folder = opened.folder
-        for name, said in opened.sidecars.items():
+        for name, sidecar_file in opened.sidecars.items():
             path = self._inside(folder.paths(name)).sidecar
-            self.part.add_bytes(path, said.data, said.nanoseconds)
+            self.part.add_bytes(path, sidecar_file.data, sidecar_file.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
                 self._add_content(folder.paths(name), file, opened.sidecar(name))
@@ -157,10 +157,10 @@ class TreeBackup:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
                 return
-            said, content = opened
-            self.part.add_bytes(place.sidecar, said.data, said.nanoseconds, earlier.sidecar)
+            sidecar_file, content = opened
+            self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds, earlier.sidecar)
             if content is not None:
-                self._add_content(revision.place, content, said.sidecar, earlier.content)
+                self._add_content(revision.place, content, sidecar_file.sidecar, earlier.content)
             if problem:
                 raise DamagedError(problem)
             if body is not None:
@@ -301,13 +301,13 @@ def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, Binar
         with _opened(place.sidecar) as file:
             if file is None:
                 return None
-            said, content = _read(file, place), None
-            if said.sidecar is not None:
-                content = stack.enter_context(_opened(place.next_content(said.sidecar.id)))
+            sidecar_file, content = _read(file, place), None
+            if sidecar_file.sidecar is not None:
+                content = stack.enter_context(_opened(place.next_content(sidecar_file.sidecar.id)))
             if content is None:
                 content = stack.enter_context(_opened(place.content))
             if stored_revision.is_still_at(file.fileno(), place.sidecar) or not os.path.lexists(place.sidecar):
-                return said, content
+                return sidecar_file, content
 
 
 @contextmanager

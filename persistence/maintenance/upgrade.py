@@ -122,19 +122,19 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         DiskError: the disk refused; a later run goes on from there.
     """
     with disk_errors(f"data directory {path}"):
-        said, layout = _read(path), Layout(path)
+        found, layout = _read(path), Layout(path)
         file, service = layout.own(LAYOUT), layout.own(SERVICE)
-        due = _due(said, steps)
-        if not due and said.format == FORMAT and not said.upgrading_from:
+        due = _due(found, steps)
+        if not due and found.format == FORMAT and not found.upgrading_from:
             return
         owner.require(path)
         directories.make(layout.own(LOCKS))
         files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
         with LockFile(service).exclusive(in_use), lease.held(path):
-            began = LayoutFile(FORMAT, said.steps, upgrading_from=said.upgrading_from or said.format)
+            began = LayoutFile(FORMAT, found.steps, upgrading_from=found.upgrading_from or found.format)
             root.write_layout(file, began)
-            done = dict(said.steps)
+            done = dict(found.steps)
             for step in due:
                 step.run(path)
                 done[step.name] = next_after(None)
@@ -145,12 +145,12 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
 
 def _read(path: str) -> LayoutFile:
     file = Layout(path).own(LAYOUT)
-    said = root.read_layout(file)
-    if said is None:
+    found = root.read_layout(file)
+    if found is None:
         raise root.missing(path)
-    if said.format > FORMAT or said.restoring:
-        root.check_layout(file, said)
-    return said
+    if found.format > FORMAT or found.restoring:
+        root.check_layout(file, found)
+    return found
 
 
 def _due(layout: LayoutFile, steps: Sequence[UpgradeStep]) -> list[UpgradeStep]:

@@ -118,7 +118,7 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | No
     return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
 
 
-def alike(name: str, known: Iterable[str]) -> str | None:
+def similar(name: str, known: Iterable[str]) -> str | None:
     """Return the most similar known name; ``None`` where none is similar."""
     return nearest(name, known, cutoff=_LEAST_SIMILARITY)
 

@@ -22,7 +22,7 @@ from persistence.definitions.contents import EncryptedControls
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED, SEARCHED_AT_ONCE
+from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_ENCRYPTED, MOST_HOLDERS, SEARCHED_AT_ONCE
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
@@ -118,13 +118,13 @@ class EncryptionCodec(Codec):
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
             return content
-        marked = self.at_rest.to_encrypt(address, content.definition, content.over)
+        controls = self.at_rest.to_encrypt(address, content.definition, content.over)
         if address.is_main:
-            return _EncryptedData(self.at_rest, content, marked)
-        is_marked = _is_marked(content.holder, marked)
-        if is_marked:
+            return _EncryptedData(self.at_rest, content, controls)
+        is_encrypted_control = _is_encrypted_control(content.holder, controls)
+        if is_encrypted_control:
             self.at_rest.keys.ring().to_write()
-        return _EncryptedAttachment(self.at_rest, content, is_marked)
+        return _EncryptedAttachment(self.at_rest, content, is_encrypted_control)
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:
         """Return whether only the content may tell how long it is decrypted."""
@@ -152,10 +152,10 @@ class EncryptionCodec(Codec):
 
     def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:
         with disk_errors("reading", address):
-            has_marks = self._may_have_marks(read.found, file)
-        return replace(read, decryption=partial(self.at_rest.decrypted, address)) if has_marks else read
+            has_encrypted = self._may_have_encrypted(read.found, file)
+        return replace(read, decryption=partial(self.at_rest.decrypted, address)) if has_encrypted else read
 
-    def _may_have_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
+    def _may_have_encrypted(self, found: StoredRevision, file: BinaryIO) -> bool:
         """Return whether a value in form data may be encrypted. Raises ``OSError``.
 
         The sidecar says so, if it describes this content. Sidecars of older services do not, nor do sidecars of
@@ -178,29 +178,29 @@ class EncryptionCodec(Codec):
 class _EncryptedData:
     """Form data with its encrypted controls encrypted; a key is looked up at the first value that needs one."""
 
-    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: EncryptedControls | None) -> None:
+    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, controls: EncryptedControls | None) -> None:
         self._at_rest = at_rest
         self._content = content
-        self._marked = marked
+        self._controls = controls
         self._values = self._holders = 0
 
     @property
     def chunks(self) -> Iterator[bytes]:
         """The data, edited as it streams by."""
-        paths = self._at_rest.paths(self._content.address.form, self._marked)
+        paths = self._at_rest.paths(self._content.address.form, self._controls)
         source = iter(self._content.chunks)
         head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
         if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
-        values = frozenset[Path]() if self._marked is None else self._marked.values
+        values = frozenset[Path]() if self._controls is None else self._controls.values
         with ValueEncrypter(paths, values, self._encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(chain((head,), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note that there are encrypted values; then the client's hash is encrypted too."""
         address = self._content.address
-        if self._at_rest.to_encrypt(address, definition, over) != self._marked:
+        if self._at_rest.to_encrypt(address, definition, over) != self._controls:
             raise _published_meanwhile(address)
         return self._at_rest.as_encrypted(sidecar, address) if self._values else sidecar
 
@@ -210,15 +210,15 @@ class _EncryptedData:
 
     def _encrypt(self, text: str, place: Path) -> str:
         self._values += 1
-        if self._values > MOST_SEALED:
-            raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
+        if self._values > MOST_ENCRYPTED:
+            raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values that are to be encrypted")
         return self._cipher.encrypt(text, place)
 
-    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self._holders += 1
         if self._holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
-        return self._at_rest.is_encrypted(held, is_said)
+        return self._at_rest.is_encrypted(held, is_labelled)
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class _EncryptedAttachment:
 
     at_rest: EncryptionAtRest
     content: ReceivedContent
-    is_marked: bool
+    is_encrypted_control: bool
     is_encrypted: bool = False
 
     @property
@@ -250,7 +250,7 @@ class _EncryptedAttachment:
             raise ForbiddenError(
                 "the body is an encrypted attachment of a document that you may not read or that is gone"
             )
-        self.is_encrypted = self.is_marked or header is not None
+        self.is_encrypted = self.is_encrypted_control or header is not None
         if self.is_encrypted:
             return frames.encrypted(plain, self.content.address, self.at_rest.keys.ring())
         return plain
@@ -258,8 +258,8 @@ class _EncryptedAttachment:
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.content.address
-        marked = self.at_rest.to_encrypt(address, definition, over)
-        if _is_marked(self.content.holder, marked) is not self.is_marked:
+        controls = self.at_rest.to_encrypt(address, definition, over)
+        if _is_encrypted_control(self.content.holder, controls) is not self.is_encrypted_control:
             raise _published_meanwhile(address)
         return self.at_rest.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
 
@@ -270,12 +270,12 @@ class _EncryptedAttachment:
             raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 
 
-def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
+def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None) -> bool:
     """Return whether the header of an attachment names an encrypted control, or an item of one (spec forms 4.2)."""
-    if holder is None or marked is None:
+    if holder is None or controls is None:
         return False
     path = holder.strip().strip("/")
-    return path in marked.holders or path.removesuffix(f"/{ITEM}") in marked.holders
+    return path in controls.holders or path.removesuffix(f"/{ITEM}") in controls.holders
 
 
 def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:

@@ -60,9 +60,9 @@ class EncryptionAtRest:
                 f"{address} is encrypted, and the definition of version {definition.version}, which says what to"
                 " encrypt, is gone"
             )
-        return self._marked_by_others(definition)
+        return self._encrypted_by_others(definition)
 
-    def _marked_by_others(self, definition: Definition) -> EncryptedControls | None:
+    def _encrypted_by_others(self, definition: Definition) -> EncryptedControls | None:
         """Return the encrypted controls of the published versions of a form, for a version that is not published.
 
         Raises:
@@ -72,17 +72,17 @@ class EncryptionAtRest:
         route = self.router.of(form)
         every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
         published = [encrypted for each in every if (encrypted := each.encrypted) is not None]
-        if any(_has_marked(route, each) for each in ((definition,) if published else every)):
+        if any(_has_encrypted(route, each) for each in ((definition,) if published else every)):
             raise ConfigurationError(
                 f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
             )
         return reduce(or_, published) if published else None
 
-    def paths(self, form: Form, marked: EncryptedControls | None) -> frozenset[Path]:
+    def paths(self, form: Form, controls: EncryptedControls | None) -> frozenset[Path]:
         """Return the paths of encrypted controls in the format of data at rest."""
-        return frozenset() if marked is None else marked.paths[self.router.of(form).properties.data_format]
+        return frozenset() if controls is None else controls.paths[self.router.of(form).properties.data_format]
 
-    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Return whether an attachment is stored encrypted.
 
         The stored attachment decides. The holder decides only where the attachment is not known here, or cannot be read
@@ -95,8 +95,8 @@ class EncryptionAtRest:
             storage = self.router.of(address.form).storage
             sidecar = storage.sidecar(address)
             if sidecar is None:
-                return is_said
-            if sidecar.encrypted or not is_said:
+                return is_labelled
+            if sidecar.encrypted or not is_labelled:
                 return bool(sidecar.encrypted)
             found = storage.read(address, content=True)
             if found is None or found.file is None:
@@ -104,7 +104,7 @@ class EncryptionAtRest:
             with found.file:
                 return self.plain_file(found, address) is not None
         except (BadAddressError, ConfigurationError, DamagedError):
-            return is_said
+            return is_labelled
 
     def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
         """Return the plain content of an open attachment; ``None`` where it is not encrypted.
@@ -169,7 +169,7 @@ class EncryptionAtRest:
             return sidecar
 
 
-def _has_marked(route: Route, definition: Definition) -> bool:
+def _has_encrypted(route: Route, definition: Definition) -> bool:
     """Return whether a version that was deleted had encrypted controls."""
     sidecar = route.definition.storage.sidecar(definition.address)
     return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts

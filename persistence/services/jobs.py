@@ -259,13 +259,13 @@ class ReencryptionJobs(Closable):
                     return
                 job = self._waiting.popleft()
             try:
-                job.run(partial(self._tell, job.form), lambda: self._is_ending)
+                job.run(partial(self._notify, job.form), lambda: self._is_ending)
             except PersistenceError as error:
                 if not self._is_ending:
                     self._log(job.form, str(error))
             except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
                 self._log(job.form, f"{type(error).__name__}: {error}")
 
-    def _tell(self, form: Form, problems: list[str]) -> None:
+    def _notify(self, form: Form, problems: list[str]) -> None:
         for problem in problems:
             self._log(form, problem)

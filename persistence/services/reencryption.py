@@ -223,10 +223,10 @@ class DocumentPlan:
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
         """Note which attachments data names in controls, and whether any of these is encrypted."""
-        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
-        if marked is None:
+        controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
+        if controls is None:
             return
-        paths = self.at_rest.paths(self.form, marked)
+        paths = self.at_rest.paths(self.form, controls)
         with HolderReader(self._is_own) as reader:
             holders = reader.read(_pieces(found.opened)).holders
         for holder in holders:
@@ -245,7 +245,7 @@ class DocumentPlan:
             self.to_decrypt.append(Rewriting(revision, partial(self._decrypted, address), self.at_rest.as_plain))
 
     def _plan_data(self, revision: DataRevision, found: StoredRevision) -> None:
-        paths, values = self._marked_paths(revision, found)
+        paths, values = self._encrypted_paths(revision, found)
         survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
         if not survey.is_done or not self._is_hash_done(revision, is_wanted=has_values):
@@ -260,14 +260,16 @@ class DocumentPlan:
             return is_wanted and self.at_rest.cipher(revision.address).is_current(sidecar.sealed_hash)
         return sidecar.client_hash is None or not is_wanted
 
-    def _marked_paths(self, revision: DataRevision, found: StoredRevision) -> tuple[frozenset[Path], frozenset[Path]]:
+    def _encrypted_paths(
+        self, revision: DataRevision, found: StoredRevision
+    ) -> tuple[frozenset[Path], frozenset[Path]]:
         """Return the paths of encrypted controls, and of those that take no files.
 
         Where the definition is gone, both are the paths of values that are encrypted.
         """
-        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
-        if marked is not None:
-            return self.at_rest.paths(self.form, marked), marked.values
+        controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
+        if controls is not None:
+            return self.at_rest.paths(self.form, controls), controls.values
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 
@@ -279,12 +281,12 @@ class DocumentPlan:
     def _is_own(self, held: AttachmentRef) -> bool:
         return (held.form, held.document) == (self.form, self.document)
 
-    def _will_be_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _will_be_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         if self._is_own(held) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
                 return will_be and self._is_there(held, held.collection)
-        return self.at_rest.is_encrypted(held, is_said)
+        return self.at_rest.is_encrypted(held, is_labelled)
 
     def _is_there(self, held: AttachmentRef, collection: Collection) -> bool:
         sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))

@@ -107,7 +107,7 @@ class Read:
         return None if self.found.size == UNKNOWN_SIZE else self.found.size
 
     @property
-    def is_told_by_date(self) -> bool:
+    def has_exact_date(self) -> bool:
         """Return whether the date identifies the sent content.
 
         A content replaced by hand is newer than its date, and an encrypted attachment has the same date

@@ -22,7 +22,7 @@ from persistence.forms.search_xml import (
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort, VisibleOwners
-from persistence.model.texts import alike, nearest
+from persistence.model.texts import nearest, similar
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.providers.provider import Route
@@ -199,7 +199,7 @@ def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) 
     The nearest one is looked for in the same application first, where it is most likely.
     """
     within = {str(each) for each in names(form.app)} or {str(each) for each in names(None)}
-    near = alike(str(form), sorted(within - {str(form)}))
+    near = similar(str(form), sorted(within - {str(form)}))
     return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
 
 

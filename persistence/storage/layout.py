@@ -85,7 +85,7 @@ _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
 _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
-_PENDING = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
+_UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
@@ -195,7 +195,7 @@ def next_content_of(name: str) -> tuple[str, str] | None:
 
     The id is as much of it as ``FilePaths.next_content`` gives the file. ``None`` for any other file.
     """
-    match = _PENDING.fullmatch(name)
+    match = _UNCOMMITTED.fullmatch(name)
     return (match[1], match[2]) if match is not None else None
 
 

@@ -76,7 +76,7 @@ class Content(msgspec.Struct, frozen=True):
     count: int
 
     @property
-    def said(self) -> str:
+    def holder(self) -> str:
         """The machine and since when it has the tree, for a message."""
         return f"machine {self.host} since {self.since}"
 
@@ -168,7 +168,7 @@ class Lease:
             StartupError: it is renewed.
         """
         sys.stderr.write(
-            f"persistence: {self._root} was last opened by {content.said}: waiting {self._watch:g} seconds to see"
+            f"persistence: {self._root} was last opened by {content.holder}: waiting {self._watch:g} seconds to see"
             " whether it still is\n"
         )
         end = time.monotonic() + self._watch
@@ -192,7 +192,7 @@ class Lease:
             return
         content = self._read()
         if content is not None and not self._is_ours(content):
-            self.lost = f"{self._root} was taken over by {content.said}: nothing is written here until a restart"
+            self.lost = f"{self._root} was taken over by {content.holder}: nothing is written here until a restart"
             sys.stderr.write(f"persistence: {self.lost}\n")
         elif renew and (content is None or content.count == self._seen):
             self._write(content)
@@ -249,7 +249,7 @@ def held(root: str) -> Iterator[None]:
 
 def _refusal(root: str, content: Content) -> str:
     return (
-        f"{root} is open on {content.said}, which renews its lease: one machine at a time may write into a tree; stop"
+        f"{root} is open on {content.holder}, which renews its lease: one machine at a time may write into a tree; stop"
         " the service there first"
     )
 

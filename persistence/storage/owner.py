@@ -126,10 +126,10 @@ def _owner_of(directory: os.stat_result, layout: str, descriptor: int | None = N
     if directory.st_uid != _ROOT:
         return directory.st_uid
     try:
-        said = os.stat(layout, dir_fd=descriptor, follow_symlinks=False)
+        layout_status = os.stat(layout, dir_fd=descriptor, follow_symlinks=False)
     except FileNotFoundError:
         return _ROOT
-    return said.st_uid if stat.S_ISREG(said.st_mode) else _ROOT
+    return layout_status.st_uid if stat.S_ISREG(layout_status.st_mode) else _ROOT
 
 
 def _identity(user: int, group: int) -> Identity:

@@ -29,17 +29,17 @@ _SCHEMA_BEFORE = 1
 class ChangedSidecarError(DamagedError):
     """A sidecar that can be read, but was changed since it was written, or belongs to another content.
 
-    ``said`` is its content, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
+    ``sidecar`` is its content, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
     """
 
-    def __init__(self, path: str, cause: str, said: Sidecar, *, is_misplaced: bool = False) -> None:
+    def __init__(self, path: str, cause: str, sidecar: Sidecar, *, is_misplaced: bool = False) -> None:
         super().__init__(f"the sidecar {last_names(path)} {cause}")
-        self.said = said
+        self.sidecar = sidecar
         self.cause = cause
         self.is_misplaced = is_misplaced
 
 
-class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """A sidecar as its file holds it.
 
     ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
@@ -50,10 +50,10 @@ class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, for
     checksum: _CHECKSUM
 
 
-class _SummedSidecar(_SealedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that the checksum is of: all but an ``encrypted`` that is false.
 
-    Services before that was written do not tell it from silence: they compute this checksum, and accept the sidecar.
+    Earlier services do not distinguish it from its absence: they compute this checksum, and accept the sidecar.
     """
 
     encrypted: bool = False
@@ -77,8 +77,8 @@ def encode(sidecar: Sidecar, address: str) -> bytes:
     fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
     checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
-    sealed = _SealedSidecar(**fields, address=address, checksum=checksum)
-    return msgspec.json.format(_encoder.encode(sealed), indent=2) + b"\n"
+    checked = _CheckedSidecar(**fields, address=address, checksum=checksum)
+    return msgspec.json.format(_encoder.encode(checked), indent=2) + b"\n"
 
 
 def decode(data: bytes, path: str, address: str) -> Sidecar:
@@ -151,10 +151,10 @@ def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
         schema = SCHEMA
     if schema == _SCHEMA_BEFORE:
         try:
-            said = decode_before(data, path)
+            before = decode_before(data, path)
         except DamagedError as worse:
             return worse
-        return ChangedSidecarError(path, f"has schema {schema}: it is of a tree of an older format", said)
+        return ChangedSidecarError(path, f"has schema {schema}: it is of a tree of an older format", before)
     if schema != SCHEMA:
         return _of_schema(schema, path)
     return DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}")

@@ -156,7 +156,7 @@ class Storage(Readable, RevisionStorage, Protocol):
 
 
 class ChangeListener(Protocol):
-    """Listens to every change of the ``data.xml`` of a document, saved or draft. Changes of definitions are not told.
+    """Listens to every change of the ``data.xml`` of a document, saved or draft; not to those of definitions.
 
     Its methods are called by every thread, and raise nothing: no change fails because of its listener.
     """
@@ -169,7 +169,7 @@ class ChangeListener(Protocol):
         """
 
     def changed(self, form: Form, document: str) -> None:
-        """A change that was told is over, and the lock released. It may have failed: before the commit or after it."""
+        """An announced change is over, and the lock released. It may have failed: before the commit or after it."""
 
 
 class _Nobody:
@@ -189,15 +189,15 @@ class ChangeEvents:
 
     def __init__(self, listener: ChangeListener) -> None:
         self._listener = listener
-        self._told: dict[tuple[Form, str], None] = {}
+        self._notified: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
         """Tell that a document is about to change."""
-        if (form, document) not in self._told:
+        if (form, document) not in self._notified:
             self._listener.changing(form, document)
-            self._told[form, document] = None  # a listener that refuses hears nothing of the end either
+            self._notified[form, document] = None  # a listener that refuses hears nothing of the end either
 
     def ends(self) -> None:
         """Tell that it is over, once the lock is released."""
-        for form, document in self._told:
+        for form, document in self._notified:
             self._listener.changed(form, document)

@@ -53,7 +53,7 @@ class StoredRevision:
 
     @property
     def is_edited(self) -> bool:
-        """Return whether the content is not the one that the sidecar tells of, but was replaced by hand."""
+        """Return whether the content is not the one that the sidecar describes, but was replaced by hand."""
         return self.etag != self.sidecar.etag
 
     @property

@@ -22,7 +22,7 @@ from persistence.app import create_app
 from persistence.http.responses import rfc1123
 from persistence.model.instants import epoch_seconds, from_datetime
 from persistence.settings import load
-from tests import orders, sealed
+from tests import encrypted_form, orders
 from tests.orders import found
 from tests.service import PUBLIC
 
@@ -74,8 +74,8 @@ def _call_another(client: FlaskClient, number: int) -> None:
 
 def _encrypt(client: FlaskClient, number: int) -> None:
     """And begin to encrypt everything anew, which the end of the application ends."""
-    put(client, "hr/sealed/form/form.xhtml", sealed.DEFINITION)
-    put(client, f"hr/sealed/data/D{number % 10}/data.xml", sealed.data())
+    put(client, "hr/sealed/form/form.xhtml", encrypted_form.DEFINITION)
+    put(client, f"hr/sealed/data/D{number % 10}/data.xml", encrypted_form.data())
     assert client.post(f"{PUBLIC}/reencrypt/hr/sealed").status_code in (200, 204)
 
 

@@ -17,11 +17,11 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.settings import Settings, load
 from persistence.storage.locks import LockFile
 from persistence.storage.store import Store
-from tests import opened, rigged
+from tests import opened, rig_service
 from tests.closing.rounds import ENVIRONMENT
 from tests.initialised import initialised
+from tests.search_faults import await_notes
 from tests.service import PUBLIC, alone
-from tests.sought import await_notes
 
 _SETTINGS = """
 data = "{0}/data"
@@ -125,15 +125,15 @@ def test_a_closed_store_is_not_written_to(tmp_path: Path) -> None:
 
 def test_a_worker_has_two_threads_for_each_tree(tmp_path: Path) -> None:
     """Beside the main one and those that serve: the indexer, and the one that renews the lease."""
-    env = rigged.ENVIRONMENT | ENVIRONMENT | {"PERSISTENCE_CONFIG": settings(tmp_path)}
-    with alone(tmp_path, threads=2, env=env, module=rigged.__name__) as service:
+    env = rig_service.ENVIRONMENT | ENVIRONMENT | {"PERSISTENCE_CONFIG": settings(tmp_path)}
+    with alone(tmp_path, threads=2, env=env, module=rig_service.__name__) as service:
         for path in ("hr/b", "acme/order"):
             for number in range(4):
                 assert service.put(f"{path}/data/D{number}/data.xml", Form_Definition_Version=1).status == 201
             assert service.raw("POST", f"{PUBLIC}/search/{path}", body=b"<search/>").status == 200
         (worker,) = service.workers()
         names = [(task / "comm").read_text().strip() for task in Path(f"/proc/{worker}/task").iterdir()]
-    own = Counter(name for name in names if not name.startswith(rigged.SERVING))
+    own = Counter(name for name in names if not name.startswith(rig_service.SERVING))
     assert len(names) - own.total() <= 2
     main = own.total() - 4
     assert (own["updater"], own["tree-lease"], main) == (2, 2, 1)

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from tests.cost.genes import Genes
 from tests.cost.shapes import CHARACTERS, content
+from tests.encrypted_form import DEFINITION as SEALED
 from tests.published import definition
-from tests.sealed import DEFINITION as SEALED
 from tests.service import PUBLIC, Answer, Service
 
 XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Definition-Version": "1"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.cost.kinds import XML
+from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.published import PERMISSIONS, definition
-from tests.sealed import DEFINITION, UNMARKED
 from tests.service import PUBLIC, Service
 
 _CRUD = f"{PUBLIC}/crud/cost"

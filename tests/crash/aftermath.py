@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests import sought
+from tests import search_faults
 from tests.crash import remains, views
 from tests.crash.kill import Scene
 from tests.crash.requests import AGAIN, NEXT, WRITTEN, Resource, Step, send
@@ -23,7 +23,7 @@ def written_again(service: Service, scene: Scene) -> list[str]:
     faults = [fault for step in scene.request.again for fault in _step_faults(service, scene, step)]
     now = views.seen(service, scene.form, scene.request.resources)
     faults += views.history_faults(service, scene.form, scene.known, now)
-    faults += sought.faults(service, scene.form, WRITTEN, AGAIN)
+    faults += search_faults.faults(service, scene.form, WRITTEN, AGAIN)
     return faults + [f"the next write leaves {text}" for text in remains.left(service.data, scene.form)]
 
 
@@ -98,5 +98,5 @@ def _changes(service: Service, scene: Scene) -> Iterator[str]:
         elif view != scene.comparison.found[resource]:
             yield f"check changes {resource.path}: {view}"
     yield from views.history_faults(service, scene.form, scene.known, now)
-    yield from sought.faults(service, scene.form, WRITTEN)
+    yield from search_faults.faults(service, scene.form, WRITTEN)
     yield from (f"check leaves {text}" for text in remains.left(service.data, scene.form))

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 
-from tests import rigged, sought
+from tests import rig_service, search_faults
 from tests.crash import remains, strace, views
 from tests.crash.requests import WRITTEN, Request, Step, send
 from tests.crash.views import Comparison, Kept, Views
@@ -129,7 +129,7 @@ class Killer:
         comparison = Comparison(before, found, trial.after)
         faults += comparison.faults(trial.request)
         faults += views.history_faults(self.service, form, kept, found)
-        faults += sought.faults(self.service, form, WRITTEN)
+        faults += search_faults.faults(self.service, form, WRITTEN)
         left = tuple(remains.left(self.service.data, form))
         return Scene(form, trial, point, kept, comparison, left, tuple(faults))
 
@@ -144,14 +144,14 @@ class Killer:
             assert answer.status in (201, 204), answer.cause
             if step.method == "PUT" and step.path.startswith("data/"):
                 kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
-        sought.await_index(self.service, form)
+        search_faults.await_index(self.service, form)
         send(self.service, form, Step("GET", "data/document/data.xml"))
         return form, tuple(kept)
 
     def _thread(self) -> int:
         """The thread that serves requests: one, as the service was told."""
         (worker,) = self.service.workers()
-        return int(rigged.serving(worker).name)
+        return int(rig_service.serving(worker).name)
 
     def _strike(self, form: str, step: Step, point: Point) -> Answer | None:
         kill = f"inject={point.call}:signal=KILL:when={point.ordinal}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import rigged
+from tests import rig_service
 from tests.crash import aftermath
 from tests.crash.kill import Killer, Point, Scene, Trial
 from tests.service import running
@@ -22,9 +22,9 @@ class Outcome:
 
 
 @contextmanager
-def ready(directory: Path, module: str = rigged.__name__) -> Iterator[Killer]:
+def ready(directory: Path, module: str = rig_service.__name__) -> Iterator[Killer]:
     """Someone to kill the only worker of a service of its own, which has one thread that serves; it runs ``module``."""
-    with running(directory, workers=1, threads=1, module=module, env=rigged.ENVIRONMENT) as service:
+    with running(directory, workers=1, threads=1, module=module, env=rig_service.ENVIRONMENT) as service:
         service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield Killer(service, directory)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from persistence.cli import main
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
-from tests.rigged import rig
+from tests.rig_service import rig
 
 
 def _changing(_self: Updater, _form: Form, _document: str) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 
-from tests import rigged
+from tests import rig_service
 from tests.crash import strace
 from tests.service import Answer, Service
 
@@ -142,7 +142,7 @@ class Injector:
     def _thread(self) -> int:
         """The thread that serves requests, at rest: what it still does for the last one would count for the next."""
         (worker,) = self._service.workers()
-        task = rigged.serving(worker)
+        task = rig_service.serving(worker)
         looks, deadline = 0, time.monotonic() + _PATIENCE
         while looks < _LOOKS and time.monotonic() < deadline:
             looks = looks + 1 if (task / "wchan").read_text().startswith("futex") else 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import rigged
+from tests import rig_service
 from tests.faults import weakened
 from tests.faults.injection import ERRORS, LOOKING, WRITING, Point
 from tests.faults.judge import tolerance
@@ -127,7 +127,7 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
 
 @contextmanager
 def _service(directory: Path, weakness: str) -> Iterator[Service]:
-    env, module = _SETTINGS | rigged.ENVIRONMENT, rigged.__name__
+    env, module = _SETTINGS | rig_service.ENVIRONMENT, rig_service.__name__
     if weakness:
         env, module = env | {WEAKNESS: weakness}, weakened.__name__
     with running(directory, workers=1, threads=1, env=env, module=module) as service:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from persistence.storage.layout import INDEX
+from tests.search_faults import await_index
 from tests.service import Answer, Service
-from tests.sought import await_index
 
 # One length, so that nothing but the content itself tells one from the other.
 OLD, NEW, NEXT, DRAFT = (f"<d>{word:->400}</d>".encode() for word in ("old", "new", "next", "draft"))

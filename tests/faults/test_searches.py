@@ -13,8 +13,8 @@ from tests.faults.filling import insist
 from tests.index.racing import body, plant
 from tests.orders import found
 from tests.published import Planter
+from tests.search_faults import await_notes
 from tests.service import Answer, Service, running
-from tests.sought import await_notes
 
 _DATA = "acme/order/data/{}/data.xml"
 _DOCUMENTS = 200

@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
-from tests import sought
+from tests import search_faults
 from tests.faults.filling import replace_worker
 from tests.faults.injection import LOOKING, WRITING, Injector, Point
 from tests.faults.judge import Outcome, Picture, Pictures, judged, picture
@@ -87,7 +87,7 @@ class Trial:
                 faults.append("another revision than the acknowledged one is read")
         discards = point.committed and any(word in point.about for word in ("/.trash", "/form/draft"))
         trash |= self._trash() if discards else set()
-        faults += sought.faults(self._service, form, WRITTEN)
+        faults += search_faults.faults(self._service, form, WRITTEN)
         faults += self._aftermath(scenario, form, trash=trash)
         return Outcome(point, error, kind, tuple(faults), struck.is_at(point))
 
@@ -135,7 +135,7 @@ class Trial:
         """A form of its own with an index, prepared by a worker that has just served something."""
         form = f"app-{next(self._numbers)}/form"
         scenario.prepare(self._service, form)
-        sought.await_index(self._service, form)
+        search_faults.await_index(self._service, form)
         return form
 
     def _undisturbed_pictures(self, scenario: Scenario) -> list[Picture]:
@@ -171,7 +171,7 @@ class Trial:
         again = scenario.views[0].read(self._service, form)
         if again.status != 200 or again["ETag"] != written["ETag"] or again["Content-Length"] != str(len(again.body)):
             yield "the next write is not there"
-        yield from sought.faults(self._service, form, WRITTEN, AGAIN)
+        yield from search_faults.faults(self._service, form, WRITTEN, AGAIN)
         hidden = {path for path in self._entries(form) if path.name.startswith(".") and path.name != ".history"}
         if left := hidden | self._trash() - trash:
             yield f"the next write leaves {sorted(map(str, left))[:_SHOWN]}"

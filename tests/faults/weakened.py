@@ -17,7 +17,7 @@ from persistence.model.addresses import Form
 from persistence.storage import files, stored_revision
 from persistence.storage.layout import FilePaths
 from persistence.storage.writer import Writer
-from tests.rigged import rig
+from tests.rig_service import rig
 
 WEAKNESS = "TESTS_WEAKNESS"
 """The environment variable that names the protection that is missing."""

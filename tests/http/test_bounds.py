@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from persistence.limits import LONGEST_NAME, LONGEST_SOUGHT, MOST_ROLES, MOST_SOUGHT, MOST_TOKENS
+from persistence.limits import LONGEST_NAME, LONGEST_SEARCHED, MOST_ROLES, MOST_SEARCHED, MOST_TOKENS
 from tests.cost.measured import MIB, Process
+from tests.encrypted_form import UNMARKED
 from tests.published import definition
-from tests.sealed import UNMARKED
 from tests.service import PUBLIC, Answer, Service, alone
 
 _NAME = "person/top/name"
@@ -102,12 +102,12 @@ def test_what_is_looked_for_inside_values_is_not_long(service: Service) -> None:
         return f'<query path="{_NAME}" match="substring">{"a" * length}</query>'
 
     for children, status in (
-        (one(LONGEST_SOUGHT), 200),
-        (one(LONGEST_SOUGHT + 1), 400),
-        (one(LONGEST_SOUGHT) * (MOST_SOUGHT // LONGEST_SOUGHT), 200),
-        (one(LONGEST_SOUGHT) * (MOST_SOUGHT // LONGEST_SOUGHT + 1), 400),
-        (f"<query>{'a' * LONGEST_SOUGHT}</query>", 200),
-        (f"<query>{'a' * (LONGEST_SOUGHT + 1)}</query>", 400),
+        (one(LONGEST_SEARCHED), 200),
+        (one(LONGEST_SEARCHED + 1), 400),
+        (one(LONGEST_SEARCHED) * (MOST_SEARCHED // LONGEST_SEARCHED), 200),
+        (one(LONGEST_SEARCHED) * (MOST_SEARCHED // LONGEST_SEARCHED + 1), 400),
+        (f"<query>{'a' * LONGEST_SEARCHED}</query>", 200),
+        (f"<query>{'a' * (LONGEST_SEARCHED + 1)}</query>", 400),
         (f'<query path="{_NAME}" match="exact">{"a" * _LARGE}</query>', 200),
     ):
         assert search(service, f"{children}<page-size>1</page-size>").status == status, children[:60]

@@ -13,9 +13,9 @@ from flask.testing import FlaskClient
 from persistence.app import create_app
 from persistence.services import codec, encryption_at_rest
 from persistence.settings import Settings
+from tests.encrypted_form import UNMARKED
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.sealed import UNMARKED
 from tests.service import PUBLIC
 
 MODULES = {codec.__file__, encryption_at_rest.__file__}

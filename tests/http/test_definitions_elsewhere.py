@@ -15,9 +15,9 @@ from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
+from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.initialised import initialised
 from tests.opened import close, opened
-from tests.sealed import DEFINITION, UNMARKED, data
 
 NOBODY = "http://127.0.0.1:1"
 

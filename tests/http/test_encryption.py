@@ -17,8 +17,8 @@ from lxml import etree
 from persistence.crypto.encryption_keys import EncryptionKeys, legacy_keys
 from persistence.crypto.frames import MAGIC
 from persistence.model.versions import DATA_FORMATS
+from tests.encrypted_form import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.in_process import serving
-from tests.sealed import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
 FR = "{http://orbeon.org/oxf/xml/form-runner}"

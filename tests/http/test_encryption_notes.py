@@ -10,10 +10,10 @@ import pytest
 from lxml import etree
 
 from tests import forkserver
+from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import encrypted_anew
 from tests.in_process import serving
-from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.service import PROVIDER, PUBLIC, Service, alone, pair
 from tests.sidecars import resealed, said
 

@@ -17,8 +17,8 @@ from tests import forkserver, orders
 from tests.in_process import serving
 from tests.orders import DOCUMENTS
 from tests.published import Planter
+from tests.search_faults import await_notes
 from tests.service import Service, running
-from tests.sought import await_notes
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests import orders
 from tests.published import definition
+from tests.search_faults import found
 from tests.service import PUBLIC, Service, pair
-from tests.sought import found
 
 pytestmark = pytest.mark.xdist_group("pair")
 

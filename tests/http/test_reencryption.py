@@ -21,11 +21,11 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile
 from tests import forkserver
+from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service
 
 REENCRYPT = f"{PUBLIC}/reencrypt"

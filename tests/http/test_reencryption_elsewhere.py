@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from persistence.crypto.frames import MAGIC
+from tests.encrypted_form import DEFINITION, SECRETS, UNMARKED, traces
 from tests.http.test_encryption import CONTENT, attach, keys_of
 from tests.http.test_reencryption import KILLED, NAMES, encrypted_anew, plain_form
 from tests.in_process import serving
-from tests.sealed import DEFINITION, SECRETS, UNMARKED, traces
 from tests.service import PUBLIC, Service
 
 

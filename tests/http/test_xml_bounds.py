@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.limits import LONGEST_TITLE, MOST_SEALED
+from persistence.limits import LONGEST_TITLE, MOST_ENCRYPTED
 from tests.cost.measured import MIB, Process
+from tests.encrypted_form import DEFINITION
 from tests.forms.vectors import Form, bind, section
-from tests.sealed import DEFINITION
 from tests.service import PUBLIC, Answer, Service, alone
 
 LONG = "u" * 999
@@ -136,9 +136,9 @@ def test_prefixes_do_not_make_encryption_slow(service: Service) -> None:
     meter = Meter(service)
     assert service.put("hr/warm/data/p/data.xml", data.encode(), Form_Definition_Version=1).status == 201
     assert meter.read().seconds < SECONDS
-    more = f"<form><person>{'<ssn>1</ssn>' * (MOST_SEALED + 1)}</person></form>"
+    more = f"<form><person>{'<ssn>1</ssn>' * (MOST_ENCRYPTED + 1)}</person></form>"
     answer = service.put("hr/warm/data/p/data.xml", more.encode(), Form_Definition_Version=1)
-    assert (answer.status, str(MOST_SEALED) in answer.cause) == (413, True)
+    assert (answer.status, str(MOST_ENCRYPTED) in answer.cause) == (413, True)
 
 
 def test_comments_in_a_value_are_not_collected(service: Service) -> None:

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.storage.layout import FilePaths, next_content_of, unfinished_of
+from tests.encrypted_form import DEFINITION, UNMARKED, data, path
 from tests.maintenance.workshop import Workshop
-from tests.sealed import DEFINITION, UNMARKED, data, path
 
 KEY = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
 SECRET = b"what nobody may read"

@@ -12,7 +12,7 @@ import pytest
 
 from persistence.app import create_app
 from persistence.settings import Settings
-from tests import sealed
+from tests import encrypted_form
 from tests.faults import disks
 from tests.initialised import initialised
 from tests.maintenance.test_backup import backup, command, tree
@@ -62,9 +62,11 @@ def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyP
     initialised(workshop.root)
     assert command("key", "new", *options).exit_code == 0
     client = opened(create_app(Settings(data=initialised(workshop.root), encryption_keys=str(keys)))).test_client()
-    assert client.put(f"{PREFIX}/form/form.xhtml", data=sealed.DEFINITION).status_code == 201
+    assert client.put(f"{PREFIX}/form/form.xhtml", data=encrypted_form.DEFINITION).status_code == 201
     for number in range(DOCUMENTS):
-        body = sealed.data().replace(sealed.OPEN.encode(), f"{sealed.OPEN} {number:02}".encode())
+        body = encrypted_form.data().replace(
+            encrypted_form.OPEN.encode(), f"{encrypted_form.OPEN} {number:02}".encode()
+        )
         headers = {"Svc-Form-Definition-Version": "1"}
         assert client.put(f"{PREFIX}/data/{number}/data.xml", data=body, headers=headers).status_code == 201
     first = backup(workshop, disk / "backups")

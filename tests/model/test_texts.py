@@ -7,7 +7,7 @@ import time
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.model.texts import alike, flag, nearest
+from persistence.model.texts import flag, nearest, similar
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, None), ("true", True), ("false", False)])
@@ -33,7 +33,7 @@ def test_the_nearest_of_many_is_the_one_that_was_misspelt() -> None:
     known = [f"section-{number}/control-{number}" for number in range(5_000)]
     assert nearest("section-1234/contrl-1234", known) == "section-1234/control-1234"
     assert nearest("sction-77/control-77", known) == "section-77/control-77"
-    assert alike("nothing like it", known) is None
+    assert similar("nothing like it", known) is None
 
 
 def test_long_names_that_are_all_alike_take_no_long_time() -> None:

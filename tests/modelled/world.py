@@ -8,7 +8,7 @@ from email.message import Message
 from http.client import HTTPMessage
 
 from persistence.model.addresses import DATA_XML
-from tests import orders, sealed
+from tests import encrypted_form, orders
 from tests.powercut.clients import FORM
 from tests.powercut.judging import Asks
 from tests.powercut.ledger import Resource
@@ -20,7 +20,7 @@ SEALED = "hr/sealed"
 XML, XHTML, BINARY = "application/xml", "application/xhtml+xml", "image/png"
 _ADDED = re.compile(rb' xmlns:fr="http://orbeon\.org/oxf/xml/form-runner"| fr:[a-z-]+-encrypted="true"')
 
-SHARED = {FORM: orders.definition(), SEALED: sealed.DEFINITION}
+SHARED = {FORM: orders.definition(), SEALED: encrypted_form.DEFINITION}
 """The definitions of the forms that all clients save data to."""
 
 
@@ -42,7 +42,7 @@ def is_sealed(resource: Resource) -> bool:
 def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
     """Data with a text that no other content has, one that all of a client's have, and some length."""
     if is_sealed(resource):
-        return sealed.data().replace(sealed.OPEN.encode(), f"{token} {word} {filler}".encode())
+        return encrypted_form.data().replace(encrypted_form.OPEN.encode(), f"{token} {word} {filler}".encode())
     values = f"<name>{token}</name><email>{token}@example.org</email><notes>{word} {filler}</notes>"
     return f"<form><customer>{values}</customer></form>".encode()
 

@@ -17,9 +17,9 @@ from persistence.cli import commands
 from persistence.errors import StartupError
 from persistence.storage import owner
 from persistence.storage.owner import Identity
+from tests.encrypted_form import DEFINITION, UNMARKED, data, path
 from tests.maintenance import outside
 from tests.maintenance.workshop import DATA, Workshop, furnished
-from tests.sealed import DEFINITION, UNMARKED, data, path
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be others")
 

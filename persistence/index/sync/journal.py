@@ -76,10 +76,10 @@ class Journal(Closable):
 
     def strike(self, tickets: Iterable[Ticket]) -> None:
         """Remove entries of this process, which the index has now; it may be done twice."""
-        struck = set(tickets)
+        removed = set(tickets)
         with self._lock:
             for log in self._logs:
-                log.strike(struck)
+                log.strike(removed)
             while len(self._logs) > 1 and not self._logs[0].tickets:
                 self._logs.pop(0).remove()
 

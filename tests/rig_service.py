@@ -1,7 +1,7 @@
-"""The service for whoever strikes it at single calls: ``python -m tests.rigged serve``.
+"""The service for whoever strikes it at single calls: ``python -m tests.rig_service serve``.
 
 Its threads bear their names in the kernel too, so that the one that serves is found, however many others there are. Its
-indexer works at once: what was stored before a strike it has taken in soon (``sought.await_index``).
+indexer works at once: what was stored before a strike it has taken in soon (``search_faults.await_index``).
 """
 
 from __future__ import annotations
