@@ -328,6 +328,29 @@ LARGEST_ATTACHMENT_LIST = 64 << 20
 HOLDER_COSTS = 400
 """Bytes of memory for a holder beside its attributes and text."""
 
+# Differences between revisions.
+
+LARGEST_COMPARED = 4 << 20
+"""Bytes of a revision that is compared. It takes some ten times as much memory, and 0.1 seconds for each MB."""
+
+MOST_COMPARED_BYTES = 16 << 20
+"""Bytes of all revisions on a page of the history that are compared. Further pairs are said to differ, not how."""
+
+MOST_COMPARED_ELEMENTS = 50_000
+"""Elements of a revision that is compared. Each becomes an object of some 400 bytes."""
+
+MOST_ALIGNED = 500_000
+"""Pairs of iterations that are compared to align those of all repeats of two revisions: some 0.1 seconds.
+
+Iterations beyond it are aligned by their position. Those before the first and after the last difference do not count.
+"""
+
+LARGEST_DIFFS = 8 << 20
+"""Characters of the differences in a response. Further ones are not listed, but said to be there."""
+
+LONGEST_LABEL = 4_000
+"""Characters of a label that are shown. Each difference has one."""
+
 # Caches of definitions: the objects that a definition becomes can be much larger than its text.
 
 PERMISSIONS_KEPT = 256

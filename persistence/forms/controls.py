@@ -193,21 +193,21 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
 
 def _all(definition: DefinitionTree) -> Iterator[Control]:
     """Yield all controls; those of a section template are read once, even if many sections show it."""
-    own = _Steps(definition.main)
-    yield from own.controls()
+    own = BindSteps(definition.main)
+    yield from (control for _, control in own.controls())
     listed: dict[int, list[Control]] = {}
     for use in template_uses(definition):
         around = own.of(use.bind)
         if around is None:
             continue
         if id(use.part) not in listed:
-            listed[id(use.part)] = list(_Steps(use.part).controls())
+            listed[id(use.part)] = [control for _, control in BindSteps(use.part).controls()]
         start = (*around, (use.iteration, V4_0_0)) if use.iteration else around
         for control in listed[id(use.part)]:
             yield replace(control, steps=start + control.steps)
 
 
-class _Steps:
+class BindSteps:
     """The steps of the binds of one part, with plain grids and iterations of repeated grids among them."""
 
     def __init__(self, part: FormPart) -> None:
@@ -250,14 +250,22 @@ class _Steps:
         own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
         return around + own + (((self.implied[bind], V4_8_0),) if bind in self.implied else ())
 
-    def controls(self) -> Iterator[Control]:
-        """Yield the controls of the part that have a bind to an element, in document order."""
+    def controls(self) -> Iterator[tuple[Element, Control]]:
+        """Yield the controls with a bind to an element in document order, each after its element of the view."""
         for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
             name = None if element.tag in _CONTAINERS else control_name(element)
             bind = self.part.bind_named_by(element) if name else None
             steps = None if bind is None else self.of(bind)
             if name and bind is not None and steps:
-                yield Control.of(element, name, self._in_grid(element, bind, steps))
+                yield element, Control.of(element, name, self._in_grid(element, bind, steps))
+
+    def unbound_grid(self, grid: Element) -> tuple[_Step, ...] | None:
+        """Return the steps to the element of a plain grid without a bind; ``None`` where this is not one."""
+        if grid not in self.unbound:
+            return None
+        name, outer = self.unbound[grid]
+        around = () if outer is self.part.top else self.of(outer)
+        return None if around is None else (*around, (name, V2019_1_0))
 
     def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
         """Add the step of the control's grid, where the grid is a plain one without a bind."""

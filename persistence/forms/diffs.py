@@ -1,0 +1,172 @@
+"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1).
+
+Iterations of a repeat are aligned: equal ones with each other, those between them by their order, and the rest is added
+or removed. So an iteration that is inserted before others is one difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise, takewhile
+from operator import eq
+
+from persistence.forms.data_tree import NO_DATA, NO_VALUE, DataNode, HeldValue
+from persistence.forms.outline import Outline, OutlineNode
+from persistence.limits import MOST_ALIGNED
+
+
+class DiffKind(Enum):
+    """The kinds of differences."""
+
+    VALUE_CHANGED = "value-changed"
+    ITERATION_ADDED = "iteration-added"
+    ITERATION_REMOVED = "iteration-removed"
+    ELEMENT_ADDED = "element-added"
+    ELEMENT_REMOVED = "element-removed"
+    OTHER = "other"
+
+
+Place = tuple[tuple[str, int], ...]
+"""The elements from the root to another: each by its name, and its position among its siblings of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference at an element of the form, whose ``node`` is ``None`` for one outside of the form's controls.
+
+    ``place`` is that of the element in the newer data, of a removed one in the older. Of iterations it is the place of
+    the element around them, and ``iterations`` are their positions: of added ones in the newer data, of removed ones in
+    the older. A value has changed from ``older`` to ``newer``; of a control with several files, that of one of them.
+    """
+
+    kind: DiffKind
+    node: OutlineNode | None = None
+    place: Place = ()
+    older: HeldValue = NO_VALUE
+    newer: HeldValue = NO_VALUE
+    iterations: tuple[int, ...] = ()
+
+
+OTHER = Difference(DiffKind.OTHER)
+
+
+def differences(older: DataNode, newer: DataNode, outline: Outline) -> Iterator[Difference]:
+    """Yield the differences between two revisions in the order of the form, and last whether all else differs.
+
+    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed.
+    """
+    comparison = _Comparison()
+    yield from comparison.within(older, newer, outline.root, ())
+    if comparison.differs_elsewhere:
+        yield OTHER
+
+
+class _Comparison:
+    """The comparison of two revisions."""
+
+    def __init__(self) -> None:
+        self.differs_elsewhere = False
+        self._left = MOST_ALIGNED
+
+    def within(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
+        """Yield the differences in an element that both revisions have, or that was added and so was empty."""
+        if older.digest == newer.digest:
+            return
+        self.differs_elsewhere |= older is not NO_DATA and older.other != newer.other
+        if outline.is_control:
+            yield from self._values(older, newer, outline, place)
+        for name, inner in outline.inside.items():
+            if inner.is_iteration:
+                yield from self._iterations(older.at(name), newer.at(name), name, inner, place)
+            else:
+                is_new = older is NO_DATA  # then the element around it, or its iteration, is what was added
+                yield from self._element(older.at(name), newer.at(name), inner, (*place, (name, 0)), is_new=is_new)
+
+    def _values(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
+        if older.value != newer.value:
+            yield Difference(DiffKind.VALUE_CHANGED, outline, place, older.value, newer.value)
+        if older.items == newer.items:
+            return
+        for before, after in self._aligned(older.items, newer.items):
+            was = NO_VALUE if before is None else older.items[before]
+            now = NO_VALUE if after is None else newer.items[after]
+            if was != now:
+                yield Difference(DiffKind.VALUE_CHANGED, outline, place, was, now)
+
+    def _element(
+        self, older: list[DataNode], newer: list[DataNode], outline: OutlineNode, place: Place, *, is_new: bool
+    ) -> Iterator[Difference]:
+        """Yield the differences in an element of which there is one: of several the first counts."""
+        is_around_iterations = any(each.is_iteration and each.name == outline.name for each in outline.inside.values())
+        if older and not newer and not is_around_iterations:
+            yield Difference(DiffKind.ELEMENT_REMOVED, outline, place)
+            return
+        if newer and not older and not is_around_iterations and not is_new:
+            yield Difference(DiffKind.ELEMENT_ADDED, outline, place)
+        yield from self.within(_first(older), _first(newer), outline, place)
+        self.differs_elsewhere |= [each.digest for each in older[1:]] != [each.digest for each in newer[1:]]
+
+    def _iterations(
+        self, older: list[DataNode], newer: list[DataNode], name: str, outline: OutlineNode, place: Place
+    ) -> Iterator[Difference]:
+        pairs = list(self._aligned([each.digest for each in older], [each.digest for each in newer]))
+        removed = tuple(before for before, after in pairs if before is not None and after is None)
+        added = tuple(after for before, after in pairs if before is None and after is not None)
+        if removed:
+            yield Difference(DiffKind.ITERATION_REMOVED, outline, place, iterations=removed)
+        if added:
+            yield Difference(DiffKind.ITERATION_ADDED, outline, place, iterations=added)
+        for before, after in pairs:
+            if after is not None:
+                was = NO_DATA if before is None else older[before]
+                yield from self.within(was, newer[after], outline, (*place, (name, after)))
+
+    def _aligned(self, older: Sequence[object], newer: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
+        """Yield the positions that belong together in two lists; ``None`` is for none, in one of them."""
+        begins = sum(1 for _ in takewhile(bool, map(eq, older, newer)))
+        most = min(len(older), len(newer)) - begins
+        ends = sum(1 for _ in takewhile(bool, map(eq, older[::-1][:most], newer[::-1][:most])))
+        rows, columns = len(older) - begins - ends, len(newer) - begins - ends
+        anchors = [(at, at) for at in range(begins)]
+        if rows * columns <= self._left:
+            self._left -= rows * columns
+            middle = _common(older[begins : begins + rows], newer[begins : begins + columns])
+            anchors += [(begins + before, begins + after) for before, after in middle]
+        anchors += [(begins + rows + at, begins + columns + at) for at in range(ends)]
+        bounds = [(-1, -1), *anchors, (len(older), len(newer))]
+        for (before, after), (next_before, next_after) in pairwise(bounds):
+            if before >= 0:
+                yield before, after
+            yield from _by_position(range(before + 1, next_before), range(after + 1, next_after))
+
+
+def _first(nodes: list[DataNode]) -> DataNode:
+    return nodes[0] if nodes else NO_DATA
+
+
+def _by_position(older: range, newer: range) -> Iterator[tuple[int | None, int | None]]:
+    for at in range(max(len(older), len(newer))):
+        yield older[at] if at < len(older) else None, newer[at] if at < len(newer) else None
+
+
+def _common(older: Sequence[object], newer: Sequence[object]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence of two lists."""
+    lengths = [[0] * (len(newer) + 1)]
+    for before in reversed(older):
+        below, row = lengths[-1], [0] * (len(newer) + 1)
+        for at in range(len(newer) - 1, -1, -1):
+            row[at] = below[at + 1] + 1 if before == newer[at] else max(below[at], row[at + 1])
+        lengths.append(row)
+    lengths.reverse()
+    found, before, after = [], 0, 0
+    while before < len(older) and after < len(newer):
+        if older[before] == newer[after]:
+            found.append((before, after))
+            before, after = before + 1, after + 1
+        elif lengths[before + 1][after] >= lengths[before][after + 1]:
+            before += 1
+        else:
+            after += 1
+    return found
