@@ -21,6 +21,7 @@ from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Poli
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
+from persistence.http.histories import HistoryApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.responses import ResponseHeaders
@@ -163,6 +164,7 @@ def _route(
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
         CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)

@@ -328,15 +328,32 @@ LARGEST_ATTACHMENT_LIST = 64 << 20
 HOLDER_COSTS = 400
 """Bytes of memory for a holder beside its attributes and text."""
 
+# Revision history.
+
+HISTORY_PAGE = 10
+"""Revisions on a page of a history, by default (spec crud 8.1)."""
+
+LARGEST_HISTORY_PAGE = 100
+"""Revisions on a page of a history. A larger size means this one, which the response says (spec crud 8.1 and 16, D12).
+
+The sidecar of each is read, which takes some 40 microseconds.
+"""
+
+MOST_LIVES = 100
+"""Times that a document was deleted and created again which are looked at to decide who may see its revisions.
+
+Older revisions are judged like the last of these.
+"""
+
 # Differences between revisions.
 
-LARGEST_COMPARED = 4 << 20
+LARGEST_DIFFED = 4 << 20
 """Bytes of a revision that is compared. It takes some ten times as much memory, and 0.1 seconds for each MB."""
 
-MOST_COMPARED_BYTES = 16 << 20
+MOST_DIFFED_BYTES = 16 << 20
 """Bytes of all revisions on a page of the history that are compared. Further pairs are said to differ, not how."""
 
-MOST_COMPARED_ELEMENTS = 50_000
+MOST_DIFFED_ELEMENTS = 50_000
 """Elements of a revision that is compared. Each becomes an object of some 400 bytes."""
 
 MOST_ALIGNED = 500_000
@@ -369,6 +386,12 @@ DEFINITIONS_KEPT_BYTES = 2 << 20
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""
+
+REMOTE_HISTORY_PAGE = 100
+"""Revisions that are requested from another service at once. Some services do not answer with more."""
+
+MOST_HISTORY_CALLS = 150
+"""Requests to another service for one page of a history. Most pages need one or two; each deletion may need another."""
 
 # A worker.
 

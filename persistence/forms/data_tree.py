@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from persistence.forms.form_data import ITEM, is_value_encrypted
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits import MOST_COMPARED_ELEMENTS
+from persistence.limits import MOST_DIFFED_ELEMENTS
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")
@@ -77,7 +77,7 @@ NO_DATA = DataNode()
 
 
 def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
-    """Read form data; return ``None`` where it has more elements than are compared (``MOST_COMPARED_ELEMENTS``).
+    """Read form data; return ``None`` where it has more elements than are compared (``MOST_DIFFED_ELEMENTS``).
 
     Raises:
         MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
@@ -121,7 +121,7 @@ class _DataReader(Streaming):
         """Begin an element: one that the form knows, an item of a control, or any other."""
         super().start(name, attributes)
         self._count += 1
-        if self._count > MOST_COMPARED_ELEMENTS:
+        if self._count > MOST_DIFFED_ELEMENTS:
             return
         if not self._open:
             self._push(self._outline.root, DataNode(), attributes)
@@ -143,7 +143,7 @@ class _DataReader(Streaming):
 
     def end(self, name: str) -> None:
         """Take the element."""
-        if self._count <= MOST_COMPARED_ELEMENTS:
+        if self._count <= MOST_DIFFED_ELEMENTS:
             if self._deeper:
                 self._leave()
             else:
@@ -153,7 +153,7 @@ class _DataReader(Streaming):
     def finish(self) -> None:
         """Parse the end of the document; there is no tree of one with too many elements."""
         super().finish()
-        if self._count > MOST_COMPARED_ELEMENTS:
+        if self._count > MOST_DIFFED_ELEMENTS:
             self.root = None
 
     def _push(self, known: OutlineNode, node: DataNode, attributes: Mapping[str, str]) -> None:
@@ -185,7 +185,7 @@ class _DataReader(Streaming):
             self.root = node
 
     def _characters(self, text: str) -> None:
-        if self._count > MOST_COMPARED_ELEMENTS or not self._open:
+        if self._count > MOST_DIFFED_ELEMENTS or not self._open:
             return
         above = self._open[-1]
         if self._item is not None:

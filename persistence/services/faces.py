@@ -24,6 +24,7 @@ from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.form_list import PublishedForms
+from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.publishing import Publishing
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
@@ -133,6 +134,7 @@ class Services:
     documents: Documents
     publishing: Publishing
     attachments: Attachments
+    histories: Histories
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -157,7 +159,12 @@ class Services:
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, documents.access)
-        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
+        return replace(
+            wired,
+            definitions=DefinitionsBehindProxy(definitions.router),
+            documents=served,
+            histories=Histories(router, None),
+        )
 
     @classmethod
     def _wired(
@@ -170,6 +177,7 @@ class Services:
             documents=served,
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
+            histories=Histories(router, documents.access),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

@@ -15,6 +15,7 @@ from persistence.errors import ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.storage.revision_list import RevisionList
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -33,6 +34,12 @@ class Revisions(Protocol):
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+
+    def history(self, address: Address) -> RevisionList | None:
+        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored.
+
+        No sidecar of an older revision is read before it is asked for.
+        """
 
 
 class Readable(Revisions, Protocol):

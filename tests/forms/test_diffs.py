@@ -219,7 +219,7 @@ def test_a_response_is_bounded() -> None:
 
 
 def test_too_many_elements_are_not_compared() -> None:
-    with patch.object(data_tree, "MOST_COMPARED_ELEMENTS", 5):
+    with patch.object(data_tree, "MOST_DIFFED_ELEMENTS", 5):
         assert read_data([trip("1", "a").encode()], outline_of(TRIP)) is not None
         assert read_data([trip("1", "ab").encode()], outline_of(TRIP)) is None
 
