@@ -19,12 +19,14 @@ from persistence.definitions.contents import (
     controls_from,
     has_flat_views,
     index_keys_from,
+    outline_from,
     published_from,
     salvaged_permissions,
 )
 from persistence.definitions.summaries import FormsFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
+from persistence.forms.outline import Outline
 from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.permissions import Permissions
@@ -116,6 +118,16 @@ class Definition:
             BadRequestError: the definition is too large, or has too many controls.
         """
         return self._part("encrypted", self._read_encrypted)
+
+    def outline(self, data_format: str) -> Outline | None:
+        """Return the outline of data in a format; ``None`` where the version is not published.
+
+        Raises:
+            BadRequestError: the definition is too large, or has too many controls.
+        """
+        return self._part(
+            f"outline {data_format}", lambda storage, address: outline_from(storage, address, data_format)
+        )
 
     def index_keys(self, data_format: str) -> IndexKeys:
         """Return the indexed controls, at their paths in a data format."""

@@ -13,6 +13,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
+from persistence.forms.outline import Outline, read_outline
 from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Permissions
@@ -147,6 +148,16 @@ def controls_from(
         file.seek(0)
         data = file.read(LARGEST_TREE + 1)
     return read_controls(data)
+
+
+def outline_from(storage: Readable, address: DefinitionAddress, data_format: str) -> Outline | None:
+    """Read the outline of data of a version in a format; ``None`` where it is not published. Raises as for controls."""
+    found = storage.read(address, content=True)
+    if found is None or found.file is None:
+        return None
+    with found.file as file, disk_errors(f"reading {address}"):
+        data = file.read(LARGEST_TREE + 1)
+    return read_outline(data, data_format)
 
 
 def has_flat_views(storage: Readable, address: DefinitionAddress) -> bool:

@@ -86,6 +86,16 @@ def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
         return reader.read(pieces).root
 
 
+def opaque_data(pieces: Iterable[bytes]) -> DataNode:
+    """Return data of which nothing is known, and so only whether all of it is the same: a definition's, say."""
+    root, digest = DataNode(), blake2b(digest_size=_DIGEST)
+    for piece in pieces:
+        digest.update(piece)
+    root.other = digest.digest()
+    root.close()
+    return root
+
+
 class _Open:
     """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
 

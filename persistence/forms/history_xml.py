@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import starmap, zip_longest
 from xml.etree import ElementTree as ET
 
 from persistence.forms.messages import ChildReader, attribute, element
 from persistence.model.history import HistoryPage, ListedRevision
 
 
-def write_history(page: HistoryPage) -> bytes:
-    """Write a page of a history: unknown attributes are empty, but those for which there is no revision are absent."""
+def write_history(page: HistoryPage, diffs: Iterable[str] = ()) -> bytes:
+    """Write a page of a history: unknown attributes are empty, but those for which there is no revision are absent.
+
+    ``diffs`` are the written differences of the first revisions, each to the one before it.
+    """
     address, asked = page.address, page.asked
     attributes = {
         "application-name": address.form.app,
@@ -28,7 +32,8 @@ def write_history(page: HistoryPage) -> bytes:
             "form-version": "" if first is None else str(first.version),
             "created-time": "" if first is None else first.created,
         }
-    return element("documents", _written(attributes), "".join(map(write_revision, page.revisions))).encode()
+    rows = zip_longest(page.revisions, diffs, fillvalue="")
+    return element("documents", _written(attributes), "".join(starmap(write_revision, rows))).encode()
 
 
 def write_revision(revision: ListedRevision, content: str = "") -> str:

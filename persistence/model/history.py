@@ -31,6 +31,7 @@ class HistoryPage:
     """A page of the revisions that a caller may see, of which there are ``total``.
 
     ``newest`` and ``oldest`` are the instants of the first and the last of all of them; ``None`` where there are none.
+    ``older`` is the revision before the last one on the page.
     """
 
     address: DocumentAddress
@@ -39,6 +40,7 @@ class HistoryPage:
     newest: Instant | None = None
     oldest: Instant | None = None
     revisions: tuple[ListedRevision, ...] = ()
+    older: ListedRevision | None = None
 
     @property
     def damaged(self) -> int:

@@ -22,6 +22,7 @@ from persistence.providers.router import Router, only
 from persistence.services.access import Access
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
+from persistence.services.diffs import RevisionDiffs
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
@@ -135,6 +136,7 @@ class Services:
     publishing: Publishing
     attachments: Attachments
     histories: Histories
+    diffs: RevisionDiffs
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -163,7 +165,8 @@ class Services:
             wired,
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
-            histories=Histories(router, None),
+            histories=Histories(router, None, RevisionDiffs(served)),
+            diffs=RevisionDiffs(served),
         )
 
     @classmethod
@@ -177,7 +180,8 @@ class Services:
             documents=served,
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
-            histories=Histories(router, documents.access),
+            histories=Histories(router, documents.access, RevisionDiffs(served)),
+            diffs=RevisionDiffs(served),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

@@ -19,6 +19,7 @@ from persistence.model.users import User
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
+from persistence.services.diffs import DiffOptions, RevisionDiffs
 from persistence.services.rules import must_live
 from persistence.storage.revision_list import RevisionList
 
@@ -42,9 +43,14 @@ class Histories:
 
     router: Router
     access: Access | None
+    diffs: RevisionDiffs
 
-    def page(self, address: DocumentAddress, asked: PageRequest, user: User) -> HistoryPage:
+    def page(
+        self, address: DocumentAddress, asked: PageRequest, user: User, *, with_older: bool = False
+    ) -> HistoryPage:
         """Return a page of the revisions that a user may read; an empty one where nothing was ever stored.
+
+        It is returned ``with_older`` only if that is wanted: another service may have to be asked for it.
 
         Raises:
             ForbiddenError: the user may not read the document.
@@ -58,20 +64,27 @@ class Histories:
         shown = self._shown(route, address, revisions, may_read, user)
         total = sum(map(len, shown))
         begin = (asked.number - 1) * asked.size
+        end = min(begin + asked.size, total)
         return HistoryPage(
             address,
             asked,
             total,
             newest=revisions.instant(shown[0][0]),
             oldest=revisions.instant(shown[-1][-1]),
-            revisions=tuple(_page(revisions, shown, begin, min(begin + asked.size, total), may_read)),
+            revisions=tuple(_page(revisions, shown, begin, end, may_read)),
+            older=next(iter(_page(revisions, shown, end, min(end + with_older, total), may_read)), None),
         )
 
-    def answer(self, address: DocumentAddress, asked: PageRequest, user: User) -> AnsweredHistory:
-        """Return a page as XML; raises as ``page``."""
-        page = self.page(address, asked, user)
+    def answer(
+        self, address: DocumentAddress, asked: PageRequest, user: User, diffed: DiffOptions | None = None
+    ) -> AnsweredHistory:
+        """Return a page as XML, of a document with differences if they are ``diffed``; raises as ``page``."""
+        is_diffed = diffed is not None and address.is_main
+        page = self.page(address, asked, user, with_older=is_diffed)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
-        return AnsweredHistory(write_history(page), notice)
+        compared = [*page.revisions, *(() if page.older is None else (page.older,))]
+        found = self.diffs.on_page(address, compared, user, diffed) if diffed is not None and is_diffed else ()
+        return AnsweredHistory(write_history(page, found), notice)
 
     def _judge(self, route: Route, address: DocumentAddress, user: User) -> _Judge:
         """Return what judges revisions of a document by their own facts, once for each version and owner."""

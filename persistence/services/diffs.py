@@ -1,0 +1,189 @@
+"""The differences between revisions of form data, as a reader of both sees them (spec crud 8.1).
+
+A revision is read as a GET with its ``last-modified-time`` reads it: it is refused for the same reasons, and its values
+are decrypted. Each is read once for a page of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from persistence.definitions.catalog import Definition
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    DeletedError,
+    ForbiddenError,
+    MalformedXmlError,
+    NotFoundError,
+    disk_errors,
+)
+from persistence.forms.data_tree import DataNode, opaque_data, read_data
+from persistence.forms.diffs import OTHER, Difference, differences
+from persistence.forms.diffs_xml import DiffsWriter
+from persistence.forms.outline import NO_OUTLINE, Outline
+from persistence.limits import LARGEST_DIFFED, MOST_DIFFED_BYTES
+from persistence.model import versions
+from persistence.model.addresses import DocumentAddress
+from persistence.model.history import ListedRevision
+from persistence.model.instants import Instant
+from persistence.model.users import User
+from persistence.services.documents import Documents
+from persistence.services.rules import Get, Read
+
+
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """The language of labels, and the number of characters to which values are shortened."""
+
+    language: str | None = None
+    truncation: int | None = None
+
+    def writer(self) -> DiffsWriter:
+        """Return a writer for one response."""
+        return DiffsWriter(self.language, self.truncation)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPair:
+    """Two revisions of data of a version of a form, by their instants."""
+
+    version: int
+    older: Instant
+    newer: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionDiffs:
+    """Compares revisions. Methods raise the domain errors of ``persistence.errors``."""
+
+    documents: Documents
+
+    def between(self, address: DocumentAddress, pair: RevisionPair, user: User, options: DiffOptions) -> bytes:
+        """Return the XML of the differences between two revisions.
+
+        Raises:
+            VersionError: a revision is of another version.
+            NotFoundError: there is no such revision, the version is not published, or it has no language for labels.
+            ForbiddenError: the user may not read one of them.
+        """
+        reading, version = _Reading(self.documents, address, user), pair.version
+        with ExitStack() as opened:
+            older = reading.read(version, pair.older)
+            opened.callback(older.found.close)
+            newer = reading.read(version, pair.newer)
+            opened.callback(newer.found.close)
+            outline = reading.outline(version)
+            if outline is None:
+                raise NotFoundError(f"version {version} of {address.form} is not published: its controls are not known")
+            if options.language is not None and not (outline.languages or reading.is_designer):
+                raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
+            found = _between(reading.tree(older, outline), reading.tree(newer, outline), outline)
+            return options.writer().write(found, pair.older, pair.newer).encode()
+
+    def on_page(
+        self, address: DocumentAddress, revisions: list[ListedRevision], user: User, options: DiffOptions
+    ) -> Iterator[str]:
+        """Yield the XML of the differences of each revision, but the last, to the one after it, which is older.
+
+        Of a pair that cannot be compared it is said only that something differs: one is deleted, damaged, larger than
+        is compared or of another version, or the user may not read it.
+        """
+        reading, writer = _Reading(self.documents, address, user), options.writer()
+        last: tuple[Instant, DataNode | None] | None = None
+        for newer, older in pairwise(revisions):
+            found: Iterator[Difference] | list[Difference] = [OTHER]
+            version = _common_version(newer, older)
+            if version is not None:
+                outline = reading.outline_if_known(version)
+                known = last is not None and last[0] == newer.instant
+                after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
+                before = reading.if_comparable(older, outline)
+                last, found = (older.instant, before), _between(before, after, outline)
+            yield writer.write(found, older.instant)
+
+
+def _common_version(newer: ListedRevision, older: ListedRevision) -> int | None:
+    """Return the version of two revisions, if both have content and the same one."""
+    if newer.sidecar is None or older.sidecar is None or newer.sidecar.deleted or older.sidecar.deleted:
+        return None
+    return newer.sidecar.version if newer.sidecar.version == older.sidecar.version else None
+
+
+def _between(before: DataNode | None, after: DataNode | None, outline: Outline) -> Iterator[Difference]:
+    return iter((OTHER,)) if before is None or after is None else differences(before, after, outline)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The revisions of a document as a user reads them, as far as one response compares them."""
+
+    documents: Documents
+    address: DocumentAddress
+    user: User
+    left: int = MOST_DIFFED_BYTES
+    outlines: dict[int, Outline] = field(default_factory=dict)
+
+    @property
+    def is_designer(self) -> bool:
+        """Return whether the data is a definition that the designer has stored."""
+        return self.documents.dialect.is_designer(self.address.form)
+
+    def outline(self, version: int) -> Outline | None:
+        """Return the outline of a version; ``None`` where it is not published. The designer's data has none."""
+        if self.is_designer:
+            return NO_OUTLINE
+        route = self.documents.router.of(self.address.form)
+        definition: Definition = route.catalog.of(self.address.form, version)
+        return definition.outline(route.properties.data_format)
+
+    def outline_if_known(self, version: int) -> Outline:
+        """Return the outline of a version; an empty one where it is not published, or cannot be read."""
+        if version not in self.outlines:
+            try:
+                self.outlines[version] = self.outline(version) or NO_OUTLINE
+            except (BadRequestError, DamagedError):
+                self.outlines[version] = NO_OUTLINE
+        return self.outlines[version]
+
+    def read(self, version: int, instant: Instant) -> Read:
+        """Return a revision, its content open; raises as a GET of it, and if it is of another version."""
+        asked = versions.VersionRequest(number=version)
+        read = self.documents.read(self.address, Get(version=asked, instant=instant, user=self.user))
+        try:
+            versions.must_equal(version, read.found.sidecar.version, self.address)
+        except Exception:
+            read.found.close()
+            raise
+        return read
+
+    def tree(self, read: Read, outline: Outline) -> DataNode | None:
+        """Return the tree of a revision whose content is open; ``None`` where it is larger than is compared.
+
+        Raises:
+            DamagedError: it is not well-formed, or a value does not decrypt.
+            DiskError: it cannot be read.
+        """
+        most = min(LARGEST_DIFFED, self.left)
+        with read.found.opened as file, disk_errors(f"reading {self.address}"):
+            data = file.read(most + 1)
+        self.left -= len(data)
+        if len(data) > most:
+            return None
+        pieces = [data] if read.decryption is None else read.decryption([data])
+        try:
+            return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
+        except MalformedXmlError as error:
+            raise DamagedError(f"{self.address} cannot be read: {error}") from error
+
+    def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
+        """Return the tree of a revision; ``None`` where it cannot be read, or no more is compared."""
+        if self.left <= 0 or revision.sidecar is None:
+            return None
+        try:
+            return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
+        except (DamagedError, DeletedError, ForbiddenError, NotFoundError):
+            return None
