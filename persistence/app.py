@@ -15,13 +15,12 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
-from persistence.http.apis import PublishApi, QueryApi, ReencryptApi, ReindexApi, add_attachment_lists
+from persistence.http.apis import HistoryApi, PublishApi, QueryApi, ReencryptApi, ReindexApi, add_attachment_lists
 from persistence.http.application import add_health
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
-from persistence.http.histories import HistoryApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.responses import ResponseHeaders
