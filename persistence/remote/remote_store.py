@@ -23,9 +23,10 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.remote.client import DONE, Client, RemoteCall, body_of
-from persistence.remote.headers import HeaderField, as_stored, kept_hash, path
+from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import RemoteReader
+from persistence.remote.remote_sidecars import as_stored, kept_hash
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Storage, Writing, require_same
