@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from persistence.limits import HISTORY_PAGE
+from persistence.limits import HISTORY_PAGE, LARGEST_HISTORY_PAGE
 from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,16 @@ class PageRequest:
 
     number: int = 1
     size: int = HISTORY_PAGE
+
+
+def page_request(number: str | None, size: str | None) -> PageRequest:
+    """Read the page that a request names; a size that is too large means the largest.
+
+    Raises:
+        BadRequestError: one of the two is no positive integer.
+    """
+    wanted = count(size or "", "page-size", HISTORY_PAGE)
+    return PageRequest(count(number or "", "page-number", 1), min(wanted, LARGEST_HISTORY_PAGE))
 
 
 @dataclass(frozen=True, slots=True)
