@@ -345,28 +345,14 @@ MOST_LIVES = 100
 Older revisions are judged like the last of these.
 """
 
-# Differences between revisions.
-
-LARGEST_DIFFED = 4 << 20
-"""Bytes of a revision that is compared. It takes some ten times as much memory, and 0.1 seconds for each MB."""
-
-MOST_DIFFED_BYTES = 16 << 20
-"""Bytes of all revisions on a page of the history that are compared. Further pairs are said to differ, not how."""
+LARGEST_DIFFED = 8 << 20
+"""Bytes of all revisions that a response compares. They take some ten times as much memory, and 0.1 seconds a MB."""
 
 MOST_DIFFED_ELEMENTS = 50_000
 """Elements of a revision that is compared. Each becomes an object of some 400 bytes."""
 
 MOST_ALIGNED = 500_000
-"""Pairs of iterations that are compared to align those of all repeats of two revisions: some 0.1 seconds.
-
-Iterations beyond it are aligned by their position. Those before the first and after the last difference do not count.
-"""
-
-LARGEST_DIFFS = 8 << 20
-"""Characters of the differences in a response. Further ones are not listed, but said to be there."""
-
-LONGEST_LABEL = 4_000
-"""Characters of a label that are shown. Each difference has one."""
+"""Pairs of iterations that are compared to align those of two revisions: some 0.1 seconds. Then their order decides."""
 
 # Caches of definitions: the objects that a definition becomes can be much larger than its text.
 

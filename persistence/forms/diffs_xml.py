@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from persistence.forms.data_tree import HeldValue
 from persistence.forms.diffs import OTHER, Difference, DiffKind
 from persistence.forms.messages import attribute, element, text
-from persistence.limits import LARGEST_DIFFS
+from persistence.limits import LARGEST_FOUND
 from persistence.model.instants import Instant
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
@@ -19,12 +19,12 @@ class DiffsWriter:
     """A writer of the differences of one response, with labels in a language where a form has it.
 
     ``truncation`` is the number of characters to which values are shortened. The differences of a response that are
-    more than it may have (``LARGEST_DIFFS``) are written as one of the kind ``other``.
+    more than it may have (``LARGEST_FOUND``) are written as one of the kind ``other``.
     """
 
     language: str | None = None
     truncation: int | None = None
-    left: int = LARGEST_DIFFS
+    left: int = LARGEST_FOUND
 
     def write(self, found: Iterable[Difference], older: Instant, newer: Instant | None = None) -> str:
         """Return the element with some differences; ``newer`` is written where it stands alone."""

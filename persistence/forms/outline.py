@@ -22,7 +22,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits import LONGEST_LABEL, MOST_STEPS
+from persistence.limits import LONGEST_TITLE, MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, V4_0_0
 
 _RESOURCES_ID = "fr-form-resources"
@@ -146,12 +146,15 @@ class _Part:
         self._found: tuple[_Found, ...] | None = None
 
     def found(self) -> tuple[_Found, ...]:
-        """Return the sections, grids and controls, read once."""
+        """Return the sections, grids and controls in document order, read once."""
         if self._found is None:
-            self._found = (*self._containers(), *self._controls())
+            body = self._part.body
+            order = {} if body is None else {each: at for at, each in enumerate(body.iterdescendants("*"))}
+            found = sorted((*self._containers(), *self._controls()), key=lambda each: order[each[0]])
+            self._found = tuple(each for _, each in found)
         return self._found
 
-    def _containers(self) -> Iterator[_Found]:
+    def _containers(self) -> Iterator[tuple[Element, _Found]]:
         for container in containers(self._part):
             name, element = container.name, container.element
             bind = self._part.bind(name) if name else None
@@ -162,8 +165,8 @@ class _Part:
             iteration = None if bind is None or not is_repeated(element) else self._iteration(container, bind, steps)
             if iteration is not None:
                 steps = steps[:-1] if iteration == steps else steps
-                yield _Found(name, iteration, label, is_iteration=True)
-            yield _Found(name, steps, label)
+                yield element, _Found(name, iteration, label, is_iteration=True)
+            yield element, _Found(name, steps, label)
 
     def _iteration(
         self, container: Container, bind: Element, steps: tuple[tuple[str, str], ...]
@@ -175,9 +178,9 @@ class _Part:
         is_implied = container.element.tag == GRID and is_legacy_repeat(container.element)
         return steps if is_implied and steps[-1][0] == default_iteration(container.name or "") else None
 
-    def _controls(self) -> Iterator[_Found]:
+    def _controls(self) -> Iterator[tuple[Element, _Found]]:
         for element, control in self.steps.controls():
-            yield _Found(control.name, control.steps, self._label(element, control.name), is_control=True)
+            yield element, _Found(control.name, control.steps, self._label(element, control.name), is_control=True)
 
     def _label(self, view: Element, name: str) -> Label | None:
         shown = next(view.iterchildren(f"{XF}label"), None)
@@ -185,7 +188,7 @@ class _Part:
         resource = leads[1] if leads else name
         texts = {language: found for language, each in self.resources.items() if (found := each.get(resource))}
         if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
-            texts = {"": literal[:LONGEST_LABEL]}
+            texts = {"": literal[:LONGEST_TITLE]}
         return Label(texts, shown is not None and shown.get("mediatype") == _HTML) if texts else None
 
 
@@ -206,5 +209,5 @@ def _labels(resource: Element) -> dict[str, str]:
     for each in resource.iterchildren("*"):
         label = each.find("label")
         if label is not None:
-            found.setdefault(each.tag, text_in(label)[:LONGEST_LABEL])
+            found.setdefault(each.tag, text_in(label)[:LONGEST_TITLE])
     return found

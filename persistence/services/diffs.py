@@ -25,7 +25,7 @@ from persistence.forms.data_tree import DataNode, opaque_data, read_data
 from persistence.forms.diffs import OTHER, Difference, differences
 from persistence.forms.diffs_xml import DiffsWriter
 from persistence.forms.outline import NO_OUTLINE, Outline
-from persistence.limits import LARGEST_DIFFED, MOST_DIFFED_BYTES
+from persistence.limits import LARGEST_DIFFED
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import ListedRevision
@@ -124,7 +124,7 @@ class _Reading:
     documents: Documents
     address: DocumentAddress
     user: User
-    left: int = MOST_DIFFED_BYTES
+    left: int = field(default_factory=lambda: LARGEST_DIFFED)
     outlines: dict[int, Outline] = field(default_factory=dict)
 
     @property
@@ -161,13 +161,13 @@ class _Reading:
         return read
 
     def tree(self, read: Read, outline: Outline) -> DataNode | None:
-        """Return the tree of a revision whose content is open; ``None`` where it is larger than is compared.
+        """Return the tree of a revision whose content is open; ``None`` where it is more than is still compared.
 
         Raises:
             DamagedError: it is not well-formed, or a value does not decrypt.
             DiskError: it cannot be read.
         """
-        most = min(LARGEST_DIFFED, self.left)
+        most = self.left
         with read.found.opened as file, disk_errors(f"reading {self.address}"):
             data = file.read(most + 1)
         self.left -= len(data)

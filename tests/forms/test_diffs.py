@@ -7,7 +7,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -262,6 +262,9 @@ def content(outline: OutlineNode, chance: Random) -> str:
     return "".join(parts)
 
 
+slowly = settings(suppress_health_check=[HealthCheck.too_slow])  # forms take long to draw on a busy machine
+
+
 @st.composite
 def revisions(draw: st.DrawFn) -> tuple[Outline, str, str]:
     outline = outline_of(draw(forms()), draw(st.sampled_from(DATA_FORMATS)))
@@ -315,6 +318,7 @@ def applied(older: object, found: list[Difference], root: OutlineNode) -> object
     return top[""]
 
 
+@slowly
 @given(revisions())
 def test_the_differences_applied_to_the_older_make_the_newer(drawn: tuple[Outline, str, str]) -> None:
     outline, older, newer = drawn
@@ -324,6 +328,7 @@ def test_the_differences_applied_to_the_older_make_the_newer(drawn: tuple[Outlin
     assert all(each.kind is not DiffKind.OTHER for each in found)
 
 
+@slowly
 @given(revisions())
 def test_equal_documents_do_not_differ(drawn: tuple[Outline, str, str]) -> None:
     outline, older, newer = drawn
@@ -331,6 +336,7 @@ def test_equal_documents_do_not_differ(drawn: tuple[Outline, str, str]) -> None:
     assert (diff(older, newer, outline) == []) == (diff(newer, older, outline) == [])
 
 
+@slowly
 @given(st.data())
 def test_bounded_alignment_is_as_exact(data: st.DataObject) -> None:
     outline, older, newer = data.draw(revisions())
