@@ -185,6 +185,12 @@ MOST_COMPARED = 50
 MOST_KNOWN = 10_000
 """Known names from which those to compare are chosen, by their first and last characters."""
 
+LONGEST_ACCESS_TOKEN = 512
+"""Characters of an access token. Its issuer makes some 110; a longer one is refused before anything is computed."""
+
+MOST_SIGNING_KEYS = 20
+"""Keys that sign access tokens. A wrong token is compared with the signatures of all of them."""
+
 LONGEST_SHOWN = 60
 """Characters of a name in an error."""
 
