@@ -25,6 +25,7 @@ from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
+from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
@@ -131,6 +132,7 @@ class Services:
 
     definitions: Definitions
     documents: Documents
+    leasing: Leasing
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
@@ -168,6 +170,7 @@ class Services:
         return cls(
             definitions=definitions,
             documents=served,
+            leasing=Leasing(router, dialect),
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             forms=forms,
