@@ -24,7 +24,8 @@ from persistence.forms.form_data import MARKER_WORD
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, described
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
-from persistence.remote.headers import HeaderField, HeaderFields, sidecar_of, strong_tag, tombstone_of
+from persistence.remote.headers import HeaderField, HeaderFields
+from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 from persistence.xml.markup import WordWatch

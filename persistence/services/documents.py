@@ -240,12 +240,10 @@ class Documents:
         version = number or self._version_of(route, address, stored)
         document = own if is_main else stored.main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
-        definition = subject.definition
-        if definition.version != version:  # the PUT of a draft whose saved document is of another version
-            definition = route.catalog.of(address.form, version)
         if route.properties.needs_publication:
-            self.require_published(route, definition)
+            self.require_published(route, _of_version(route, subject.definition, version))
         operations = self.access.to_write(subject, put.user)
+        definition = _of_version(route, subject.definition, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
 
@@ -311,6 +309,11 @@ class Documents:
         if known is not None:
             return known.sidecar.version
         return version_of_new(route.storage, route.catalog, self.dialect, address)
+
+
+def _of_version(route: Route, definition: Definition, version: int) -> Definition:
+    """Return the definition of a version: another one for a draft whose saved document has another version."""
+    return definition if definition.version == version else route.catalog.of(route.form, version)
 
 
 def counts(address: DocumentAddress) -> bool:

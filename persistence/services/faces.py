@@ -24,6 +24,7 @@ from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.form_list import PublishedForms
+from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
@@ -135,6 +136,7 @@ class Services:
     leasing: Leasing
     publishing: Publishing
     attachments: Attachments
+    histories: Histories
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -159,7 +161,12 @@ class Services:
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, documents.access)
-        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
+        return replace(
+            wired,
+            definitions=DefinitionsBehindProxy(definitions.router),
+            documents=served,
+            histories=Histories(router, None),
+        )
 
     @classmethod
     def _wired(
@@ -173,6 +180,7 @@ class Services:
             leasing=Leasing(router, dialect),
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
+            histories=Histories(router, documents.access),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

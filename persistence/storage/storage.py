@@ -17,6 +17,7 @@ from persistence.model.instants import Instant
 from persistence.model.leases import LeaseHolder
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
+from persistence.storage.revision_list import RevisionList
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -35,6 +36,12 @@ class Revisions(Protocol):
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+
+    def history(self, address: Address) -> RevisionList | None:
+        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored.
+
+        No sidecar of an older revision is read before it is asked for.
+        """
 
 
 class Readable(Revisions, Protocol):

@@ -1,4 +1,4 @@
-"""The tree of one root, open to be written. ``reader`` reads it, ``commit`` has the changes.
+"""The tree of one root, open to be written. ``reader`` reads it, ``writer`` changes it.
 
 Links for nginx are made here: a name for exactly the content that was opened, so that nginx sends the one that the
 headers describe. The content's own path would lead to whatever a writer has put there by the time nginx opens it. Links
