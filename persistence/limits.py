@@ -359,24 +359,16 @@ DEFINITIONS_KEPT = 256
 DEFINITIONS_KEPT_BYTES = 2 << 20
 """Bytes of memory of these readers."""
 
-# Leases of documents.
+# Leases of documents, and other services.
 
 LARGEST_LOCK = 64 << 10
 """Bytes of the body of a LOCK or UNLOCK, which names a user and a group. Real ones have 400."""
-
-MOST_LOCK_ELEMENTS = 100
-"""Elements in it, and distinct names. Real ones have 8."""
 
 LONGEST_LEASE = 24 * 60 * 60
 """Seconds of a lease. A runtime asks for ten minutes, and renews them while somebody edits."""
 
 MOST_LEASES_OF_A_DIRECTORY = 4096
 """Leases in one of 256 directories, about a million together. A new lease lists its directory."""
-
-LEASES_SWEPT = 4
-"""Leases beside a new one that are removed if they have expired. So about a quarter of all have expired at a time."""
-
-# Other services.
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from persistence.forms.messages import element, text
-from persistence.limits import LONGEST_TEXT, MOST_LOCK_ELEMENTS
+from persistence.limits import LONGEST_TEXT, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.leases import LeaseHolder, holder_named
 from persistence.xml.streaming import SEPARATOR, Streaming
 
@@ -22,8 +22,8 @@ _SLACK = 4096
 class _LockReader(Streaming):
     """Collects the first user and the first group; ``found`` has their texts, by path."""
 
-    most_elements = MOST_LOCK_ELEMENTS
-    most_names = MOST_LOCK_ELEMENTS
+    most_elements = MOST_QUERY_ELEMENTS
+    most_names = MOST_QUERY_NAMES
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from persistence.errors import BusyError, DamagedError, NotFoundError, disk_errors
-from persistence.limits import LEASES_SWEPT, MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits import MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User
@@ -28,6 +28,10 @@ from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
 from persistence.storage.lease import Machine
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Leases
+
+
+_SWEPT = 4
+"""Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
 
 
 def moment() -> Moment:
@@ -137,7 +141,7 @@ class DocumentLeases(Leases):
         names = sorted(os.listdir(directory))
         at = bisect(names, own)
         gone = 0
-        for name in (names[at:] + names[:at])[:LEASES_SWEPT]:
+        for name in (names[at:] + names[:at])[:_SWEPT]:
             with suppress(OSError, DamagedError):  # the next one may be removed all the same
                 gone += _is_over(f"{directory}/{name}", now) and files.remove(f"{directory}/{name}")
         if len(names) - gone >= MOST_LEASES_OF_A_DIRECTORY:

@@ -159,7 +159,7 @@ BAD = [
     (body("x" * 256), 400, "longer than 255"),
     (body("lea", "x" * 256), 400, "longer than 255"),
     (body("le&#x85;a"), 400, "control characters"),
-    (b"<lockinfo>" + b"<x/>" * 200 + b"</lockinfo>", 400, "more than 100 elements"),
+    (b"<x>" + b"<x/>" * 11_000 + b"</x>", 400, "more than 10000 elements"),
     (body() + b" " * LARGEST_LOCK, 413, "larger than the limit"),
 ]
 
