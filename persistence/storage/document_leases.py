@@ -29,7 +29,6 @@ from persistence.storage.lease import Machine
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Leases
 
-
 _SWEPT = 4
 """Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
 
