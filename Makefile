@@ -95,7 +95,7 @@ test-index: install ## search during writes, reindexing and publishing, and with
 test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
 
-check: install ## run ruff, mypy (strict), and the tests of layering and regular expressions
+check: install ## run ruff, mypy (strict, bench and config too), and the tests of layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

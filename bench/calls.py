@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ SEARCH = b'<search><query path="order/city" match="exact">Paris</query></search>
 _PACKAGE = os.path.dirname(persistence.__file__) + os.sep
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _MARK = "/bench-calls/"
+_SETTLED = 1.0
+"""Seconds after which the updater has taken up what was saved. Before, a search looks at those documents, too."""
 _SYSTEM_CALL = re.compile(r"(\d+) +(\w+)\((?!2,)")  # 2 is standard error, where the log goes
 
 
@@ -156,6 +159,7 @@ def traced(app: WSGIApplication) -> dict[str, Trace]:
     traces = {}
     for name, request in REQUESTS.items():
         answer(app, replace(request, status=request.first or request.status))
+        time.sleep(_SETTLED)
         traces[name] = trace = Trace()
         sys.setprofile(trace)
         try:
@@ -169,6 +173,7 @@ def marked(app: WSGIApplication) -> None:
     """Send each request twice, and mark for ``strace`` the begin and the end of the second one."""
     for name, request in REQUESTS.items():
         answer(app, replace(request, status=request.first or request.status))
+        time.sleep(_SETTLED)
         os.access(f"{_MARK}{name}", os.F_OK)
         answer(app, request)
         os.access(f"{_MARK}end", os.F_OK)

@@ -81,8 +81,9 @@ def _plant(root: Path, count: int) -> None:
     Store(str(root), lock_timeout=1).close()
     for number in range(count):
         form, version = divmod(number, _VERSIONS)
-        folder = root / f"app-{form // _FORMS:03}/form-{form % _FORMS:02}/form/{version + 1}"
-        folder.mkdir(parents=True, mode=0o750)
+        address = f"app-{form // _FORMS:03}/form-{form % _FORMS:02}/form/{version + 1}/form.xhtml"
+        file = root / address
+        file.parent.mkdir(parents=True, mode=0o750)
         now = next_after(None)
         sidecar = Sidecar(
             schema=SCHEMA,
@@ -95,9 +96,9 @@ def _plant(root: Path, count: int) -> None:
             modifier="lea",
             metadata=_METADATA,
         )
-        for file, data in ((folder / "form.xhtml", _BODY), (folder / "form.xhtml.json", sidecars.encode(sidecar))):
-            file.write_bytes(data)
-        os.utime(folder / "form.xhtml", ns=(stamp(sidecar),) * 2)
+        file.write_bytes(_BODY)
+        file.with_name("form.xhtml.json").write_bytes(sidecars.encode(sidecar, address))
+        os.utime(file, ns=(stamp(sidecar),) * 2)
 
 
 if __name__ == "__main__":

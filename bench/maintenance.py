@@ -58,15 +58,16 @@ def _plant(root: Path, count: int) -> None:
     Store(str(root), lock_timeout=1).close()
     digest = digest_text(hashlib.sha256(_BODY).hexdigest())
     for number in range(count):
-        folder = root / f"hr/leave/data/{number:08}"
-        folder.mkdir(parents=True, mode=0o750)
+        address = f"hr/leave/data/{number:08}/data.xml"
+        file = root / address
+        file.parent.mkdir(parents=True, mode=0o750)
         now = next_after(None)
         sidecar = Sidecar(
             schema=SCHEMA, id=fresh_id(), version=1, modified=now, created=now, size=len(_BODY), digest=digest
         )
-        for file, data in ((folder / "data.xml", _BODY), (folder / "data.xml.json", sidecars.encode(sidecar))):
-            file.write_bytes(data)
-        os.utime(folder / "data.xml", ns=(stamp(sidecar),) * 2)
+        file.write_bytes(_BODY)
+        file.with_name("data.xml.json").write_bytes(sidecars.encode(sidecar, address))
+        os.utime(file, ns=(stamp(sidecar),) * 2)
 
 
 def _timed(command: tuple[str, ...]) -> tuple[float, float]:

@@ -110,8 +110,14 @@ def plant(root: Path, orders: Orders) -> None:
     lay(root, "form/1/form.xhtml", definition(), Sidecar(**_common(definition(), at)))
     for order in orders:
         body = order.xml()
-        facts = {"creator": order.creator, "modifier": order.creator, "group": "sales", "stage": order.stage}
-        sidecar = Sidecar(**_common(body, order.saved), **facts, valid=True)
+        sidecar = Sidecar(
+            **_common(body, order.saved),
+            creator=order.creator,
+            modifier=order.creator,
+            group="sales",
+            stage=order.stage,
+            valid=True,
+        )
         lay(root, f"data/{order.id}/data.xml", body, sidecar)
 
 

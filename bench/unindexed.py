@@ -1,26 +1,30 @@
 """The service without an index that hears of what is saved: what a PUT costs without it."""
 
-from persistence import app
+from __future__ import annotations
+
+from persistence.app import create_app
+from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import Failed, Updater
 from persistence.model.addresses import Form
-from persistence.providers import trees
 
 
-class Deaf:
-    """In the place of the indexer: it hears nothing."""
-
-    def __init__(self, *_: object) -> None:
-        pass
+class Deaf(Updater):
+    """An updater that hears of no change, writes no journal and has no thread."""
 
     def start(self) -> None:
-        """Begin to hear nothing."""
+        """Recover nothing."""
 
     def changing(self, form: Form, document: str) -> None:
-        """A document is about to change."""
+        """Write no journal entry."""
 
     def changed(self, form: Form, document: str) -> None:
-        """It has changed."""
+        """Leave the index as it is."""
 
 
-trees.Updater = Deaf  # type: ignore[assignment,misc]
+def _deaf(index: TreeIndex, failed: Failed) -> Updater:
+    return Deaf(index._journal, index.files, index.flat, index.recover, failed)  # noqa: SLF001 - as TreeIndex does
 
-app = app.create_app()
+
+TreeIndex.updater = _deaf  # type: ignore[assignment, method-assign]
+
+app = create_app()

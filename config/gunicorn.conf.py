@@ -2,6 +2,8 @@
 
 import sys
 
+from gunicorn.arbiter import Arbiter
+
 from persistence import starting
 from persistence.app import policy_of
 from persistence.errors import PersistenceError
@@ -42,7 +44,7 @@ accesslog = None
 control_socket_disable = True
 
 
-def on_starting(server):
+def on_starting(server: Arbiter) -> None:
     """Print what is served, to whom and where; exit if the address is in use. `persistence serve` does so itself."""
     try:
         for bind in server.cfg.bind:

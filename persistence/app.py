@@ -15,7 +15,15 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
-from persistence.http.apis import PublishApi, QueryApi, ReencryptApi, ReindexApi, TokenApi, add_attachment_lists
+from persistence.http.apis import (
+    HistoryApi,
+    PublishApi,
+    QueryApi,
+    ReencryptApi,
+    ReindexApi,
+    TokenApi,
+    add_attachment_lists,
+)
 from persistence.http.application import add_health
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
@@ -171,6 +179,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
         CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)

@@ -19,7 +19,6 @@ import msgspec
 from msgspec.structs import replace
 
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
-from persistence.limits import MOST_SIGNING_KEYS
 from persistence.model.instants import Instant, next_after
 from persistence.storage.key_files import KeyFile
 
@@ -29,6 +28,8 @@ TRUSTED = "trusted"
 _BITS = 256
 _MOST = 1000
 _OTHERS = 0o077
+_MOST_SIGNING = 20
+"""A wrong token is compared with the signatures of all of them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
@@ -152,8 +153,8 @@ class Keys:
         with self._file.changing() as known:
             if only_first and known.signing:
                 return None
-            if len(known.signing) >= MOST_SIGNING_KEYS:
-                raise ConflictError(f"there are {MOST_SIGNING_KEYS} signing keys already: remove one first")
+            if len(known.signing) >= _MOST_SIGNING:
+                raise ConflictError(f"there are {_MOST_SIGNING} signing keys already: remove one first")
             taken = {key.id for key in known.signing}
             free = next(each for each in iter(lambda: secrets.token_hex(4), "") if each not in taken)
             added = SigningKey(free, secrets.token_hex(_BITS // 8), next_after(None))

@@ -20,6 +20,7 @@ _MODULES: Mapping[str, str] = {
     "forms": "show",
     "show": "show",
     "search": "search",
+    "leases": "leases",
     "check": "check",
     "reindex": "trees",
     "reencrypt": "trees",

@@ -26,6 +26,7 @@ from persistence.limits import CHUNK
 from persistence.model import users, versions
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
+from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
@@ -158,6 +159,10 @@ class RequestParser:
         """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
         asked = self._version(request.environ, self._sent(request.environ))
         return versions.number_only(asked, "encrypting anew")
+
+    def lease_seconds(self, request: Request) -> int:
+        """Return how long a lease is to be (spec crud 7)."""
+        return parse_timeout(request.environ.get("HTTP_TIMEOUT"))
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""

@@ -141,6 +141,8 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("permissions", _BOOLEAN, "user and group permissions hold", default=False),
     _provider("versioning", _BOOLEAN, "definitions have versions", default=False),
     _provider("published-only", _BOOLEAN, "data is stored of published forms and versions only", default=False),
+    _provider("lease", _BOOLEAN, "documents can be leased with LOCK and UNLOCK", default=False),
+    _provider("enforce-lease", _BOOLEAN, "only the holder of a lease may write to the document", default=False),
     _provider("data-format-version", ValueType.FORMAT, "format of form data at rest", "4.0.0"),
     _provider("search.restrict-to-readable", _BOOLEAN, "searches find only what their user may read", default=False),
     KnownProperty(
@@ -177,7 +179,6 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("datasource", _TEXT, "name of the root of a tree; of a database, elsewhere"),
     _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
     _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
-    _unused("<provider>.lease", _BOOLEAN, "documents can be locked with LOCK and UNLOCK", default=False),
     _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),
     _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in encrypting anew", default=False),
     _unused("<provider>.distinct", _BOOLEAN, "distinct values can be asked for", default=False),

@@ -1,29 +1,16 @@
-"""The headers of calls to another service, which may speak another dialect, and of its answers (spec crud 4.3, 11)."""
+"""The headers of calls to another service, which may speak another dialect (spec crud 3, 11)."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import msgspec
 
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import BadRequestError, RemoteError
-from persistence.model import instants, users
+from persistence.errors import BadRequestError
+from persistence.model import users
 from persistence.model.addresses import Address, DefinitionAddress, Form
-from persistence.model.instants import Instant
-from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
-from persistence.model.versions import FormMetadata
-
-if TYPE_CHECKING:
-    from persistence.remote.client import RemoteAnswer
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
@@ -39,8 +26,8 @@ _NOT_FORWARDED = frozenset(
         *("cookie", "cookie2"),
         # The address of a page, which may have an access token in it (spec crud 6.6).
         "referer",
-        # Origins, conditions and ranges: this service judges them itself.
-        *("origin", "sec-fetch-site", "if-match", "if-modified-since", "if-none-match", "if-range"),
+        # Origins, conditions, ranges and lengths of leases: this service judges them itself.
+        *("origin", "sec-fetch-site", "timeout", "if-match", "if-modified-since", "if-none-match", "if-range"),
         *("if-unmodified-since", "range"),
     }
 )
@@ -131,136 +118,3 @@ class ProviderNames:
 def path(*segments: str) -> str:
     """Return a path of names, each percent-encoded."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
-
-
-_LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
-_VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
-_TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_ENCRYPTED = "sealed"
-"""Stands for the algorithm where the hash of an encrypted content was encrypted too."""
-
-_NOBODY = FormMetadata(permissions="<permissions/>")
-
-
-def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> Sidecar:
-    """Return the sidecar of the revision that a GET or HEAD has found.
-
-    Raises:
-        RemoteError: the answer lacks a required header.
-    """
-    field = _Fields(answer, names)
-    modified = field.instant("Last-Modified")
-    if modified is None:
-        raise RemoteError(f"the answer for {address} does not say when it was modified")
-    if modified == instants.LAST:
-        raise RemoteError(f"the answer for {address} says that it was modified at {modified}: nothing can come after")
-    hashed = field.hash()
-    is_encrypted = hashed is not None and hashed.algorithm == _ENCRYPTED
-    valid = field.text("Valid")
-    is_definition = isinstance(address, DefinitionAddress)
-    return Sidecar(
-        schema=SCHEMA,
-        id=tag_of(answer) or _tag(address, modified),
-        version=_version(field.text("Form-Definition-Version"), address),
-        modified=modified,
-        created=field.instant("Created") or modified,
-        size=answer.length or 0,
-        content_type=answer.field("Content-Type"),
-        valid=None if valid is None else valid == "true",
-        stage=field.text("Workflow-Stage"),
-        creator=None if is_definition else field.text("Username"),
-        group=None if is_definition else field.text("Group"),
-        organization=() if is_definition else tuple(answer.fields(names.theirs.header("Organization"))),
-        modifier=field.text("Last-Modified-By-Username"),
-        source=field.text("Document"),
-        client_hash=None if is_encrypted else hashed,
-        sealed_hash=hashed.value if hashed is not None and is_encrypted else None,
-    )
-
-
-def kept_hash(sidecar: Sidecar) -> ClientHash | None:
-    """Return the hash for the provider to keep: the client's own only where the content is plain."""
-    return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_ENCRYPTED, sidecar.sealed_hash)
-
-
-def tombstone_of(address: Address) -> Sidecar:
-    """Return the sidecar of a resource that is only known to be deleted.
-
-    A deleted definition permits nothing: its permissions are not known.
-    """
-    is_definition = isinstance(address, DefinitionAddress)
-    return Sidecar(
-        schema=SCHEMA,
-        id=_tag(address, _LONG_AGO),
-        version=address.version if isinstance(address, DefinitionAddress) else 1,
-        modified=_LONG_AGO,
-        created=_LONG_AGO,
-        size=0,
-        metadata=_NOBODY if is_definition else None,
-        deleted=True,
-    )
-
-
-def tag_of(answer: RemoteAnswer) -> str | None:
-    """Return the entity tag as 40 hex digits, hashed if it is not of that form; ``None`` where there is none."""
-    sent = (answer.field("ETag") or "").strip()
-    tag = sent.removeprefix("W/").strip('"')
-    if not tag:
-        return None
-    return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
-
-
-def strong_tag(answer: RemoteAnswer) -> bytes | None:
-    """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
-
-    ``None`` where there is none, or it is weak and so never matches (RFC 9110 13.1.1).
-    """
-    sent = (answer.field("ETag") or "").strip()
-    return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
-
-
-def as_stored(answer: RemoteAnswer, names: ProviderNames, address: Address, sidecar: Sidecar) -> Sidecar:
-    """Return the sidecar with the tag and instant of the answer: the other side has its own."""
-    modified = _Fields(answer, names).instant("Last-Modified")
-    tag = tag_of(answer) or (sidecar.id if modified is None else _tag(address, modified))
-    return msgspec.structs.replace(sidecar, id=tag, modified=modified or sidecar.modified)
-
-
-class _Fields:
-    """The header fields of an answer under the provider's prefix."""
-
-    def __init__(self, answer: RemoteAnswer, names: ProviderNames) -> None:
-        self._answer = answer
-        self._names = names
-
-    def text(self, name: str) -> str | None:
-        return self._answer.field(self._names.theirs.header(name)) or None
-
-    def hash(self) -> ClientHash | None:
-        algorithm, value = self.text("Hash-Algorithm"), self.text("Hash-Value")
-        return ClientHash(algorithm, value) if algorithm and value else None
-
-    def instant(self, name: str) -> Instant | None:
-        """Return a time, exact where the provider's own field has it, else to the second."""
-        try:
-            own = self.text(name)
-            if own is not None:
-                return instants.from_datetime(instants.parse_time(own, name))
-            common = self._answer.field(name)
-            return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
-        except (BadRequestError, ValueError, OverflowError):
-            return None
-
-
-def _version(text: str | None, address: Address) -> int:
-    if isinstance(address, DefinitionAddress):
-        return address.version
-    number = int(text) if text is not None and _VERSION.fullmatch(text.strip()) else 0
-    if not 1 <= number <= LARGEST_VERSION:
-        raise RemoteError(f"the answer for {address} does not say its form definition version")
-    return number
-
-
-def _tag(address: Address, modified: Instant) -> str:
-    """Return a tag where the provider gives none: of that resource, and of that instant."""
-    return hashlib.sha256(f"{address}\n{modified}".encode()).hexdigest()[:40]

@@ -24,7 +24,8 @@ from persistence.forms.form_data import MARKER_WORD
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, described
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
-from persistence.remote.headers import HeaderField, HeaderFields, sidecar_of, strong_tag, tombstone_of
+from persistence.remote.headers import HeaderField, HeaderFields
+from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 from persistence.xml.markup import WordWatch
@@ -119,9 +120,13 @@ class RemoteReader:
             file = opened_remotely(size, partial(self._part, address, query, sidecar, size))
             return StoredRevision(sidecar, sidecar.id, size, file)
         answer = self._ask("GET", address, query)
-        answer.require(f"{address}", HTTPStatus.OK)
-        sidecar = sidecar_of(answer, self._client.names, address)
-        return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
+        try:
+            answer.require(f"{address}", HTTPStatus.OK)
+            sidecar = sidecar_of(answer, self._client.names, address)
+            return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
+        except Exception:
+            answer.close()
+            raise
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), self._spool.upload() as upload:

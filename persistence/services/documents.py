@@ -13,7 +13,7 @@ from functools import partial
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
+from persistence.errors import DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.permissions import Operations
@@ -24,6 +24,7 @@ from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
+from persistence.services.leasing import protecting, require_unleased
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
     Cleared,
@@ -117,6 +118,7 @@ class Documents:
         number = self.admitted_to_write(route, address, put)
         over = route.storage.read(address, content=False)
         early = self.decided(route, address, put, number, over)
+        require_unleased(route, address, put.user)
         may_read = partial(self.may_read, put, address)
         content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
@@ -127,7 +129,8 @@ class Documents:
             decision = self.decided(route, address, put, number, over)
             sidecar = next_revision(decision.put, received, decision.definition.version, over=over, owner=put.user)
             sidecar = encoded.described(sidecar, over, decision.definition)
-            with _only_one(route, decision) if decision.is_only else nullcontext():
+            only = _only_one(route, decision) if decision.is_only else nullcontext()
+            with protecting(route, address, put.user), only:
                 sidecar = writer.commit(address, sidecar, upload, over=over)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
@@ -143,12 +146,13 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
             deletion = self.decided_to_delete(route, address, delete, number, own)
             tombstone = None
-            if not address.is_draft:
-                tombstone = writer.delete(address, deletion.tombstone, over=own)
-            elif not address.is_main and own is not None:
-                writer.purge(address, deletion.tombstone, over=own)
-            if address.is_main:
-                writer.discard_draft(address.form, address.document)
+            with protecting(route, address, delete.user):
+                if not address.is_draft:
+                    tombstone = writer.delete(address, deletion.tombstone, over=own)
+                elif not address.is_main and own is not None:
+                    writer.purge(address, deletion.tombstone, over=own)
+                if address.is_main:
+                    writer.discard_draft(address.form, address.document)
         return Removed(address, deletion.version, tombstone, deletion.operations)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
@@ -170,7 +174,7 @@ class Documents:
                 count += self._delete_one(route, address, number, delete)
             except DamagedError as error:
                 damage = damage or error
-            except ForbiddenError as error:
+            except (ForbiddenError, LockedError) as error:
                 refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
@@ -188,7 +192,8 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
                 return False
             self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user)
-            _delete(writer, address, own, tombstone_of(own, delete.user))
+            with protecting(route, address, delete.user):
+                _delete(writer, address, own, tombstone_of(own, delete.user))
             return True
 
     def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
@@ -239,12 +244,10 @@ class Documents:
         version = number or self._version_of(route, address, stored)
         document = own if is_main else stored.main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
-        definition = subject.definition
-        if definition.version != version:  # the PUT of a draft whose saved document is of another version
-            definition = route.catalog.of(address.form, version)
         if route.properties.needs_publication:
-            self.require_published(route, definition)
+            self.require_published(route, _of_version(route, subject.definition, version))
         operations = self.access.to_write(subject, put.user, put.token)
+        definition = _of_version(route, subject.definition, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
 
@@ -311,6 +314,11 @@ class Documents:
         if known is not None:
             return known.sidecar.version
         return version_of_new(route.storage, route.catalog, self.dialect, address)
+
+
+def _of_version(route: Route, definition: Definition, version: int) -> Definition:
+    """Return the definition of a version: another one for a draft whose saved document has another version."""
+    return definition if definition.version == version else route.catalog.of(route.form, version)
 
 
 def counts(address: DocumentAddress) -> bool:

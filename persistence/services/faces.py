@@ -23,7 +23,9 @@ from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.form_list import PublishedForms
+from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
+from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
@@ -135,8 +137,10 @@ class Services:
 
     definitions: Definitions
     documents: Documents
+    leasing: Leasing
     publishing: Publishing
     attachments: Attachments
+    histories: Histories
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -160,7 +164,12 @@ class Services:
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, access)
-        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
+        return replace(
+            wired,
+            definitions=DefinitionsBehindProxy(definitions.router),
+            documents=served,
+            histories=Histories(router, None),
+        )
 
     @classmethod
     def _wired(
@@ -171,8 +180,10 @@ class Services:
         return cls(
             definitions=definitions,
             documents=served,
+            leasing=Leasing(router, dialect),
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
+            histories=Histories(router, documents.access),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

@@ -157,9 +157,9 @@ class Committed:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
-        """Check the lease once more, right before the commit, and that the committed content is in its place.
+        """Make sure of it once more, right before the commit, and that the next sidecar is in its place.
 
-        ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
+        ``prepared`` is that sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.
 
         Raises:

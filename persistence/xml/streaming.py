@@ -231,6 +231,7 @@ class XmlCheck(Streaming):
         if piece.count(b"=") + self._token.count(b"=") > MOST_ATTRIBUTES:  # maybe of one element
             parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
             super()._parse(piece, is_final=is_final)
+            self._note_long_names()  # one of an attribute here may be one of an element later
             return
         # ``put`` takes the two arguments of expat's handler in C, and ignores the second one. An end notes how many
         # elements have begun before it.
@@ -248,15 +249,18 @@ class XmlCheck(Streaming):
     def _judge(self, starts: SimpleQueue[str], ends: list[int]) -> None:
         """Count the elements of a step, and check the limits."""
         begun = starts.qsize()
-        if len(self._names) != self._measured:
-            new = islice(reversed(self._names), len(self._names) - self._measured)
-            self._has_long_name |= any(len(name or "") > LONGEST_XML_NAME for name in new)
+        self._note_long_names()
         highest = self.depth + max(max(map(sub, ends, count()), default=0), begun - len(ends))
         if self._has_long_name or highest > DEEPEST or self._elements + begun > self.most_elements:
             self._judge_each(starts, ends)
         else:
             self.depth += begun - len(ends)
             self._elements += begun
+
+    def _note_long_names(self) -> None:
+        if len(self._names) != self._measured:
+            new = islice(reversed(self._names), len(self._names) - self._measured)
+            self._has_long_name |= any(len(name or "") > LONGEST_XML_NAME for name in new)
 
     def _judge_each(self, starts: SimpleQueue[str], ends: list[int]) -> None:
         """Handle the elements of a step in their order."""

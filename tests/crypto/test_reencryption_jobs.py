@@ -13,13 +13,9 @@ from tests.opened import opened
 
 
 class _Reencryption:
-    """Has every form, and a key."""
+    """Has a key."""
 
     has_key = True
-
-    def has_form(self, form: Form) -> bool:
-        del form
-        return True
 
 
 class _Job:

@@ -138,6 +138,13 @@ def test_the_first_limit_that_is_passed_is_named(names: list[str], piece: int) -
     assert refusal(XmlCheck(), chunks) == refusal(Streaming(), chunks)
 
 
+def test_a_long_name_is_refused_after_it_was_an_attribute_in_a_step_of_many_equals_signs() -> None:
+    """Names are judged when they are new, and this one is new in a step whose tags call Python."""
+    noted = PARTS["long attribute"] + PARTS["many equals signs"]
+    with pytest.raises(MalformedXmlError, match="an element name of more than"):
+        check(b"<r>" + noted + b" " * XML_STEP * 3 + PARTS["long name"] + b"</r>")
+
+
 def test_elements_are_counted_over_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Streaming, "most_elements", 10_000)
     check(b"<r>" + b"<b/>" * 9_999 + b"</r>")

@@ -10,7 +10,9 @@ from flask.testing import FlaskClient
 
 from persistence.app import create_app
 from persistence.cli import main
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import DIALECTS
+from persistence.errors import RemoteError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.opened import Providers
@@ -20,6 +22,10 @@ from tests.initialised import initialised
 from tests.opened import close, opened
 
 NOBODY = "http://127.0.0.1:1"
+OWNED = (
+    b'<permissions><permission operations="read update delete"><owner/></permission>'
+    b'<permission operations="create"/></permissions>'
+)
 
 
 def client(tmp_path: Path, dialect: str) -> FlaskClient:
@@ -44,6 +50,30 @@ def test_the_public_face_asks_for_permissions(tmp_path: Path) -> None:
     path = "/fr/service/persistence/crud/hr/leave/data/D/data.xml"
     answer = client(tmp_path, "svc").put(path, data=b"<form/>", headers={"Svc-Form-Definition-Version": "1"})
     assert answer.status_code == 502
+
+
+def test_a_caller_without_permission_learns_nothing_of_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of the draft is looked at only when the version of its saved document permits the save."""
+    asking = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
+    base = "/fr/service/persistence/crud/hr/leave"
+    by_ann = {"Svc-Form-Definition-Version": "2", "Svc-Username": "ann", "Svc-Group": "staff"}
+    by_bob = {"Svc-Form-Definition-Version": "1", "Svc-Username": "bob", "Svc-Group": "sales"}
+    owned = UNMARKED.replace(b"</metadata>", OWNED + b"</metadata>")
+    assert asking.put(f"{base}/form/form.xhtml", data=owned, headers=by_ann).status_code == 201
+    assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=by_ann).status_code == 201
+    of = Catalog.of
+
+    def failing(catalog: Catalog, form: Form, version: int) -> Definition:
+        if version == 1:
+            raise RemoteError("version 1 cannot be had")
+        return of(catalog, form, version)
+
+    monkeypatch.setattr(Catalog, "of", failing)
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_bob).status_code == 403
+    by_ann["Svc-Form-Definition-Version"] = "1"
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_ann).status_code == 502
 
 
 def test_an_index_reads_no_definition_of_another_service(tmp_path: Path) -> None:

@@ -153,7 +153,6 @@ def test_comments_in_a_value_are_not_collected(service: Service) -> None:
 
 
 BINDING = '<xbl:binding class="fr-section-component" element="xbl|a"><xbl:template>'
-BOUND = "</xbl:template></xbl:binding>"
 MIGRATED = {
     "nested bindings": Form(
         "<form/>",

@@ -53,7 +53,8 @@ def _raced(directory: Path) -> Iterator[tuple[tuple[object, ...], list[str]]]:
     for number, (beside, disturbance, documents) in enumerate(_RACES):
         click.echo(f"{_WRITERS} writers who look for what they have stored, beside {beside} …")
         home = directory / f"race-{number}"
-        plant(Planter(home / "data"), documents)
+        with Planter(home / "data") as planter:  # it renews the lease of its tree while it is open
+            plant(planter, documents)
         with running(home, workers=2, threads=8) as service:
             service.timeout = 120.0
             raced = Racer(service).run(_SECONDS, _WRITERS, disturbance(service) if disturbance else None)

@@ -83,14 +83,7 @@ class Memory:
                 self._hidden |= self._of(version)
             self._definitions[version] = IndexedDefinition(f"d{next(self._marks)}", DefinitionState.DELETED)
 
-    def reveal(self) -> None:
-        """A full reindexing: nothing is hidden any more."""
-        self._hidden.clear()
-
     # What an index reads.
-
-    def definition_fingerprint(self, version: int) -> str:
-        return self.definition(version).fingerprint
 
     def definition(self, version: int) -> IndexedDefinition:
         return self._definitions.get(version) or IndexedDefinition("", DefinitionState.UNKNOWN)

@@ -9,8 +9,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,38 +137,3 @@ class Line:
         while (answer := self.ask(method, path, body, headers, **own)) is None:
             pass
         return answer
-
-
-class Gate:
-    """Lets many pass at once, and one who wants it empty wait until all are out."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-        self._is_shut = False
-
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Be one of many."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_shut)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def shut(self) -> Iterator[None]:
-        """Be alone."""
-        with self._changed:
-            self._is_shut = True
-            self._changed.wait_for(lambda: self._inside == 0)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._is_shut = False
-                self._changed.notify_all()

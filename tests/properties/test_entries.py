@@ -164,9 +164,9 @@ def test_every_known_property_is_accepted_in_both_dialects(dialect: Dialect, pat
 
 
 def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
-    text = '"svc.persistence.*.lease" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.xmldb-uri = "x"\n'
+    text = '"svc.persistence.*.sort" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.xmldb-uri = "x"\n'
     properties = Properties.load(tomllib.loads(text), SVC.property_prefix)
-    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.lease", "svc.persistence.a.xmldb-uri"]
+    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.sort", "svc.persistence.a.xmldb-uri"]
     assert Properties.load({}, SVC.property_prefix).without_effect == ()
 
 

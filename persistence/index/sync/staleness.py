@@ -21,7 +21,7 @@ This is the whole protocol that keeps an index in step with its tree.
     the number in the index is then behind the other, and the index is rebuilt.
 8.  A new index is built beside the one in use, which lists what changes meanwhile. At the end this is read again while
     no process can change the one in use, and the new one takes its place. A process that has changed the old one looks
-    whether it is still in use, and if it is not, changes the new one (``builder``).
+    whether it is still in use, and if it is not, changes the new one (``rebuild``).
 """
 
 from __future__ import annotations
