@@ -16,7 +16,7 @@ XML_LONG_STEP = 64 << 10
 """Bytes of a step within a token longer than this: the parser begins each step with the token's first byte."""
 
 LONGEST_TOKEN = 1 << 20
-"""Bytes in one tag or comment, which the parser holds whole and scans again with every step. Real ones have up to 1 KB."""
+"""Bytes in one tag or comment, which the parser holds and scans again with every step. Real ones have up to 1 KB."""
 
 MOST_ATTRIBUTES = 1_000
 """Attributes of an element. Each becomes a string with its whole namespace. Real elements have up to 9."""
