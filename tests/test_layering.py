@@ -119,6 +119,7 @@ ONLY_IN = {
     "structlog": {"http"},
     "sqlite3": {"index/sqlite"},
     "cryptography": {"crypto"},
+    "itsdangerous": {"crypto"},
 }
 """Which layers, or packages in them, may import a library."""
 

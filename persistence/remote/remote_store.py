@@ -15,7 +15,14 @@ from typing import BinaryIO
 from urllib.parse import parse_qsl
 
 from persistence import client_request
-from persistence.errors import BadRequestError, MalformedXmlError, RemoteError, ReplacedError, disk_errors
+from persistence.errors import (
+    BadRequestError,
+    MalformedXmlError,
+    NotSupportedError,
+    RemoteError,
+    ReplacedError,
+    disk_errors,
+)
 from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
@@ -24,6 +31,7 @@ from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.remote.client import DONE, Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
+from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import RemoteReader
 from persistence.remote.remote_sidecars import as_stored, kept_hash
@@ -79,6 +87,18 @@ class RemoteStore(Storage):
         """See ``Readable``."""
         _NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
+
+    def history(self, address: Address) -> RemoteRevisions | None:
+        """See ``Revisions``.
+
+        Raises:
+            NotSupportedError: it is of a definition or a draft, of which no API lists the revisions.
+        """
+        _NAMES.paths(address)
+        if isinstance(address, DefinitionAddress) or address.is_draft:
+            raise NotSupportedError(f"no API lists the revisions of {address}")
+        revisions = RemoteRevisions(self._client, address)
+        return revisions if revisions.total else None
 
     def content(self, address: Address) -> BinaryIO | None:
         """See ``Readable``."""

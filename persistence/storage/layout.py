@@ -13,8 +13,11 @@
     <root>/.locks/00 ... ff                                    striped locks
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
     <root>/.locks/elsewhere/00 ... ff                          the same, for documents that other services have
+    <root>/.locks/leases/00 ... ff                             the same, for leases of documents
     <root>/.locks/service                                      locked shared by each user of the tree
     <root>/.locks/lease                                        which machine has the tree open, renewed while it has
+    <root>/.leases/<xx>/<digest of the document's id>          who has leased a document (LOCK), and until when
+                        <digest>.next                          the same, while it is being written
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
@@ -34,6 +37,7 @@ A name from a request never starts with a dot, so none of these can be named fro
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -51,6 +55,10 @@ CREATIONS = ".locks/creations"
 ELSEWHERE_LOCKS = ".locks/elsewhere"
 SERVICE = ".locks/service"
 LEASE = ".locks/lease"
+LEASE_LOCKS = ".locks/leases"
+LEASES = ".leases"
+UNFINISHED_LEASE = ".next"
+"""Ends the name of a file that is to become a lease."""
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
@@ -82,7 +90,8 @@ _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
-_REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
+_INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z", re.ASCII)
+_REVISION = re.compile(rf"({_INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
 _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
 _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
@@ -179,9 +188,16 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
     match = _REVISION.fullmatch(name)
     if match is None or not is_file_name(match[2]):
         return None
-    day, _, clock = match[1].partition("T")
-    instant = Instant(f"{day}T{clock.replace('-', ':')}")
-    return (instant, match[2]) if is_in_calendar(instant) else None
+    instant = instant_of(match[1])
+    return None if instant is None else (instant, match[2])
+
+
+def instant_of(name: str) -> Instant | None:
+    """Return the instant that ``file_name`` has written; ``None`` for any other text."""
+    if not _INSTANT_IN_NAME.fullmatch(name):
+        return None
+    instant = Instant(f"{name[:13]}:{name[14:16]}:{name[17:]}")
+    return instant if is_in_calendar(instant) else None
 
 
 def unfinished_of(name: str) -> str | None:
@@ -316,6 +332,11 @@ class Layout:
     def lock(self, number: int) -> str:
         """Return a lock file."""
         return f"{self.root}/{LOCKS}/{number:02x}"
+
+    def lease(self, document: str) -> str:
+        """Return the file of the lease of a document, by its id alone: the form does not matter (spec crud 7)."""
+        digest = hashlib.sha256(document.encode()).hexdigest()
+        return f"{self.root}/{LEASES}/{digest[:2]}/{digest}"
 
     def own(self, name: str) -> str:
         """Return a directory or file of the store's own in the root."""

@@ -18,12 +18,15 @@ from persistence.storage.layout import (
     LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
+    FilePaths,
     Layout,
+    instant_of,
     is_escaped,
     is_file_name,
     revision_of,
     unescape,
 )
+from persistence.storage.revision_list import StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
@@ -100,6 +103,22 @@ class StoreReader:
             current.close()
             return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
+    def history(self, address: Address) -> StoredRevisions | None:
+        """List all revisions as of now, by one listing of ``.history``; ``None`` where nothing was ever stored."""
+        paths = self._layout.paths(address)
+        # The current one first, as in ``read_revision``. Those that writers add meanwhile are newer, and left out.
+        current = self.sidecar(address)
+        if current is None:
+            return None
+        with disk_errors("listing the older revisions of", address):
+            older = sorted({each for each in _instants(paths) if each < current.modified}, reverse=True)
+
+        def read_older(instant: Instant) -> Sidecar | None:
+            with disk_errors("reading", address):
+                return stored_revision.read_sidecar(paths.revision(instant))
+
+        return StoredRevisions(current, (current.modified, *older), read_older)
+
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""
         with disk_errors("listing the forms"):
@@ -172,6 +191,20 @@ class StoreReader:
             found = _with_sidecar(paths.history)
         revisions = (revision_of(name) for name in found)
         return sorted((each[0] for each in revisions if each is not None and each[1] == paths.name), reverse=True)
+
+
+def _instants(paths: FilePaths) -> Iterator[Instant]:
+    """Yield the instants of the older revisions of a resource. Raises ``OSError``.
+
+    Most names in ``.history`` are those of contents, so they are told apart by their ends before they are parsed.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        end = f".{paths.name}{SIDECAR_SUFFIX}"
+        for name in os.listdir(paths.history):
+            if name.endswith(end):
+                instant = instant_of(name.removesuffix(end))
+                if instant is not None:
+                    yield instant
 
 
 def _with_sidecar(directory: str) -> list[str]:

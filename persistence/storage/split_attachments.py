@@ -17,6 +17,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, recorded
 from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.revision_list import RevisionList
 from persistence.storage.storage import Bodies, RevisionStorage, Storage, Writing, require_same
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
@@ -44,6 +45,10 @@ class SplitStorage(RevisionStorage):
         """See ``Revisions``."""
         read = partial(self._main.read_revision, address, instant, content=content)
         return self._whole(address, read, content=content)
+
+    def history(self, address: Address) -> RevisionList | None:
+        """See ``Revisions``; those of an attachment are its records."""
+        return self._main.history(address)
 
     def upload(self, address: Address) -> Upload:
         """See ``RevisionStorage``."""

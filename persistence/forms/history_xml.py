@@ -1,0 +1,78 @@
+"""The XML of revision histories: answers are written, and those of other services are read (spec crud 8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from persistence.forms.messages import ChildReader, attribute, element
+from persistence.model.history import HistoryPage, ListedRevision
+
+
+def write_history(page: HistoryPage) -> bytes:
+    """Write a page of a history: unknown attributes are empty, but those for which there is no revision are absent."""
+    address, asked = page.address, page.asked
+    attributes = {
+        "application-name": address.form.app,
+        "form-name": address.form.name,
+        "document-id": address.document,
+        "total": str(page.total),
+    }
+    if page.newest is not None and page.oldest is not None:
+        attributes |= {"min-last-modified-time": page.oldest, "max-last-modified-time": page.newest}
+    attributes |= {"page-size": str(asked.size), "page-number": str(asked.number)}
+    if page.revisions:
+        first = page.revisions[0].sidecar
+        attributes |= {
+            "form-version": "" if first is None else str(first.version),
+            "created-time": "" if first is None else first.created,
+        }
+    return element("documents", _written(attributes), "".join(map(write_revision, page.revisions))).encode()
+
+
+def write_revision(revision: ListedRevision, content: str = "") -> str:
+    """Write one revision with a content that is written already."""
+    sidecar = revision.sidecar
+    if sidecar is None:
+        known = {"modified-username": "", "owner-username": "", "owner-group": "", "deleted": "false"}
+        return element("document", _written({"modified-time": revision.instant, **known, "damaged": "true"}), content)
+    attributes = {
+        "modified-time": revision.instant,
+        "modified-username": sidecar.modifier or "",
+        "owner-username": sidecar.creator or "",
+        "owner-group": sidecar.group or "",
+        "deleted": "true" if sidecar.deleted else "false",
+    }
+    if sidecar.stage is not None:
+        attributes["stage"] = sidecar.stage
+    return element("document", _written(attributes), content)
+
+
+def _written(attributes: Mapping[str, str]) -> str:
+    return "".join(attribute(name, value) for name, value in attributes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHistory:
+    """A page of another service as it says it: the attributes of the list, and those of each revision."""
+
+    attributes: Mapping[str, str]
+    revisions: list[Mapping[str, str]]
+
+
+def read_history(pieces: Iterable[bytes]) -> FoundHistory:
+    """Read a page of a history.
+
+    Raises:
+        MalformedXmlError: it is no well-formed XML.
+        PersistenceError: ``pieces`` raises it.
+    """
+    revisions: list[Mapping[str, str]] = []
+
+    def take(document: ET.Element) -> None:
+        if document.tag == "document":
+            revisions.append(document.attrib)
+
+    with ChildReader(take) as reader:
+        return FoundHistory(reader.read(pieces).root.attrib, revisions)

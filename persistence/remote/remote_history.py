@@ -1,0 +1,161 @@
+"""The revisions that another service has, asked of its history API page by page (spec crud 8.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from persistence.errors import BadRequestError, BusyError, MalformedXmlError, NotSupportedError, RemoteError
+from persistence.forms.history_xml import FoundHistory, read_history
+from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, REMOTE_HISTORY_PAGE
+from persistence.model import instants
+from persistence.model.addresses import DocumentAddress
+from persistence.model.history import ListedRevision
+from persistence.model.instants import Instant
+from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, Sidecar
+from persistence.remote.client import Client, RemoteCall
+from persistence.storage.revision_list import RevisionList, count_since
+
+_NO_HISTORY = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """The facts of the revisions from a creation to the next, of which ``newest`` is the last one that is known."""
+
+    version: int
+    created: Instant
+    newest: Instant
+
+
+class RemoteRevisions(RevisionList):
+    """The revisions of one resource. Pages are asked for as they are needed, and kept.
+
+    Methods raise ``RemoteError``, ``BusyError`` where a revision was added meanwhile, and what refusals mean.
+    """
+
+    def __init__(self, client: Client, address: DocumentAddress) -> None:
+        self._client = client
+        self._address = address
+        self._calls = 0
+        self._pages: dict[int, FoundHistory] = {}
+        self._lives: list[_Life] = []
+        self._total: int | None = None
+        first = self._page_of(0)
+        self._total = self._total_of(first)
+
+    @property
+    def total(self) -> int:
+        """See ``RevisionList``; 0 where nothing was ever stored."""
+        return self._total or 0
+
+    def instant(self, position: int) -> Instant:
+        """See ``RevisionList``."""
+        return self._instant(self._row(position).get("modified-time", ""))
+
+    def since(self, instant: Instant) -> int:
+        """See ``RevisionList``; most documents were created once, which the list says."""
+        oldest = self._page_of(0).attributes.get("min-last-modified-time", "")
+        return self.total if oldest and self._instant(oldest) >= instant else count_since(self, instant)
+
+    def revision(self, position: int) -> ListedRevision:
+        """See ``RevisionList``."""
+        row = self._row(position)
+        instant = self._instant(row.get("modified-time", ""))
+        if row.get("damaged") == "true":
+            return ListedRevision(instant, None)
+        return ListedRevision(instant, self._sidecar(row, instant, self._life(position, instant)))
+
+    def page(self, begin: int, end: int) -> list[ListedRevision]:
+        """See ``RevisionList``."""
+        return [self.revision(position) for position in range(begin, min(end, self.total))]
+
+    def _sidecar(self, row: Mapping[str, str], instant: Instant, life: _Life) -> Sidecar:
+        return Sidecar(
+            schema=SCHEMA,
+            id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
+            version=life.version,
+            modified=instant,
+            created=life.created,
+            size=0,
+            stage=row.get("stage") or None,
+            creator=row.get("owner-username") or None,
+            group=row.get("owner-group") or None,
+            modifier=row.get("modified-username") or None,
+            deleted=row.get("deleted") == "true",
+        )
+
+    def _life(self, position: int, instant: Instant) -> _Life:
+        """Return the version and creation of a revision, which an answer says of its first one only."""
+        for life in self._lives:
+            if life.created <= instant <= life.newest:
+                return life
+        alone = self._ask(position + 1, 1)
+        return self._noted(alone, instant)
+
+    def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
+        version = found.attributes.get("form-version", "")
+        if not _NUMBER.fullmatch(version) or not 1 <= int(version) <= LARGEST_VERSION:
+            raise self._no_list("does not say a form version")
+        life = _Life(int(version), self._instant(found.attributes.get("created-time", "")), newest)
+        self._lives.append(life)
+        return life
+
+    def _row(self, position: int) -> Mapping[str, str]:
+        rows = self._page_of(position).revisions
+        at = position % REMOTE_HISTORY_PAGE
+        if at >= len(rows):
+            raise self._no_list("has fewer revisions than it says")
+        return rows[at]
+
+    def _page_of(self, position: int) -> FoundHistory:
+        number = position // REMOTE_HISTORY_PAGE
+        if number not in self._pages:
+            found = self._ask(number + 1, REMOTE_HISTORY_PAGE)
+            if found.revisions and found.revisions[0].get("damaged") != "true":
+                self._noted(found, self._instant(found.revisions[0].get("modified-time", "")))
+            self._pages[number] = found
+        return self._pages[number]
+
+    def _ask(self, number: int, size: int) -> FoundHistory:
+        self._calls += 1
+        if self._calls > MOST_HISTORY_CALLS:
+            raise NotSupportedError(f"the history of {self._address} needs too many requests to {self._client.who!r}")
+        answer = self._client.send(
+            RemoteCall("GET", self._path(), query=(("page-number", str(number)), ("page-size", str(size))))
+        )
+        if answer.status in _NO_HISTORY:
+            answer.close()
+            raise NotSupportedError(f"provider {self._client.who!r} has no history of {self._address}")
+        answer.require(f"the history of {self._address}", HTTPStatus.OK)
+        try:
+            found = read_history([answer.whole(LARGEST_ANSWER)])
+        except MalformedXmlError as error:
+            raise self._no_list("is no XML") from error
+        if self._total is not None and self._total_of(found) != self._total:
+            raise BusyError(f"{self._address} was written while its history was read")
+        return found
+
+    def _path(self) -> str:
+        address = self._address
+        rest = () if address.is_main else (address.name,)
+        return self._client.names.of_form("history", address.form, address.document, *rest)
+
+    def _total_of(self, found: FoundHistory) -> int:
+        total = found.attributes.get("total", "")
+        if not _NUMBER.fullmatch(total):
+            raise self._no_list("does not say how many revisions there are")
+        return int(total)
+
+    def _instant(self, text: str) -> Instant:
+        try:
+            return instants.from_datetime(instants.parse_time(text, "modified-time"))
+        except BadRequestError as error:
+            raise self._no_list("has a time that is none") from error
+
+    def _no_list(self, why: str) -> RemoteError:
+        return RemoteError(f"the history of {self._address} that provider {self._client.who!r} answers {why}")

@@ -1,0 +1,140 @@
+"""The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
+
+The revisions from a creation to the next are one life of a document: they have the same owner and version, so they are
+judged together, by the newest of them. Those that are shown are judged each for itself, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from persistence.errors import DamagedError, ForbiddenError
+from persistence.forms.history_xml import write_history
+from persistence.limits import MOST_LIVES
+from persistence.model.addresses import DocumentAddress
+from persistence.model.history import HistoryPage, ListedRevision, PageRequest
+from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
+from persistence.services.access import Access, subject_of
+from persistence.services.rules import must_live
+from persistence.storage.revision_list import RevisionList
+
+_Judge = Callable[[Sidecar], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredHistory:
+    """A page of a history, and a line about what is not on it."""
+
+    body: bytes
+    notice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """Lists revisions. Without ``access``, a proxy has decided already (spec crud 11).
+
+    Methods raise the domain errors of ``persistence.errors``.
+    """
+
+    router: Router
+    access: Access | None
+
+    def page(self, address: DocumentAddress, asked: PageRequest, user: User) -> HistoryPage:
+        """Return a page of the revisions that a user may read; an empty one where nothing was ever stored.
+
+        Raises:
+            ForbiddenError: the user may not read the document.
+            NotFoundError, DeletedError: it is that of an attachment, and there is no such document any more.
+        """
+        route = self.router.of(address.form)
+        revisions = route.storage.history(address)
+        if revisions is None:
+            return HistoryPage(address, asked)
+        may_read = self._judge(route, address, user)
+        shown = self._shown(route, address, revisions, may_read, user)
+        total = sum(map(len, shown))
+        begin = (asked.number - 1) * asked.size
+        return HistoryPage(
+            address,
+            asked,
+            total,
+            newest=revisions.instant(shown[0][0]),
+            oldest=revisions.instant(shown[-1][-1]),
+            revisions=tuple(_page(revisions, shown, begin, min(begin + asked.size, total), may_read)),
+        )
+
+    def answer(self, address: DocumentAddress, asked: PageRequest, user: User) -> AnsweredHistory:
+        """Return a page as XML; raises as ``page``."""
+        page = self.page(address, asked, user)
+        notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
+        return AnsweredHistory(write_history(page), notice)
+
+    def _judge(self, route: Route, address: DocumentAddress, user: User) -> _Judge:
+        """Return what judges revisions of a document by their own facts, once for each version and owner."""
+        access, known = self.access, dict[tuple[object, ...], bool]()
+        if access is None or not address.is_main:  # the document decides about its attachments
+            return lambda _: True
+
+        def may_read(sidecar: Sidecar) -> bool:
+            facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
+            if facts not in known:
+                try:
+                    access.to_read(subject_of(route, address, sidecar, 0), user)
+                    known[facts] = True
+                except (ForbiddenError, DamagedError):
+                    known[facts] = False
+            return known[facts]
+
+        return may_read
+
+    def _shown(
+        self, route: Route, address: DocumentAddress, revisions: RevisionList, may_read: _Judge, user: User
+    ) -> list[range]:
+        """Return the positions that a user may see; the current revision is always among them."""
+        if self.access is None:
+            return [range(revisions.total)]
+        if not address.is_main:
+            main = must_live(route.storage.read(address.main, content=False), address.main)
+            self.access.to_read(subject_of(route, address, main.sidecar, 0), user)
+            return [range(revisions.total)]
+        current = revisions.revision(0)
+        if current is not None and current.sidecar is not None:
+            self.access.to_read(subject_of(route, address, current.sidecar, 0), user)
+        return _readable_lives(revisions, may_read)
+
+
+def _readable_lives(revisions: RevisionList, may_read: _Judge) -> list[range]:
+    """Return the positions of the lives of a document that may be read.
+
+    A damaged revision says nothing of its life: as the newest of one it is not shown.
+    """
+    found: list[range] = []
+    begin = looked_at = 0
+    while begin < revisions.total:
+        newest = revisions.revision(begin)
+        looked_at += 1
+        end = begin + 1
+        if newest is not None and newest.sidecar is not None:
+            end = max(end, revisions.since(newest.sidecar.created))
+            end = revisions.total if looked_at == MOST_LIVES else end
+            if may_read(newest.sidecar):
+                found.append(range(begin, end))
+        elif looked_at == MOST_LIVES:
+            break
+        begin = end
+    return found
+
+
+def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may_read: _Judge) -> list[ListedRevision]:
+    """Return the revisions of a page, of which ``begin`` and ``end`` count those that are shown."""
+    found: list[ListedRevision] = []
+    for positions in shown:
+        here = positions[max(begin, 0) : max(end, 0)]
+        if here:
+            found += revisions.page(here.start, here.stop)
+        begin, end = begin - len(positions), end - len(positions)
+    return [each for each in found if each.sidecar is None or may_read(each.sidecar)]

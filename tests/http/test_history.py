@@ -1,0 +1,222 @@
+"""Revision histories over HTTP: spec crud 8.1, on both faces and in both dialects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from tests.published import definition
+from tests.service import PUBLIC, Answer, Service
+
+V1 = {"Form_Definition_Version": 1}
+
+
+def ask(service: Service, path: str, query: str = "", method: str = "GET", **own: str) -> Answer:
+    headers = {service.prefix + name: value for name, value in own.items()}
+    return service.raw(method, f"{service.face}/history/{path}{query}", headers)
+
+
+def listed(answer: Answer) -> tuple[dict[str, str], list[dict[str, str]]]:
+    assert (answer.status, answer["Content-Type"]) == (200, "application/xml"), answer.body
+    root = etree.fromstring(answer.body)
+    assert root.tag == "documents"
+    assert all(child.tag == "document" for child in root)
+    return dict(root.attrib), [dict(child.attrib) for child in root]
+
+
+def save(service: Service, path: str, times: int = 1, **own: object) -> list[str]:
+    """Save so many times, and return the instants, newest first."""
+    answers = [service.put(path, **{**V1, **own}) for _ in range(times)]
+    assert all(answer.status in (201, 204) for answer in answers)
+    return [answer[f"{service.prefix}Last-Modified"] or "" for answer in answers][::-1]
+
+
+def test_three_saves_are_listed_newest_first(service: Service, form: str) -> None:
+    """8.1, conformance check 13: every attribute, in the order of the example."""
+    path = f"{form}/data/D/data.xml"
+    first = save(service, path, Username="lea", Group="staff")[0]
+    existing = {} if service.face == PUBLIC else {"Created_Existing": first, "Username_Existing": "lea"}
+    second = save(service, path, Username="bob", Group="staff", Workflow_Stage="review", **existing)[0]
+    third = save(service, path, **existing)[0]
+    answer = ask(service, f"{form}/D")
+    attributes, documents = listed(answer)
+    app, name = form.split("/")
+    assert attributes == {
+        "application-name": app,
+        "form-name": name,
+        "document-id": "D",
+        "total": "3",
+        "min-last-modified-time": first,
+        "max-last-modified-time": third,
+        "page-size": "10",
+        "page-number": "1",
+        "form-version": "1",
+        "created-time": first,
+    }
+    owner = {"owner-username": "lea", "owner-group": "staff", "deleted": "false"}
+    assert documents == [
+        {"modified-time": third, "modified-username": "", **owner},
+        {"modified-time": second, "modified-username": "bob", **owner, "stage": "review"},
+        {"modified-time": first, "modified-username": "lea", **owner},
+    ]
+    headed = ask(service, f"{form}/D", method="HEAD")
+    assert (headed.status, headed.body, headed["Content-Length"]) == (200, b"", str(len(answer.body)))
+
+
+def test_a_document_that_was_never_stored_has_an_empty_list(service: Service, form: str) -> None:
+    """8.1: 200, and neither times nor a version. A draft alone has no history."""
+    service.put(f"{form}/draft/D/data.xml", **V1)
+    attributes, documents = listed(ask(service, f"{form}/D"))
+    assert (attributes.pop("total"), documents) == ("0", [])
+    assert set(attributes) == {"application-name", "form-name", "document-id", "page-size", "page-number"}
+
+
+@pytest.mark.parametrize(
+    ("query", "positions", "size", "number"),
+    [
+        ("", range(10), "10", "1"),
+        ("?page-number=2", range(10, 12), "10", "2"),
+        ("?page-size=5&page-number=3", range(10, 12), "5", "3"),
+        ("?page-size=12", range(12), "12", "1"),
+        ("?page-size=101", range(12), "100", "1"),
+        ("?page-size=999999999999999999", range(12), "100", "1"),
+        ("?page-number=3", range(0), "10", "3"),
+        ("?page-number=999999999999999999", range(0), "10", "999999999999999999"),
+        ("?page-number=&page-size=", range(10), "10", "1"),
+        ("?include-diffs=false&lang=en&truncation-size=5", range(10), "10", "1"),
+    ],
+)
+def test_pages(service: Service, form: str, query: str, positions: range, size: str, number: str) -> None:
+    instants = save(service, f"{form}/data/D/data.xml", 12)
+    attributes, documents = listed(ask(service, f"{form}/D", query))
+    assert [each["modified-time"] for each in documents] == [instants[position] for position in positions]
+    assert (attributes["total"], attributes["page-size"], attributes["page-number"]) == ("12", size, number)
+    times = attributes["min-last-modified-time"], attributes["max-last-modified-time"]
+    assert times == (instants[-1], instants[0])
+    assert ("form-version" in attributes, "created-time" in attributes) == (bool(positions), bool(positions))
+
+
+@pytest.mark.parametrize("name", ["page-number", "page-size"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "x", "%2B1x", "1e3", "%D9%A1", "9" * 19])
+def test_a_page_that_is_none_is_refused(service: Service, form: str, name: str, value: str) -> None:
+    answer = ask(service, f"{form}/D", f"?{name}={value}")
+    assert answer.status == 400
+    assert name in answer.cause
+
+
+def test_tombstones_and_what_came_after_are_listed_and_drafts_never(service: Service, form: str) -> None:
+    path = f"{form}/data/D/data.xml"
+    first = save(service, path, Username="lea")[0]
+    tombstone = service.delete(path, **V1, Username="bob")[f"{service.prefix}Last-Modified"]
+    listed(ask(service, f"{form}/D"))
+    again = save(service, path, Username="eve")[0]
+    service.put(f"{form}/draft/D/data.xml", **V1)
+    attributes, documents = listed(ask(service, f"{form}/D"))
+    found = [(each["modified-time"], each["deleted"], each["modified-username"]) for each in documents]
+    assert found == [(again, "false", "eve"), (tombstone, "true", "bob"), (first, "false", "lea")]
+    assert (attributes["total"], attributes["created-time"]) == ("3", again)
+    assert "stage" not in documents[1]
+    second_page, _ = listed(ask(service, f"{form}/D", "?page-size=2&page-number=2"))
+    assert second_page["created-time"] == first
+
+
+def test_an_attachment_has_a_history_while_its_document_is_there(service: Service, form: str) -> None:
+    save(service, f"{form}/data/D/data.xml")
+    instants = save(service, f"{form}/data/D/a.bin", 2, Username="lea")
+    save(service, f"{form}/data/D/a.bin.bin")
+    _, documents = listed(ask(service, f"{form}/D/a.bin"))
+    assert [each["modified-time"] for each in documents] == instants
+    assert listed(ask(service, f"{form}/D/other.bin"))[0]["total"] == "0"
+    assert listed(ask(service, f"{form}/D/data.xml"))[1] == listed(ask(service, f"{form}/D"))[1]
+    service.delete(f"{form}/data/D/data.xml", **V1)
+    is_behind_proxy = service.dialect == "orbeon" and service.face != PUBLIC
+    assert ask(service, f"{form}/D/a.bin").status == (200 if is_behind_proxy else service.deleted)
+
+
+def test_only_get_and_head_are_answered(service: Service, form: str) -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        assert ask(service, f"{form}/D", method=method).status == 405
+
+
+def _restricted(service: Service, form: str) -> None:
+    metadata = f"<permissions>{_OWN}</permissions>"
+    assert service.put(f"{form}/form/form.xhtml", definition(metadata), **V1).status in (201, 204)
+
+
+_OWN = (
+    '<permission operations="create"/>'
+    '<permission operations="read update delete"><owner/></permission>'
+    '<permission operations="read"><user-role any-of="boss"/></permission>'
+)
+
+
+def _as(user: str, role: str = "") -> dict[str, str]:
+    return {"Username": user, **({"Roles": role} if role else {})}
+
+
+@pytest.fixture
+def restricted(service: Service, form: str) -> str:
+    if service.dialect == "orbeon" and service.face != PUBLIC:
+        pytest.skip("the proxy decides")
+    _restricted(service, form)
+    return form
+
+
+def test_the_permissions_of_the_document_decide(service: Service, restricted: str) -> None:
+    """403 as a GET; of a deleted document the tombstone decides."""
+    path = f"{restricted}/data/D/data.xml"
+    save(service, path, 2, **_as("lea"))
+    save(service, f"{restricted}/data/D/a.bin", **_as("lea"))
+    for below in ("", "/a.bin"):
+        for user, status in ((_as("lea"), 200), (_as("eve"), 403), ({}, 403), (_as("eve", "boss"), 200)):
+            answer = ask(service, f"{restricted}/D{below}", **user)
+            assert answer.status == status
+    assert service.delete(path, **V1, **_as("lea")).status == 204
+    assert listed(ask(service, f"{restricted}/D", **_as("lea")))[0]["total"] == "3"
+    assert ask(service, f"{restricted}/D", **_as("eve")).status == 403
+
+
+def test_what_belonged_to_another_owner_is_not_revealed(service: Service, restricted: str) -> None:
+    """Neither rows nor their number nor their times: as a GET of each of them is refused."""
+    path = f"{restricted}/data/D/data.xml"
+    of_lea = save(service, path, 2, **_as("lea"))
+    gone = service.delete(path, **V1, **_as("lea"))[f"{service.prefix}Last-Modified"] or ""
+    of_eve = save(service, path, 3, **_as("eve"))
+    attributes, documents = listed(ask(service, f"{restricted}/D", **_as("eve")))
+    assert [each["modified-time"] for each in documents] == of_eve
+    assert (attributes["total"], attributes["min-last-modified-time"]) == ("3", of_eve[-1])
+    assert service.get(f"{path}?last-modified-time={of_lea[0]}", **_as("eve")).status == 403
+    every = listed(ask(service, f"{restricted}/D", **_as("ann", "boss")))[1]
+    assert [each["modified-time"] for each in every] == [*of_eve, gone, *of_lea]
+    assert ask(service, f"{restricted}/D", **_as("lea")).status == 403
+    service.delete(path, **V1, **_as("eve"))
+    back = save(service, path, **_as("lea"))
+    for query, expected in (
+        ("", [*back, gone, *of_lea]),
+        ("?page-size=2", [*back, gone]),
+        ("?page-size=2&page-number=2", of_lea),
+    ):
+        attributes, documents = listed(ask(service, f"{restricted}/D", query, **_as("lea")))
+        assert ([each["modified-time"] for each in documents], attributes["total"]) == (expected, "4")
+
+
+def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, form: str) -> None:
+    """Its time is known; a notice says that it is damaged. A GET of it says why."""
+    path = f"{form}/data/D/data.xml"
+    instants = save(service, path, 3, Username="lea")
+    sidecar = Path(service.data, form, "data/D/.history", f"{instants[1].replace(':', '-')}.data.xml.json")
+    sidecar.write_bytes(b"{}")
+    answer = ask(service, f"{form}/D")
+    attributes, documents = listed(answer)
+    assert attributes["total"] == "3"
+    assert [each["modified-time"] for each in documents] == instants
+    assert [each.get("damaged") for each in documents] == [None, "true", None]
+    assert (documents[1]["owner-username"], documents[1]["modified-username"]) == ("", "")
+    assert "1 of these revisions" in (answer[f"{service.prefix}Notice"] or "")
+    assert service.get(f"{path}?last-modified-time={instants[1]}").status == 500
+    first, _ = listed(ask(service, f"{form}/D", "?page-size=1&page-number=2"))
+    assert (first["form-version"], first["created-time"]) == ("", "")
+    Path(service.data, form, "data/D/data.xml.json").write_bytes(b"{}")
+    assert ask(service, f"{form}/D").status == 500
