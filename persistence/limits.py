@@ -16,10 +16,7 @@ XML_LONG_STEP = 64 << 10
 """Bytes of a step within a token longer than this: the parser begins each step with the token's first byte."""
 
 LONGEST_TOKEN = 1 << 20
-"""Bytes in one tag or comment. The parser holds it as a whole, and scans it again with every step.
-
-Real tags have up to 1 KB. Text is no token and may have any length.
-"""
+"""Bytes in one tag or comment, which the parser holds and scans again with every step. Real ones have up to 1 KB."""
 
 MOST_ATTRIBUTES = 1_000
 """Attributes of an element. Each becomes a string with its whole namespace. Real elements have up to 9."""
@@ -184,6 +181,9 @@ MOST_COMPARED = 50
 
 MOST_KNOWN = 10_000
 """Known names from which those to compare are chosen, by their first and last characters."""
+
+LONGEST_ACCESS_TOKEN = 512
+"""Characters of an access token; it has some 110. A longer one is refused before anything is computed."""
 
 LONGEST_SHOWN = 60
 """Characters of a name in an error."""

@@ -16,6 +16,7 @@ _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "config": "config",
     "key": "key",
+    "token": "token",
     "forms": "show",
     "show": "show",
     "search": "search",

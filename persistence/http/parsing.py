@@ -92,6 +92,7 @@ class RequestParser:
             user=self._user(environ, sent),
             data_format=args.get("data-format-version"),
             decrypt=sent.get("Decrypt") == "true",
+            token=_token(args),
         )
 
     def put(self, request: Request) -> Put:
@@ -110,6 +111,7 @@ class RequestParser:
             client_hash=_client_hash(sent),
             flat_view=_is_true(sent.get("Create-Flat-View")),
             holder=sent.get("Path-To-Holder"),
+            token=_token(args),
         )
 
     def delete(self, request: Request) -> Delete:
@@ -123,7 +125,12 @@ class RequestParser:
             version=self._version(environ, sent),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ, sent),
+            token=_token(request.args),
         )
+
+    def version_of_token(self, request: Request) -> VersionRequest:
+        """Return the version for which an access token is to be issued, if the request names one."""
+        return self._version(request.environ, self._sent(request.environ))
 
     def definition_format(self, request: Request) -> str | None:
         """Return the format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
@@ -263,6 +270,11 @@ def instant_of(value: str | None, name: str) -> Instant | None:
 def _refuse_purge(request: Request) -> None:
     if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
         raise BadRequestError("purging (force-delete) is not enabled on this service")
+
+
+def _token(args: Mapping[str, str]) -> str | None:
+    """Return the access token, if any: its parameter has the same name in both dialects (spec crud 1)."""
+    return args.get("fr-access-token") or None
 
 
 def _is_true(sent: str | None) -> bool:

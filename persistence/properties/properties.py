@@ -94,6 +94,7 @@ class FormProperties:
     ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
+    ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
     """
 
     route: RouteProperties
@@ -110,6 +111,7 @@ class FormProperties:
     has_flat_prefixes: bool
     longest_flat_name: int
     restricts_searches: bool
+    token_validity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,7 @@ class Properties:
             has_flat_prefixes=self._of_provider(definitions, "flat-view", "prefixes-in-main-view-column-names") is True,
             longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
+            token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
         )
 
     def _provider(self, form: Form, kind: str) -> str:

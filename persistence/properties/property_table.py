@@ -52,6 +52,7 @@ class ValueType(Enum):
 
     BOOLEAN = "true or false"
     INTEGER = f"an integer from 1 to {LARGEST}"
+    MINUTES = f"an integer from 0 to {LARGEST}"
     TEXT = "a string"
     DIRECTORY = "the path of a directory"
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
@@ -146,6 +147,15 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("search.restrict-to-readable", _BOOLEAN, "searches find only what their user may read", default=False),
     KnownProperty(
         "permissions.<app>.<form>", ValueType.PERMISSIONS, "permissions where the definition has none of its own"
+    ),
+    KnownProperty(
+        "access-token.validity.<app>.<form>", ValueType.MINUTES, "minutes for which access tokens are valid at most", 0
+    ),
+    KnownProperty(
+        "access-token.password",
+        _SECRET,
+        "password of the real system's access tokens; those here are signed by keys of their own",
+        effect=Effect.NONE,
     ),
     KnownProperty("detail.singleton.enabled.<app>.<form>", _BOOLEAN, "the form has one document only", default=False),
     _provider("create-flat-view", _BOOLEAN, "every form has flat views", default=False),
