@@ -77,7 +77,11 @@ class DocumentLeases(Leases):
         """See ``Leases``."""
         path, now = self._path(address), self._now()
         with disk_errors("reading the lease of", address):
-            _require(_read(path), user, now)
+            held = _read(path)
+            if held is not None and not held.is_of(now):
+                with self._locks.lease(_scope(path)):
+                    held = self._living(path, now)
+            _require(held, user, now)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
