@@ -16,10 +16,7 @@ XML_LONG_STEP = 64 << 10
 """Bytes of a step within a token longer than this: the parser begins each step with the token's first byte."""
 
 LONGEST_TOKEN = 1 << 20
-"""Bytes in one tag or comment. The parser holds it as a whole, and scans it again with every step.
-
-Real tags have up to 1 KB. Text is no token and may have any length.
-"""
+"""Bytes in one tag or comment, which the parser holds and scans again with every step. Real ones have up to 1 KB."""
 
 MOST_ATTRIBUTES = 1_000
 """Attributes of an element. Each becomes a string with its whole namespace. Real elements have up to 9."""
@@ -185,6 +182,9 @@ MOST_COMPARED = 50
 MOST_KNOWN = 10_000
 """Known names from which those to compare are chosen, by their first and last characters."""
 
+LONGEST_ACCESS_TOKEN = 512
+"""Characters of an access token; it has some 110. A longer one is refused before anything is computed."""
+
 LONGEST_SHOWN = 60
 """Characters of a name in an error."""
 
@@ -212,10 +212,7 @@ MOST_TOKENS = 200
 """Tokens in all queries of a search together. Each may be searched in every value."""
 
 LONGEST_SEARCHED = 1000
-"""Characters of a text that is searched inside others. The time of SQLite's ``instr`` grows with its length.
-
-A text that must equal a value may be as long as one.
-"""
+"""Characters of a text that is searched inside others: the time grows with it. One that equals a value may be longer."""
 
 MOST_SEARCHED = 16_000
 """Characters in the queries by substring and by token of a search together."""
@@ -334,16 +331,10 @@ HISTORY_PAGE = 10
 """Revisions on a page of a history, by default (spec crud 8.1)."""
 
 LARGEST_HISTORY_PAGE = 100
-"""Revisions on a page of a history. A larger size means this one, which the response says (spec crud 8.1 and 16, D12).
-
-The sidecar of each is read, which takes some 40 microseconds.
-"""
+"""Revisions on a page of a history (spec crud 8.1 and 16, D12). The sidecar of each is read: some 40 microseconds."""
 
 MOST_LIVES = 100
-"""Times that a document was deleted and created again which are looked at to decide who may see its revisions.
-
-Older revisions are judged like the last of these.
-"""
+"""Lives of a document that are judged, to decide who may see its revisions. Older ones are judged like the last."""
 
 LARGEST_DIFFED = 8 << 20
 """Bytes of all revisions that a response compares. They take some ten times as much memory, and 0.1 seconds a MB."""
@@ -352,7 +343,7 @@ MOST_DIFFED_ELEMENTS = 50_000
 """Elements of a revision that is compared. Each becomes an object of some 400 bytes."""
 
 MOST_ALIGNED = 500_000
-"""Pairs of iterations that are compared to align those of two revisions: some 0.1 seconds. Then their order decides."""
+"""Pairs of iterations that are compared to align those of two revisions: some 0.1 seconds. Then order decides."""
 
 # Caches of definitions: the objects that a definition becomes can be much larger than its text.
 
@@ -368,7 +359,16 @@ DEFINITIONS_KEPT = 256
 DEFINITIONS_KEPT_BYTES = 2 << 20
 """Bytes of memory of these readers."""
 
-# Other services.
+# Leases of documents, and other services.
+
+LARGEST_LOCK = 64 << 10
+"""Bytes of the body of a LOCK or UNLOCK, which names a user and a group. Real ones have 400."""
+
+LONGEST_LEASE = 24 * 60 * 60
+"""Seconds of a lease. A runtime asks for ten minutes, and renews them while somebody edits."""
+
+MOST_LEASES_OF_A_DIRECTORY = 4096
+"""Leases in one of 256 directories, about a million together. A new lease lists its directory."""
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""
