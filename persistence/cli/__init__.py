@@ -18,6 +18,7 @@ _MODULES: Mapping[str, str] = {
     "key": "key",
     "forms": "show",
     "show": "show",
+    "history": "history",
     "search": "search",
     "check": "check",
     "reindex": "trees",
