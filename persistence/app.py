@@ -15,7 +15,15 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
-from persistence.http.apis import HistoryApi, PublishApi, QueryApi, ReencryptApi, ReindexApi, add_attachment_lists
+from persistence.http.apis import (
+    HistoryApi,
+    PublishApi,
+    QueryApi,
+    ReencryptApi,
+    ReindexApi,
+    TokenApi,
+    add_attachment_lists,
+)
 from persistence.http.application import add_health
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
@@ -30,11 +38,13 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.providers.opened import Providers
 from persistence.providers.trees import probe
+from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.faces import Services
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
+from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4
@@ -130,7 +140,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         )
         app = Service(opened.pop_all(), settings.worker_memory)
     try:
-        _route(app, settings, providers, at_rest, reencrypts)
+        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
     except BaseException:
         app.close()
         raise
@@ -142,15 +152,21 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     return app
 
 
-def _route(
-    app: Flask, settings: Settings, providers: Providers, at_rest: EncryptionAtRest, reencrypts: ReencryptionJobs
+def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
+    app: Flask,
+    settings: Settings,
+    providers: Providers,
+    at_rest: EncryptionAtRest,
+    reencrypts: ReencryptionJobs,
+    tokens: AccessTokens,
 ) -> None:
     dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
-    public = Services.public(providers.router, dialect, settings.admin, EncryptionCodec(at_rest))
+    access = Access(dialect, tokens)
+    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest))
     of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), dialect, settings.admin)
+        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin)
         for root, tree in providers.trees.items()
     }
     roots = settings.roots
@@ -167,6 +183,7 @@ def _route(
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)
+    TokenApi(public_face, Issuing(providers.router, tokens), frozenset(settings.token_issuers)).add_to(app)
     PublishApi(public.publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)

@@ -90,7 +90,18 @@ class RangeError(PersistenceError):
 
 
 class LockedError(PersistenceError):
-    """A resource that another user has leased."""
+    """A document that another user has leased.
+
+    ``user`` and ``group`` are the holder's, and ``seconds`` are left; ``None`` where another service does not say.
+    """
+
+    def __init__(
+        self, text: str, *, user: str | None = None, group: str | None = None, seconds: int | None = None
+    ) -> None:
+        super().__init__(text)
+        self.user = user
+        self.group = group
+        self.seconds = seconds
 
 
 class NotSupportedError(PersistenceError):

@@ -1,18 +1,22 @@
 """API keys: the file that keeps their digests, and how a key that is shown is found among them.
 
-A key is 256 random bits, written as 64 hexadecimal digits so that no shell, URL or header has to escape it.
+A key is 256 random bits, written as 64 hexadecimal digits so that no shell, URL or header has to escape it. The same
+file has the keys that sign access tokens. They are secrets and no digests: to verify a signature takes the key itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
 from persistence.model.instants import Instant, next_after
@@ -23,6 +27,9 @@ TRUSTED = "trusted"
 
 _BITS = 256
 _MOST = 1000
+_OTHERS = 0o077
+_MOST_SIGNING = 20
+"""A wrong token is compared with the signatures of all of them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
@@ -38,9 +45,26 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created: Instant
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key that signs access tokens: 64 hexadecimal digits, which ``repr`` does not show."""
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8}\Z")]
+    secret: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    created: Instant
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.id!r})"
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All keys, of which those that sign are the oldest first.
+
+    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none.
+    """
+
     format: Literal[1]
     keys: tuple[Key, ...]
+    signing: tuple[SigningKey, ...] = ()
 
 
 _decode = msgspec.json.Decoder(_File).decode
@@ -59,11 +83,15 @@ def name_of(secret: str, keys: Iterable[Key]) -> str | None:
     return name
 
 
-class Keys(KeyFile[tuple[Key, ...]]):
-    """The keys of one file; ``read`` returns them as they are now, none where there is no file."""
+class Keys:
+    """The keys of one file, as they are now; none where there is no file."""
 
     def __init__(self, path: str, *, tree: str) -> None:
-        super().__init__(path, tree=tree, what="API keys", decode=lambda data, _: _decode(data).keys, nothing=())
+        self._file: KeyFile[_File] = KeyFile(path, tree=tree, what="API keys", decode=_decoded, nothing=_File(1, ()))
+
+    def read(self) -> tuple[Key, ...]:
+        """Return the API keys; raises as ``KeyFile.read``."""
+        return self._file.read().keys
 
     def add(self, name: str) -> str:
         """Make a key and keep its digest; the key itself is in the result only.
@@ -76,13 +104,14 @@ class Keys(KeyFile[tuple[Key, ...]]):
         """
         if not _NAME.fullmatch(name) or name == TRUSTED:
             raise BadRequestError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits or ._@-")
-        with self.changing() as keys:
-            if any(key.name == name for key in keys):
+        with self._file.changing() as known:
+            if any(key.name == name for key in known.keys):
                 raise ConflictError(f"there is a key {name} already: remove it first, or choose another name")
-            if len(keys) >= _MOST:
+            if len(known.keys) >= _MOST:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)
-            self.write(_File(1, (*keys, Key(name, _digest(secret), next_after(None)))))
+            added = Key(name, _digest(secret), next_after(None))
+            self._file.write(replace(known, keys=(*known.keys, added)))
         return secret
 
     def remove(self, name: str) -> None:
@@ -92,11 +121,70 @@ class Keys(KeyFile[tuple[Key, ...]]):
             NotFoundError: no key has that name.
             BusyError, StartupError: as ``add``.
         """
-        with self.changing() as keys:
-            left = tuple(key for key in keys if key.name != name)
-            if len(left) == len(keys):
+        with self._file.changing() as known:
+            left = tuple(key for key in known.keys if key.name != name)
+            if len(left) == len(known.keys):
                 raise NotFoundError(f"there is no key {name}")
-            self.write(_File(1, left))
+            self._file.write(replace(known, keys=left))
+
+    def signing(self) -> tuple[SigningKey, ...]:
+        """Return the keys that sign access tokens, oldest first; raises as ``KeyFile.read``."""
+        return self._file.read().signing
+
+    def signing_secrets(self) -> tuple[bytes, ...]:
+        """Return the secrets of ``signing``, of which the last signs and all verify; raises as ``KeyFile.read``."""
+        return tuple(bytes.fromhex(key.secret) for key in self.signing())
+
+    def ensured_signing_secrets(self) -> tuple[bytes, ...]:
+        """Return ``signing_secrets`` after making the first key if there is none; raises as ``add_signing``."""
+        if not self.signing():
+            self.add_signing(only_first=True)
+        return self.signing_secrets()
+
+    def add_signing(self, *, only_first: bool = False) -> str | None:
+        """Make a key that signs access tokens from now on, and return its id; the others still verify.
+
+        With ``only_first`` nothing is made, and nothing returned, where there is one.
+
+        Raises:
+            ConflictError: there are too many.
+            BusyError, StartupError: as ``add``.
+        """
+        with self._file.changing() as known:
+            if only_first and known.signing:
+                return None
+            if len(known.signing) >= _MOST_SIGNING:
+                raise ConflictError(f"there are {_MOST_SIGNING} signing keys already: remove one first")
+            taken = {key.id for key in known.signing}
+            free = next(each for each in iter(lambda: secrets.token_hex(4), "") if each not in taken)
+            added = SigningKey(free, secrets.token_hex(_BITS // 8), next_after(None))
+            self._file.write(replace(known, signing=(*known.signing, added)))
+        return free
+
+    def remove_signing(self, key_id: str) -> None:
+        """Forget a key that signs: the tokens that it has signed are refused from now on.
+
+        Raises:
+            NotFoundError: no such key has that id.
+            BusyError, StartupError: as ``add``.
+        """
+        with self._file.changing() as known:
+            left = tuple(key for key in known.signing if key.id != key_id)
+            if len(left) == len(known.signing):
+                raise NotFoundError(f"there is no signing key {key_id}")
+            self._file.write(replace(known, signing=left))
+
+
+def _decoded(data: bytes, status: os.stat_result) -> _File:
+    """Read the file.
+
+    Raises:
+        ValueError: others than its user may read it although it has secrets, or it cannot be decoded.
+    """
+    found = _decode(data)
+    if found.signing and stat.S_IMODE(status.st_mode) & _OTHERS:
+        raise ValueError("others than their user may read the keys that sign access tokens: chmod 600")
+    return found
 
 
 def _digest(secret: str) -> str:

@@ -16,10 +16,7 @@ XML_LONG_STEP = 64 << 10
 """Bytes of a step within a token longer than this: the parser begins each step with the token's first byte."""
 
 LONGEST_TOKEN = 1 << 20
-"""Bytes in one tag or comment. The parser holds it as a whole, and scans it again with every step.
-
-Real tags have up to 1 KB. Text is no token and may have any length.
-"""
+"""Bytes in one tag or comment, which the parser holds and scans again with every step. Real ones have up to 1 KB."""
 
 MOST_ATTRIBUTES = 1_000
 """Attributes of an element. Each becomes a string with its whole namespace. Real elements have up to 9."""
@@ -184,6 +181,9 @@ MOST_COMPARED = 50
 
 MOST_KNOWN = 10_000
 """Known names from which those to compare are chosen, by their first and last characters."""
+
+LONGEST_ACCESS_TOKEN = 512
+"""Characters of an access token; it has some 110. A longer one is refused before anything is computed."""
 
 LONGEST_SHOWN = 60
 """Characters of a name in an error."""
@@ -359,7 +359,16 @@ DEFINITIONS_KEPT = 256
 DEFINITIONS_KEPT_BYTES = 2 << 20
 """Bytes of memory of these readers."""
 
-# Other services.
+# Leases of documents, and other services.
+
+LARGEST_LOCK = 64 << 10
+"""Bytes of the body of a LOCK or UNLOCK, which names a user and a group. Real ones have 400."""
+
+LONGEST_LEASE = 24 * 60 * 60
+"""Seconds of a lease. A runtime asks for ten minutes, and renews them while somebody edits."""
+
+MOST_LEASES_OF_A_DIRECTORY = 4096
+"""Leases in one of 256 directories, about a million together. A new lease lists its directory."""
 
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""

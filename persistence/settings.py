@@ -101,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     insecure: bool = False
     foreign_headers: Literal["refuse", "ignore"] = "refuse"
     admin: tuple[Admin, ...] = ()
+    token_issuers: tuple[_Name, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
     remote_connect: _Seconds = 5.0
@@ -135,10 +136,11 @@ MEANINGS: Mapping[str, str] = {
     " in addition to those of loopback and of bind; *: any",
     "origins": "origins, such as https://forms.example.org, whose pages may change something through a browser"
     " (else 403), in addition to the service's own",
-    "keys": "file with the digests of the API keys; persistence key writes it",
+    "keys": "file with the digests of the API keys and the keys that sign access tokens; persistence key writes it",
     "insecure": "let everyone call who reaches the service",
     "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
+    "token_issuers": "names of API keys whose callers may issue access tokens over HTTP",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",

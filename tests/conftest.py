@@ -15,7 +15,7 @@ import pytest
 from _pytest.fixtures import FuncFixtureInfo
 
 from persistence import client_request
-from tests import in_process, opened, proxied, url_building
+from tests import forkserver, in_process, opened, proxied, url_building
 from tests import service as services
 from tests.service import PROVIDER, PUBLIC, Service, running
 
@@ -38,9 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let every service have another one behind it, where that is asked for, and applications build no URLs."""
+    """Let services have others behind them where that is asked for, and make applications and rebuilds cheap."""
     services.is_proxied = config.getoption("--proxied")
     url_building.leave_out()
+    forkserver.fork_rebuilds()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out the long ones, and xdist reads the groups

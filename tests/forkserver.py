@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import gunicorn.config
+import msgspec
 
+from persistence.index.sync.jobs import IndexJob
 from tests import url_building
 
 PROJECT = Path(__file__).parents[1]
@@ -114,11 +116,11 @@ class _Server:
         self._socket.close()
         self._process.wait()
 
-    def start(self, program: dict[str, Any], stdout: int, stderr: int) -> Forked:
+    def start(self, program: dict[str, Any], *streams: int) -> Forked:
         ours, theirs = os.pipe()
         try:
             with self._lock:
-                socket.send_fds(self._socket, [json.dumps(program).encode()], [stdout, stderr, theirs])
+                socket.send_fds(self._socket, [json.dumps(program).encode()], [theirs, *streams])
                 answer = self._socket.recv(_MESSAGE)
         finally:
             os.close(theirs)
@@ -132,18 +134,25 @@ _starting = threading.Lock()
 
 
 def start(
-    module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+    module: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: int,
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
 ) -> Forked | subprocess.Popen[bytes]:
     """Run ``python -m module arguments``, by ``Popen`` where its environment is about the interpreter itself."""
     if any(name.startswith(_OF_THE_INTERPRETER) and os.environ.get(name) != text for name, text in env.items()):
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, stdout=stdout, stderr=stderr
+            [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr
         )
     global _server  # noqa: PLW0603 - one for this process
     with _starting:
         _server = _server or _Server()
     program = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "umask": _umask()}
-    return _server.start(program, stdout, stderr)
+    return _server.start(program, stdout, stderr, *(() if stdin == subprocess.DEVNULL else (stdin,)))
 
 
 def run(
@@ -171,6 +180,23 @@ def run(
     return subprocess.CompletedProcess([module, *arguments], status, *texts)
 
 
+def fork_rebuilds() -> None:
+    """Let the indexes of services in this process be rebuilt by forks: their imports take longer than what they do.
+
+    Services in processes of their own still start ``python -m persistence.index`` themselves.
+    """
+
+    def begin(job: IndexJob) -> Forked | subprocess.Popen[bytes]:
+        with tempfile.TemporaryFile() as given:
+            given.write(msgspec.json.encode(job))
+            given.seek(0)
+            with open(os.devnull, "wb") as nowhere:
+                streams = {"stdin": given.fileno(), "stdout": nowhere.fileno(), "stderr": 2}
+                return start("persistence.index", (), cwd=Path.cwd(), env=os.environ, **streams)
+
+    IndexJob.begin = begin  # type: ignore[assignment, method-assign]
+
+
 def _umask() -> int:
     current = os.umask(0o077)
     os.umask(current)
@@ -188,17 +214,17 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                     selector.unregister(key.fd)
                     _report(key.fd, *children.pop(key.fd))
                     continue
-                message, passed, _, _ = socket.recv_fds(connection, _MESSAGE, 3)
+                message, passed, _, _ = socket.recv_fds(connection, _MESSAGE, 4)
                 if not message:
                     return None
                 pid = os.fork()
                 if pid == 0:
                     selector.close()
-                    _become(json.loads(message), *passed[:2])
+                    _become(json.loads(message), *passed[1:])
                     return dict(json.loads(message))
-                stdout, stderr, status = passed
-                os.close(stdout)
-                os.close(stderr)
+                status, *streams = passed
+                for stream in streams:
+                    os.close(stream)
                 watched = os.pidfd_open(pid)
                 children[watched] = (pid, status)
                 selector.register(watched, selectors.EVENT_READ)
@@ -213,10 +239,12 @@ def _report(watched: int, pid: int, status: int) -> None:
     os.close(status)
 
 
-def _become(program: dict[str, Any], stdout: int, stderr: int) -> None:
+def _become(program: dict[str, Any], stdout: int, stderr: int, stdin: int | None = None) -> None:
     """Take on the streams, directory and environment of a program."""
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
+    if stdin is not None:
+        os.dup2(stdin, 0)
     os.closerange(3, 1024)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(program["umask"])

@@ -12,7 +12,9 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.access import Access
 from persistence.services.faces import Services
+from persistence.services.tokens import AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
 
@@ -55,4 +57,6 @@ def services(store: Store, dialect: Dialect, properties: Properties) -> Services
 
 def services_of(store: Store, dialect: Dialect, properties: Properties, index: TreeIndex) -> Services:
     """The services over a tree that has everything; store and index stay the caller's."""
-    return Services.public(only(provider_of_tree(store, index, Catalog(store)), properties), dialect)
+    return Services.public(
+        only(provider_of_tree(store, index, Catalog(store)), properties), Access(dialect, AccessTokens(tuple))
+    )

@@ -80,7 +80,7 @@ def providing(answers: Answers) -> Iterator[Provider]:
             self.end_headers()
             self.wfile.write(b"" if self.command == "HEAD" else reply.body)
 
-        do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = do  # noqa: N815 - the names that the library looks for
+        do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = do_LOCK = do_UNLOCK = do  # noqa: N815 - the names that the library looks for
 
         def log_message(self, *_: object) -> None:  # type: ignore[override]
             pass

@@ -3,9 +3,12 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.xdist_group("layering")  # each process would parse all modules for itself
 
 PACKAGE = Path(__file__).parents[1] / "persistence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -116,6 +119,7 @@ ONLY_IN = {
     "structlog": {"http"},
     "sqlite3": {"index/sqlite"},
     "cryptography": {"crypto"},
+    "itsdangerous": {"crypto"},
 }
 """Which layers, or packages in them, may import a library."""
 
@@ -154,6 +158,10 @@ def layer(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+LAYERS = {name: tuple(paths) for name, paths in groupby(sorted(MODULES, key=layer), layer)}
+"""The modules of each layer."""
+
+
 @cache
 def _nodes(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(ast.parse(path.read_text())))
@@ -180,11 +188,12 @@ KNOWN_IN = {
 """Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_index_is_known_by_its_protocol(path: Path) -> None:
-    for name in imports(path):
-        for package, homes in KNOWN_IN.items():
-            assert not f"{name}.".startswith(f"{package}.") or _is_in(path, homes), f"{path} imports {name}"
+@pytest.mark.parametrize("own", LAYERS)
+def test_the_index_is_known_by_its_protocol(own: str) -> None:
+    for path in LAYERS[own]:
+        for name in imports(path):
+            for package, homes in KNOWN_IN.items():
+                assert not f"{name}.".startswith(f"{package}.") or _is_in(path, homes), f"{path} imports {name}"
 
 
 SYNC = sorted((PACKAGE / "index/sync").glob("*.py"))
@@ -203,19 +212,24 @@ def test_the_synchronisation_knows_one_module_of_the_engine_and_no_sql(path: Pat
             assert not node.value.startswith(("PRAGMA ", "SELECT ", "BEGIN")), f"{path.name}:{node.lineno} has SQL"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_downwards(path: Path) -> None:
-    own = layer(path)
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "persistence" and own != "__init__":
-            assert parts[1] in {own} | EVERYWHERE | ALLOWED[own], f"{own} imports {name}"
-        elif parts[0] in ONLY_IN:
-            assert _is_in(path, ONLY_IN[parts[0]]), f"{path} imports {name}"
+@pytest.mark.parametrize("own", LAYERS)
+def test_imports_point_downwards(own: str) -> None:
+    for path in LAYERS[own]:
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "persistence" and own != "__init__":
+                assert parts[1] in {own} | EVERYWHERE | ALLOWED[own], f"{path} imports {name}"
+            elif parts[0] in ONLY_IN:
+                assert _is_in(path, ONLY_IN[parts[0]]), f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_each_kind_of_work_has_one_place(path: Path) -> None:
+@pytest.mark.parametrize("own", LAYERS)
+def test_each_kind_of_work_has_one_place(own: str) -> None:
+    for path in LAYERS[own]:
+        _require_one_place(path)
+
+
+def _require_one_place(path: Path) -> None:
     own = str(path.relative_to(PACKAGE))
     for node in _nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import key_options, load, tree_options, usage_errors
+from persistence.cli.options import key_options, key_property_options, load, usage_errors
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
@@ -13,10 +13,10 @@ from persistence.storage.owner import Identity
 
 @click.group()
 def key() -> None:
-    """API keys: add, list and remove. Encryption keys: new and ring.
+    """API keys: add, list and remove. Encryption keys: new and ring. Signing keys: those with -signing.
 
-    An API key lets a program call the service. An encryption key encrypts what is stored. One has nothing to do with
-    the other. What is changed counts at once, also for a service that runs.
+    An API key lets a program call the service. An encryption key encrypts what is stored. A signing key signs access
+    tokens. One has nothing to do with the other. What is changed counts at once, also for a service that runs.
     """
 
 
@@ -63,8 +63,43 @@ def remove(*, name: str, **options: str | None) -> None:
         open_keys(effective).remove(name)
 
 
+@key.command("add-signing")
+@key_options
+def add_signing(**options: str | None) -> None:
+    """Make a key that signs access tokens from now on, and print its id.
+
+    Tokens that the keys before it have signed stay valid until they expire, or until their key is removed.
+    """
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        click.echo(open_keys(effective).add_signing())
+
+
+@key.command("list-signing")
+@key_options
+def list_signing(**options: str | None) -> None:
+    """Print the id of each key of access tokens, when it was made, and what it does."""
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        keys = open_keys(effective).signing()
+    for known in keys:
+        click.echo(f"{known.id}  {known.created}  {'signs' if known is keys[-1] else 'only verifies'}")
+    if not keys:
+        click.echo("there are no signing keys", err=True)
+
+
+@key.command("remove-signing")
+@click.argument("key_id", metavar="ID")
+@key_options
+def remove_signing(*, key_id: str, **options: str | None) -> None:
+    """Remove the key ID: access tokens that it has signed are refused from now on."""
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        open_keys(effective).remove_signing(key_id)
+
+
 @key.command()
-@tree_options
+@key_property_options
 def new(**options: str | None) -> None:
     """Make an encryption key, which encrypts from now on.
 
@@ -82,7 +117,7 @@ def new(**options: str | None) -> None:
 
 
 @key.command()
-@tree_options
+@key_property_options
 def ring(**options: str | None) -> None:
     """Print the id of each encryption key and what it does."""
     effective = load(options)

@@ -19,6 +19,7 @@ from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form
 from persistence.model.sidecar import LARGEST_VERSION
+from persistence.model.texts import duration
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, FORM
 from persistence.providers.locations import base_of, definitions_root, root_of
@@ -39,7 +40,6 @@ _FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s?)?", re.ASCII)
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
@@ -73,6 +73,10 @@ key_options = _options(_DATA, _CONFIG)
 """The options of commands on keys; each overrides the setting of its name."""
 
 
+key_property_options = _options(_DATA, _CONFIG, _DIALECT)
+"""The options of commands on keys that look at properties, too; each overrides the setting of its name."""
+
+
 def load(options: Mapping[str, object]) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options.
 
@@ -85,20 +89,18 @@ def load(options: Mapping[str, object]) -> Effective:
 
 
 class Duration(click.ParamType[float]):
-    """A duration such as 90s, 10m or 1h30m, in seconds."""
+    """A duration such as 90s, 10m, 1h30m or 7d, in seconds."""
 
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read hours, minutes and seconds, each at most once and in this order; a bare number is seconds."""
+        """Read it, unless it is a default that is a number already."""
         if isinstance(value, float):
             return value
-        match = _DURATION.fullmatch(str(value))
-        hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
-        total = hours * 3600 + minutes * 60 + seconds
-        if not total:
-            self.fail(f"{value!r} is no time span such as 90s, 10m or 1h30m", param, ctx)
-        return float(total)
+        try:
+            return float(duration(str(value)))
+        except BadRequestError as error:
+            self.fail(str(error), param, ctx)
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:

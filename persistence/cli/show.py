@@ -55,7 +55,7 @@ _CONDITIONS = {
     GrantCondition.AUTHENTICATED: "whoever has a name",
     GrantCondition.OWNER: "owner",
     GrantCondition.GROUP_MEMBER: "group member",
-    GrantCondition.TOKEN: "anyone with a token, which is not known here",
+    GrantCondition.TOKEN: "anyone with an access token",
     GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
 }
 

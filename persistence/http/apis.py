@@ -3,7 +3,8 @@
 Queries are searches and distinct values (spec search 1, 3), lists of forms (search 4), of attachments (crud 8.2) and of
 revisions (crud 8.1).
 Publishing stores a definition with its attachments in one request (crud 8.3). Work on all data of a form is rebuilding
-its index (search 5), and encrypting it again (forms 4.5); the bodies of these requests have no meaning.
+its index (search 5), and encrypting it again (forms 4.5); the bodies of these requests have no meaning. Access tokens
+are issued to callers whose API keys the settings name (crud 6.6).
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from http import HTTPStatus
 from flask import Flask, Request, Response, request
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, NotSupportedError
+from persistence.errors import BadRequestError, ForbiddenError, NotSupportedError
 from persistence.http.application import add_route
+from persistence.http.logs import CALLER
 from persistence.http.parsing import Face, RequestParser, body_of
-from persistence.http.responses import ResponseHeaders, drain, empty, xml, xml_in_pieces
+from persistence.http.responses import ResponseHeaders, drain, empty, text, xml, xml_in_pieces
+from persistence.keys import TRUSTED
 from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DATA_XML, DESIGNER_FORM, SERVICE_PREFIX, Collection, DocumentAddress, Form
 from persistence.model.history import page_request
 from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
-from persistence.model.texts import flag, short
+from persistence.model.texts import duration, flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.jobs import ReencryptionJobs
 from persistence.services.publishing import Publication, Publishing
 from persistence.services.searching import Answered, Searching
+from persistence.services.tokens import Issuing
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +235,29 @@ class ReencryptApi:
     def status(self) -> Response:
         """Answer ``GET /reencrypt``."""
         return xml(self.reencrypts.status())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenApi:
+    """The handler. ``issuers`` are the names of the API keys whose callers may issue access tokens (spec crud 6.6)."""
+
+    face: Face
+    issuing: Issuing
+    issuers: frozenset[str]
+
+    def add_to(self, app: Flask) -> None:
+        """Add the route."""
+        add_route(app, f"{self.face.prefix}/token/<app>/<form>/<document>", self.issue, "POST")
+
+    def issue(self, app: str, form: str, document: str) -> Response:
+        """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
+        drain(request.environ)
+        name = request.environ.get(CALLER, TRUSTED)
+        if name == TRUSTED or name not in self.issuers:
+            raise ForbiddenError("only callers with an API key of the setting token_issuers may issue access tokens")
+        operations = (request.args.get("operations") or "").split(",")
+        seconds = duration(request.args.get("expires") or "")
+        asked = self.face.parser.version_of_token(request)
+        wanted = filter(None, map(str.strip, operations))
+        token = self.issuing.issue(Form(app, form), document, asked, wanted, seconds)
+        return text(HTTPStatus.OK, token, [("Cache-Control", "no-store")])

@@ -23,6 +23,9 @@ from persistence.http.responses import headers_of, refusal, text
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""
 
+LEASE_METHODS = ("LOCK", "UNLOCK")
+"""The methods of leases (spec crud 7)."""
+
 _READS = ("GET", "HEAD")
 
 IS_STRANGER = "persistence.is_stranger"

@@ -10,12 +10,14 @@ from flask import Flask, Request, Response
 from flask.globals import request_ctx
 
 from persistence.dialect import Dialect
-from persistence.errors import BadAddressError
-from persistence.http.application import RESOURCE_METHODS, add_route
+from persistence.errors import BadAddressError, LockedError
+from persistence.http.application import LEASE_METHODS, RESOURCE_METHODS, add_route
 from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face, body_of
-from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
+from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
+from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
+from persistence.services.leasing import holder_document
 from persistence.services.rules import Read, Removed, Written
 from persistence.services.transforms import migrated, removes_nonrelevant, transformed
 
@@ -34,9 +36,11 @@ class CrudApi:
         """Add the routes."""
         form = f"{self.face.prefix}/crud/<app>/<form>"
         add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS)
+        add_route(app, f"{form}/form/<name>", self.no_lease, *LEASE_METHODS)
         for collection in Collection:
-            view = partial(self.document, collection)
-            add_route(app, f"{form}/{collection.value}/<document>/<name>", view, *RESOURCE_METHODS)
+            path = f"{form}/{collection.value}/<document>/<name>"
+            add_route(app, path, partial(self.document, collection), *RESOURCE_METHODS)
+            add_route(app, path, partial(self.lease, collection), *LEASE_METHODS)
         add_route(app, f"{form}/data/", self.delete_all, "DELETE", strict_slashes=False)
 
     def definition(self, app: str, form: str, name: str) -> Response:
@@ -71,6 +75,33 @@ class CrudApi:
             only_relevant = removes_nonrelevant(parser.nonrelevant(request), address, self.dialect)
         read = self.face.services(request).documents.read(address, parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
+
+    def lease(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
+        """Answer LOCK and UNLOCK of a document, by the path of anything in it (spec crud 7)."""
+        address = DocumentAddress(Form(app, form), collection, document, name)
+        request, parser = request_ctx.request, self.face.parser
+        try:
+            if request.method == "LOCK":
+                seconds = parser.lease_seconds(request)
+                body = body_of(request.environ, LARGEST_LOCK)
+                self.face.services(request).leasing.lock(address, seconds, body)
+            else:
+                body = body_of(request.environ, LARGEST_LOCK)
+                self.face.services(request).leasing.unlock(address, body)
+        except LockedError as error:
+            holder = holder_document(error)
+            if not holder:
+                raise
+            return locked(request.environ, error, holder)
+        return empty(HTTPStatus.OK, [])
+
+    def no_lease(self, app: str, form: str, name: str) -> Response:
+        """Refuse LOCK and UNLOCK of a definition (spec crud 2.1).
+
+        Raises:
+            BadAddressError: always.
+        """
+        raise BadAddressError(f"only form data can be leased, and {app}/{form}/form/{name} is a definition's")
 
     def delete_all(self, app: str, form: str) -> Response:
         """Answer ``DELETE /crud/$app/$form/data/``."""

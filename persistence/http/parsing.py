@@ -26,6 +26,7 @@ from persistence.limits import CHUNK
 from persistence.model import users, versions
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
+from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
@@ -93,6 +94,7 @@ class RequestParser:
             user=self._user(environ, sent),
             data_format=args.get("data-format-version"),
             decrypt=sent.get("Decrypt") == "true",
+            token=_token(args),
         )
 
     def put(self, request: Request) -> Put:
@@ -111,6 +113,7 @@ class RequestParser:
             client_hash=_client_hash(sent),
             flat_view=_is_true(sent.get("Create-Flat-View")),
             holder=sent.get("Path-To-Holder"),
+            token=_token(args),
         )
 
     def delete(self, request: Request) -> Delete:
@@ -124,7 +127,12 @@ class RequestParser:
             version=self._version(environ, sent),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ, sent),
+            token=_token(request.args),
         )
+
+    def version_of_token(self, request: Request) -> VersionRequest:
+        """Return the version for which an access token is to be issued, if the request names one."""
+        return self._version(request.environ, self._sent(request.environ))
 
     def definition_format(self, request: Request) -> str | None:
         """Return the format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
@@ -153,6 +161,10 @@ class RequestParser:
         """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
         asked = self._version(request.environ, self._sent(request.environ))
         return versions.number_only(asked, "encrypting anew")
+
+    def lease_seconds(self, request: Request) -> int:
+        """Return how long a lease is to be (spec crud 7)."""
+        return parse_timeout(request.environ.get("HTTP_TIMEOUT"))
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
@@ -269,6 +281,11 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
 def _refuse_purge(request: Request) -> None:
     if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
         raise BadRequestError("purging (force-delete) is not enabled on this service")
+
+
+def _token(args: Mapping[str, str]) -> str | None:
+    """Return the access token, if any: its parameter has the same name in both dialects (spec crud 1)."""
+    return args.get("fr-access-token") or None
 
 
 def _is_true(sent: str | None) -> bool:

@@ -15,7 +15,7 @@ from werkzeug.http import http_date
 from werkzeug.sansio.http import is_resource_modified
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, PersistenceError, RangeError, UnauthorizedError, one_line
+from persistence.errors import BusyError, LockedError, PersistenceError, RangeError, UnauthorizedError, one_line
 from persistence.http.logs import CAUSE
 from persistence.limits import CHUNK, MOST_DRAINED
 from persistence.model.addresses import DefinitionAddress
@@ -134,6 +134,13 @@ def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers 
     return text(status, environ[CAUSE], headers)
 
 
+def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Response:
+    """Return the answer to a LOCK or UNLOCK of what somebody else holds: the document that names the holder."""
+    environ[CAUSE] = str(error)
+    fields = [*_XML, ("Content-Length", str(len(holder))), *headers_of(error)]
+    return BareResponse(holder, HTTPStatus.LOCKED, fields)
+
+
 def drain(environ: WSGIEnvironment) -> None:
     """Read the rest of a body that is not used, so that the client reads the answer instead of a reset.
 
@@ -156,6 +163,8 @@ def headers_of(error: PersistenceError) -> Headers:
         return [("Retry-After", str(error.retry_after))]
     if isinstance(error, RangeError):
         return [("Content-Range", f"bytes */{error.size}")]
+    if isinstance(error, LockedError) and error.seconds is not None:
+        return [("Timeout", f"Second-{error.seconds}")]
     return []
 
 

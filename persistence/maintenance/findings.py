@@ -87,6 +87,7 @@ class FindingKind(Enum):
     STRAY_FILE = ("stray-file", _LEFTOVER, _REPAIR, _QUARANTINE)
     OWN_MISSING = ("own-missing", _NOTICE, _REPAIR, "makes it again")
     STRAY_OWN = ("stray-temporary", _LEFTOVER, _REPAIR, "removes it")
+    LEASE_UNREADABLE = ("lease-unreadable", _DAMAGE, _REPAIR, "removes it: then nobody has leased the document")
     KEPT_TWICE = ("kept-twice", _NOTICE, _REPAIR, "removes the second name")
     ORPHANED_HISTORY = ("orphaned-history", _DAMAGE, _REPAIR, "goes back to the newest whole revision")
     ORPHANED_ATTACHMENT = ("orphaned-attachment", _LEFTOVER, _REPAIR, _QUARANTINE)

@@ -43,7 +43,7 @@ def repair_path(finding: Finding, quarantine: Quarantine) -> None:
         give_access(finding.path)
     elif finding.kind is FindingKind.EMPTY_DIRECTORY:
         directories.remove_if_empty(finding.path)
-    elif finding.kind is FindingKind.STRAY_OWN:
+    elif finding.kind in {FindingKind.STRAY_OWN, FindingKind.LEASE_UNREADABLE}:
         (directories.remove_tree if os.path.isdir(finding.path) else files.remove)(finding.path)
     else:
         quarantine.move(finding.path, finding)

@@ -12,12 +12,13 @@ from persistence.errors import DamagedError, StartupError
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import list_folder
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.storage import root, stored_revision, uploads
+from persistence.storage import document_leases, root, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
     INDEX,
     LAYOUT,
     LEASE,
+    LEASES,
     LOCKS,
     QUARANTINE,
     SERVE,
@@ -95,7 +96,8 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
         with suppress(FileNotFoundError, NotADirectoryError):
             if not is_right(os.lstat(each).st_mode):
                 wrong.append(each)
-    for each in (*wrong, *(() if index in wrong else _special_files(index))):
+    below = (each for top in (index, layout.own(LEASES)) if top not in wrong for each in _special_files(top))
+    for each in (*wrong, *below):
         yield FindingKind.NOT_A_FILE.at(each, "a link, a pipe or a device, where the service has a file or a directory")
 
 
@@ -110,9 +112,12 @@ def _special_files(path: str) -> Iterator[str]:
 
 
 def strays(layout: Layout) -> Iterator[Finding]:
-    """Find the temporary files of killed workers. Raises ``OSError``."""
+    """Find the temporary files of killed workers, and leases that cannot be read. Raises ``OSError``."""
     for stray in _strays(layout):
         yield FindingKind.STRAY_OWN.at(stray, "left by a worker that was killed")
+    for path, found in document_leases.listed(layout.root):
+        if isinstance(found, DamagedError):
+            yield FindingKind.LEASE_UNREADABLE.at(path, "it does not say who has leased a document: LOCK is refused")
 
 
 def _strays(layout: Layout) -> Iterator[str]:
@@ -123,6 +128,7 @@ def _strays(layout: Layout) -> Iterator[str]:
         yield from uploads.abandoned(_directory(layout, SPOOL))
     with suppress(FileNotFoundError), os.scandir(_directory(layout, TRASH)) as entries:
         yield from (entry.path for entry in entries if _is_old(entry))
+    yield from (entry.path for entry in document_leases.unfinished(layout.root) if _is_old(entry))
     with suppress(FileNotFoundError):
         yield from outdated_links(_directory(layout, SERVE))
 

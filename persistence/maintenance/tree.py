@@ -25,6 +25,7 @@ from persistence.storage.layout import (
     FOLDER_DEPTH,
     INDEX,
     LAYOUT,
+    LEASES,
     LOCKS,
     OTHERS,
     QUARANTINE,
@@ -40,7 +41,7 @@ from persistence.storage.layout import (
 from persistence.storage.locks import Locks, stripe
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 
-OWN = {LAYOUT, CHECKED, LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, CHECKED, LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""
 
 _OF_GIT = ".git"

@@ -160,3 +160,12 @@ def definition_holder_path(form: Form, name: str) -> str:
     """Return the path by which data names an attachment of a form definition."""
     app, form_name, file = (quote(part, safe="") for part in (form.app, form.name, name))
     return f"{_CRUD}{app}/{form_name}/form/{file}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSubject:
+    """The one document that an access token is for, in one version of its form."""
+
+    form: Form
+    version: int
+    document: str

@@ -46,8 +46,8 @@ def in_order(names: frozenset[str]) -> Operations:
 class GrantCondition(Enum):
     """A condition of a permission, by its name in a form definition.
 
-    ``UNKNOWN`` stands for a condition that this service does not know. It never holds, nor does a token, which no
-    request of this service has.
+    ``UNKNOWN`` stands for a condition that this service does not know, and never holds. ``TOKEN`` never holds either,
+    except for ``by_token``.
     """
 
     AUTHENTICATED = "any-authenticated-user"
@@ -55,6 +55,9 @@ class GrantCondition(Enum):
     GROUP_MEMBER = "group-member"
     TOKEN = "anyone-with-token"  # noqa: S105 - the name of an element
     UNKNOWN = ""
+
+
+_TOKEN = GrantCondition.TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,20 @@ def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], 
 def without_data(permissions: Permissions | None, user: User) -> Operations:
     """Return what a user may do with any data, as if another user owned it (spec crud 6.4, "pessimistic")."""
     return UNRESTRICTED if permissions is None else in_order(_grants(permissions, user)[0])
+
+
+def by_token(permissions: Permissions, user: User, owner: User, granted: frozenset[str]) -> frozenset[str]:
+    """Return the operations that a token adds on data that ``owner`` has created (spec crud 6.6).
+
+    They are those that the token has ``granted`` and that a permission for its bearers has; other conditions of that
+    permission must hold too.
+    """
+    of_bearers = tuple(
+        Permission(each.operations & granted, tuple(other for other in each.conditions if other is not _TOKEN))
+        for each in permissions
+        if _TOKEN in each.conditions
+    )
+    return granted.intersection(on_data(of_bearers, user, owner).allowed or ())
 
 
 def on_creation(permissions: Permissions | None, user: User) -> Operations:

@@ -16,6 +16,8 @@ from persistence.limits import LONGEST_COMPARED, LONGEST_TEXT, MOST_COMPARED, MO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
+_AMOUNT = re.compile(r"[0-9]{1,6}")
+_SECONDS_OF = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DIRECTIONS = {"asc": False, "desc": True}
 _LEAST_SIMILARITY = 0.5
 """The least similarity, from 0 to 1, with which one name is suggested for another."""
@@ -79,6 +81,23 @@ def count(text: str, what: str, default: int) -> int:
     if trimmed and not _COUNT.fullmatch(trimmed):
         raise BadRequestError(f"{what} must be a positive integer of at most 18 digits, not {text!r}")
     return int(trimmed) if trimmed else default
+
+
+def duration(text: str) -> int:
+    """Read days, hours, minutes and seconds, each at most once and in this order; a bare number is seconds.
+
+    Raises:
+        BadRequestError: it is no such time span, or one of no time.
+    """
+    rest = text if text.endswith(tuple(_SECONDS_OF)) else f"{text}s"
+    total = 0
+    for unit, seconds in _SECONDS_OF.items():
+        amount, found, after = rest.partition(unit)
+        if found and _AMOUNT.fullmatch(amount):
+            total, rest = total + int(amount) * seconds, after
+    if rest or not total:
+        raise BadRequestError(f"{text!r} is no time span such as 90s, 10m, 1h30m or 7d")
+    return total
 
 
 def is_descending(direction: str) -> bool:

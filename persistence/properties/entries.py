@@ -28,7 +28,7 @@ from persistence.properties.property_table import (
     unknown,
 )
 
-_TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int}
+_TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int, ValueType.MINUTES: int}
 _UNSHOWN = (ValueType.SECRET, ValueType.URI)
 """The types of values that may have a password in them."""
 
@@ -134,6 +134,8 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
     """Return whether a value of the right type is one of those that there are."""
     if kind is ValueType.INTEGER:
         return isinstance(value, int) and 1 <= value <= LARGEST
+    if kind is ValueType.MINUTES:
+        return isinstance(value, int) and 0 <= value <= LARGEST
     if kind is ValueType.PROVIDER:
         return is_provider(str(value))
     if kind is ValueType.DIALECT:

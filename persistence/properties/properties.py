@@ -40,9 +40,9 @@ _MOST_OF_PROVIDERS = 256
 """Values of providers that are kept: each counts for all of the provider's forms."""
 
 _NOT_MIRRORED = frozenset(
-    {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search"}
+    {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search", "enforce-lease"}
 )
-"""The last three are no properties of a real runtime's: the others are as there."""
+"""The last four are no properties of a real runtime's: the others are as there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ class FormProperties:
 
     ``route`` are its providers. Drafts, permissions and the format are asked of the provider of its data, versions and
     flat views of that of its definitions (spec forms 5.3). With ``needs_publication`` data is stored of published
-    versions only. ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
+    versions only. With ``has_leases`` documents can be leased, and with ``enforces_leases`` only the holder of a lease
+    may write. ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
     ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
+    ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
     """
 
     route: RouteProperties
@@ -100,6 +102,8 @@ class FormProperties:
     has_permissions: bool
     has_versions: bool
     needs_publication: bool
+    has_leases: bool
+    enforces_leases: bool
     data_format: str
     permissions: Permissions | None
     is_singleton: bool
@@ -107,6 +111,7 @@ class FormProperties:
     has_flat_prefixes: bool
     longest_flat_name: int
     restricts_searches: bool
+    token_validity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +259,7 @@ class Properties:
         route = RouteProperties(
             named(definitions), named(data), None if attachments is None else named(str(attachments))
         )
+        has_leases = self._of_provider(data, "lease") is True
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
             route=route,
@@ -261,6 +267,8 @@ class Properties:
             has_permissions=self._of_provider(data, "permissions") is True,
             has_versions=self._of_provider(definitions, "versioning") is True,
             needs_publication=self._of_provider(data, "published-only") is True,
+            has_leases=has_leases,
+            enforces_leases=has_leases and self._of_provider(data, "enforce-lease") is True,
             data_format=str(self._of_provider(data, "data-format-version")),
             permissions=None if granting is None else self._permissions.get(granting.name),
             is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,
@@ -268,6 +276,7 @@ class Properties:
             has_flat_prefixes=self._of_provider(definitions, "flat-view", "prefixes-in-main-view-column-names") is True,
             longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
+            token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
         )
 
     def _provider(self, form: Form, kind: str) -> str:

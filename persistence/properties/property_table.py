@@ -52,6 +52,7 @@ class ValueType(Enum):
 
     BOOLEAN = "true or false"
     INTEGER = f"an integer from 1 to {LARGEST}"
+    MINUTES = f"an integer from 0 to {LARGEST}"
     TEXT = "a string"
     DIRECTORY = "the path of a directory"
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
@@ -140,10 +141,21 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("permissions", _BOOLEAN, "user and group permissions hold", default=False),
     _provider("versioning", _BOOLEAN, "definitions have versions", default=False),
     _provider("published-only", _BOOLEAN, "data is stored of published forms and versions only", default=False),
+    _provider("lease", _BOOLEAN, "documents can be leased with LOCK and UNLOCK", default=False),
+    _provider("enforce-lease", _BOOLEAN, "only the holder of a lease may write to the document", default=False),
     _provider("data-format-version", ValueType.FORMAT, "format of form data at rest", "4.0.0"),
     _provider("search.restrict-to-readable", _BOOLEAN, "searches find only what their user may read", default=False),
     KnownProperty(
         "permissions.<app>.<form>", ValueType.PERMISSIONS, "permissions where the definition has none of its own"
+    ),
+    KnownProperty(
+        "access-token.validity.<app>.<form>", ValueType.MINUTES, "minutes for which access tokens are valid at most", 0
+    ),
+    KnownProperty(
+        "access-token.password",
+        _SECRET,
+        "password of the real system's access tokens; those here are signed by keys of their own",
+        effect=Effect.NONE,
     ),
     KnownProperty("detail.singleton.enabled.<app>.<form>", _BOOLEAN, "the form has one document only", default=False),
     _provider("create-flat-view", _BOOLEAN, "every form has flat views", default=False),
@@ -167,7 +179,6 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("datasource", _TEXT, "name of the root of a tree; of a database, elsewhere"),
     _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
     _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
-    _unused("<provider>.lease", _BOOLEAN, "documents can be locked with LOCK and UNLOCK", default=False),
     _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),
     _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in encrypting anew", default=False),
     _unused("<provider>.distinct", _BOOLEAN, "distinct values can be asked for", default=False),

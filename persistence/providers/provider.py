@@ -13,7 +13,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
-from persistence.storage.storage import Bodies, RevisionStorage, Storage
+from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Provider:
 
     ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
     ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
-    rebuilds both. ``index_catalog`` gives the definitions by which the index reads data of a form, where it reads them
-    by itself; it is ``None`` where the index takes those of the route.
+    rebuilds both. ``leases`` are those of its documents. ``index_catalog`` gives the definitions by which the index
+    reads data of a form, where it reads them by itself; it is ``None`` where the index takes those of the route.
     """
 
     storage: Storage
@@ -31,6 +31,7 @@ class Provider:
     index: SearchIndex
     reports: ReportTables | None
     reindexer: Reindexer
+    leases: Leases
     index_catalog: Callable[[Form], Catalog] | None = None
 
 

@@ -15,6 +15,7 @@ from persistence.providers.provider import Opening, Provider
 from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.remote.remote_leases import RemoteLeases
 from persistence.remote.remote_reader import RemoteBodies
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage.layout import FORMS, Layout
@@ -54,7 +55,8 @@ class Remotes:
         )
         storage = RemoteStore(client, self._spool, self._locks)
         summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(configured.name, safe='')}")
-        return Provider(storage, Catalog(storage, summaries), index, None, RemoteReindexing(client))
+        catalog = Catalog(storage, summaries)
+        return Provider(storage, catalog, index, None, RemoteReindexing(client), RemoteLeases(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         """See ``Engine``; the other service has bodies alone."""

@@ -24,8 +24,10 @@ _NOT_FORWARDED = frozenset(
         # Others that a proxy does not pass on (spec crud 3), and those about the body, which was received here.
         *("accept-encoding", "content-encoding", "content-length", "content-type", "expect", "host"),
         *("cookie", "cookie2"),
-        # Origins, conditions and ranges: this service judges them itself.
-        *("origin", "sec-fetch-site", "if-match", "if-modified-since", "if-none-match", "if-range"),
+        # The address of a page, which may have an access token in it (spec crud 6.6).
+        "referer",
+        # Origins, conditions, ranges and lengths of leases: this service judges them itself.
+        *("origin", "sec-fetch-site", "timeout", "if-match", "if-modified-since", "if-none-match", "if-range"),
         *("if-unmodified-since", "range"),
     }
 )

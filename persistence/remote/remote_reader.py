@@ -120,9 +120,13 @@ class RemoteReader:
             file = opened_remotely(size, partial(self._part, address, query, sidecar, size))
             return StoredRevision(sidecar, sidecar.id, size, file)
         answer = self._ask("GET", address, query)
-        answer.require(f"{address}", HTTPStatus.OK)
-        sidecar = sidecar_of(answer, self._client.names, address)
-        return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
+        try:
+            answer.require(f"{address}", HTTPStatus.OK)
+            sidecar = sidecar_of(answer, self._client.names, address)
+            return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
+        except Exception:
+            answer.close()
+            raise
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), self._spool.upload() as upload:

@@ -17,7 +17,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, ConflictError, DamagedError, DiskError, ForbiddenError
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import FINDING, Operations, Permissions
 from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
@@ -25,6 +25,7 @@ from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
+from persistence.services.tokens import AccessTokens
 
 _READ = (permissions.READ,)
 _CREATE = (permissions.CREATE,)
@@ -87,40 +88,51 @@ def _saved(route: Route, draft: DocumentAddress) -> Sidecar | None:
 class Access:
     """Lets requests for documents go on or not; returns what else the user may do with the document.
 
-    A user who may save a document may write and discard its draft, no matter who began the draft. Methods raise
-    ``ForbiddenError``.
+    A user who may save a document may write and discard its draft, no matter who began the draft. A ``token`` is what
+    the request brings; it counts for a document that exists and has permissions, and a wrong one is refused there even
+    if the user needs none (spec crud 6.6). Methods raise ``ForbiddenError``.
     """
 
     dialect: Dialect
+    tokens: AccessTokens
 
-    def to_read(self, subject: Subject, user: User) -> Operations:
+    def to_read(self, subject: Subject, user: User, token: str | None = None) -> Operations:
         """Decide about a GET or HEAD."""
-        return self._allow(_READ, subject, user)
+        return self._allow(_READ, subject, user, token)
 
-    def to_write(self, subject: Subject, user: User) -> Operations:
+    def to_write(self, subject: Subject, user: User, token: str | None = None) -> Operations:
         """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
-            return self._allow(_UPDATE, subject, user)
-        return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user)
+            return self._allow(_UPDATE, subject, user, token)
+        return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
 
-    def to_delete(self, subject: Subject, user: User) -> Operations:
+    def to_delete(self, subject: Subject, user: User, token: str | None = None) -> Operations:
         """Decide about a DELETE."""
         if subject.is_of_saved:
-            return self._allow(_DISCARD, subject, user)
-        return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user)
+            return self._allow(_DISCARD, subject, user, token)
+        return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
 
-    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User) -> Operations:
+    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
         defined = permissions_on_data(subject.definition, subject.configured)
         if defined is None:
             return permissions.UNRESTRICTED
         if subject.document is None:
             allowed = permissions.on_creation(defined, user)
         else:
-            allowed = permissions.on_data(defined, user, subject.document.facts.owner)
+            owner = subject.document.facts.owner
+            allowed = permissions.on_data(defined, user, owner)
+            if token is not None:
+                added = permissions.by_token(defined, user, owner, self._granted(token, subject, subject.document))
+                allowed = permissions.in_order(added.union(allowed.allowed or ()))
         if not allowed.allows(*any_of):
             reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
+
+    def _granted(self, token: str, subject: Subject, document: Sidecar) -> frozenset[str]:
+        address = subject.address
+        bound = TokenSubject(address.form, document.version, address.document)
+        return self.tokens.operations(token, bound, subject.configured.token_validity)
 
     def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
         """Return the headers that a permission asks for and that were not sent: often the cause."""

@@ -13,18 +13,18 @@ from functools import partial
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
+from persistence.errors import DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
+from persistence.services.leasing import protecting, require_unleased
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
     Cleared,
@@ -106,7 +106,7 @@ class Documents:
             if not address.is_main:
                 main = must_live(route.storage.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
-            operations = self.access.to_read(subject_of(route, address, main.sidecar, 0), get.user)
+            operations = self.access.to_read(subject_of(route, address, main.sidecar, 0), get.user, get.token)
         except Exception:
             found.close()
             raise
@@ -119,7 +119,8 @@ class Documents:
         number = self.admitted_to_write(route, address, put)
         over = route.storage.read(address, content=False)
         early = self.decided(route, address, put, number, over)
-        may_read = partial(self.may_read, put.user)
+        require_unleased(route, address, put.user)
+        may_read = partial(self.may_read, put, address)
         content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
         checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
@@ -129,7 +130,8 @@ class Documents:
             decision = self.decided(route, address, put, number, over)
             sidecar = next_revision(decision.put, received, decision.definition.version, over=over, owner=put.user)
             sidecar = encoded.described(sidecar, over, decision.definition)
-            with _only_one(route, decision) if decision.is_only else nullcontext():
+            only = _only_one(route, decision) if decision.is_only else nullcontext()
+            with protecting(route, address, put.user), only:
                 sidecar = writer.commit(address, sidecar, upload, over=over)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
@@ -145,20 +147,22 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
             deletion = self.decided_to_delete(route, address, delete, number, own)
             tombstone = None
-            if not address.is_draft:
-                tombstone = writer.delete(address, deletion.tombstone, over=own)
-            elif not address.is_main and own is not None:
-                writer.purge(address, deletion.tombstone, over=own)
-            if address.is_main:
-                writer.discard_draft(address.form, address.document)
+            with protecting(route, address, delete.user):
+                if not address.is_draft:
+                    tombstone = writer.delete(address, deletion.tombstone, over=own)
+                elif not address.is_main and own is not None:
+                    writer.purge(address, deletion.tombstone, over=own)
+                if address.is_main:
+                    writer.discard_draft(address.form, address.document)
         return Removed(address, deletion.version, tombstone, deletion.operations)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
 
-        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
-        and the next call goes on. Drafts of documents that were never saved stay. A damaged document does not keep the
-        others from being deleted; it is reported when they are.
+        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were, and
+        the next call goes on. An access token, which is for one document, does not count here. Drafts of documents that
+        were never saved stay. A damaged document does not keep the others from being deleted; it is reported when they
+        are.
         """
         route = self.router.of(form)
         number = _number(route.properties, delete.version, "deleting all data of a form")
@@ -171,7 +175,7 @@ class Documents:
                 count += self._delete_one(route, address, number, delete)
             except DamagedError as error:
                 damage = damage or error
-            except ForbiddenError as error:
+            except (ForbiddenError, LockedError) as error:
                 refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
@@ -189,17 +193,22 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
                 return False
             self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user)
-            _delete(writer, address, own, tombstone_of(own, delete.user))
+            with protecting(route, address, delete.user):
+                _delete(writer, address, own, tombstone_of(own, delete.user))
             return True
 
-    def may_read(self, user: User, address: DocumentAddress) -> bool:
-        """Return whether a user may read a resource of a document that is there."""
+    def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
+        """Return whether the caller of a request for ``own`` may read a resource of a document that is there.
+
+        The token of the request counts for its own document only.
+        """
+        token = asked.token if (own.form, own.document) == (address.form, address.document) else None
         route = self.router.of(address.form)
         main = route.storage.sidecar(address.main)
         if main is None or main.deleted:
             return False
         try:
-            self.access.to_read(subject_of(route, address, main, 0), user)
+            self.access.to_read(subject_of(route, address, main, 0), asked.user, token)
         except ForbiddenError:
             return False
         return True
@@ -238,7 +247,7 @@ class Documents:
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         if route.properties.needs_publication:
             self.require_published(route, _of_version(route, subject.definition, version))
-        operations = self.access.to_write(subject, put.user)
+        operations = self.access.to_write(subject, put.user, put.token)
         definition = _of_version(route, subject.definition, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
@@ -249,11 +258,12 @@ class Documents:
         """Decide about a DELETE by the stored revision (spec crud 4.2)."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
-        may_read = partial(self.may_read, delete.user, address)
+        may_read = partial(self.may_read, delete, address, address)
         check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
         versions.must_equal(number, own.sidecar.version, address)
         document = own if address.is_main else must_live(main, address.main)
-        operations = self.access.to_delete(subject_of(route, address, document.sidecar, 0), delete.user)
+        subject = subject_of(route, address, document.sidecar, 0)
+        operations = self.access.to_delete(subject, delete.user, delete.token)
         return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
 
     def checked(
@@ -271,7 +281,7 @@ class Documents:
         """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
-        may_read = partial(self.may_read, asked.user, address)
+        may_read = partial(self.may_read, asked, address, address)
         check_precondition(asked.precondition, address, own, main, may_read=may_read)
         if own is not None:
             versions.must_equal(number, own.sidecar.version, address)

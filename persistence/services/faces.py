@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.users import ANONYMOUS, Admin, User
+from persistence.model.users import ANONYMOUS, Admin
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Provider, Route
 from persistence.providers.router import Router, only
@@ -26,6 +25,7 @@ from persistence.services.documents import Decision, Deletion, Documents, counts
 from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
+from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
@@ -98,7 +98,12 @@ class DocumentsBehindProxy(Documents):
         self.checked(route, address, current, delete, version)
         return Deletion(version, tombstone_over(current, version, delete), None)
 
-    def may_read(self, user: User, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
+    def may_read(
+        self,
+        asked: Put | Delete,  # noqa: ARG002 - inherited
+        own: DocumentAddress,  # noqa: ARG002
+        address: DocumentAddress,  # noqa: ARG002
+    ) -> bool:
         """Return true: the proxy has let the caller in."""
         return True
 
@@ -133,6 +138,7 @@ class Services:
 
     definitions: Definitions
     documents: Documents
+    leasing: Leasing
     publishing: Publishing
     attachments: Attachments
     histories: Histories
@@ -141,25 +147,24 @@ class Services:
     reindexing: Reindexing
 
     @classmethod
-    def public(
-        cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
-    ) -> Services:
+    def public(cls, router: Router, access: Access, admins: Iterable[Admin] = (), codec: Codec = AS_STORED) -> Services:
         """Wire the services of the public face; ``codec`` translates between clients and storage."""
-        documents = Documents(router, dialect, Access(dialect))
+        documents = Documents(router, access.dialect, access)
         return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
 
     @classmethod
-    def of_tree(cls, provider: Provider, router: Router, dialect: Dialect, admins: Iterable[Admin] = ()) -> Services:
+    def of_tree(cls, provider: Provider, router: Router, access: Access, admins: Iterable[Admin] = ()) -> Services:
         """Wire the services of the provider face for one tree; in some dialects a proxy comes before it (spec crud 11).
 
         Definitions are read and published in the tree itself, while rules go by the definitions that ``router`` finds.
         """
-        documents = Documents(router, dialect, Access(dialect))
+        dialect = access.dialect
+        documents = Documents(router, dialect, access)
         definitions = Definitions(only(provider, router.properties))
         wired = cls._wired(documents, documents, definitions, admins)
         if not dialect.has_proxy:
             return wired
-        served = DocumentsBehindProxy(router, dialect, documents.access)
+        served = DocumentsBehindProxy(router, dialect, access)
         return replace(
             wired,
             definitions=DefinitionsBehindProxy(definitions.router),
@@ -176,6 +181,7 @@ class Services:
         return cls(
             definitions=definitions,
             documents=served,
+            leasing=Leasing(router, dialect),
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access),

@@ -35,7 +35,8 @@ class Get:
     """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8).
 
     ``as_of`` selects the one that was current at an instant; not both are set.
-    ``decrypt`` asks for the plain content of an attachment (spec forms 4.3).
+    ``decrypt`` asks for the plain content of an attachment (spec forms 4.3). ``token`` is an access token, which nobody
+    has verified yet; it is so in a PUT and a DELETE, too (spec crud 6.6).
     """
 
     version: VersionRequest = ABSENT
@@ -45,6 +46,7 @@ class Get:
     user: User = ANONYMOUS
     data_format: str | None = None
     decrypt: bool = False
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Put:
     holder: str | None = None
     origin: Origin | None = None
     is_singleton: bool = False
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Delete:
     precondition: Precondition = NO_PRECONDITION
     user: User = ANONYMOUS
     origin: Origin | None = None
+    token: str | None = None
 
 
 Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]

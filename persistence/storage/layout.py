@@ -13,8 +13,11 @@
     <root>/.locks/00 ... ff                                    striped locks
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
     <root>/.locks/elsewhere/00 ... ff                          the same, for documents that other services have
+    <root>/.locks/leases/00 ... ff                             the same, for leases of documents
     <root>/.locks/service                                      locked shared by each user of the tree
     <root>/.locks/lease                                        which machine has the tree open, renewed while it has
+    <root>/.leases/<xx>/<digest of the document's id>          who has leased a document (LOCK), and until when
+                        <digest>.next                          the same, while it is being written
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
@@ -34,6 +37,7 @@ A name from a request never starts with a dot, so none of these can be named fro
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -52,6 +56,10 @@ CREATIONS = ".locks/creations"
 ELSEWHERE_LOCKS = ".locks/elsewhere"
 SERVICE = ".locks/service"
 LEASE = ".locks/lease"
+LEASE_LOCKS = ".locks/leases"
+LEASES = ".leases"
+UNFINISHED_LEASE = ".next"
+"""Ends the name of a file that is to become a lease."""
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
@@ -344,6 +352,11 @@ class Layout:
     def lock(self, number: int) -> str:
         """Return a lock file."""
         return f"{self.root}/{LOCKS}/{number:02x}"
+
+    def lease(self, document: str) -> str:
+        """Return the file of the lease of a document, by its id alone: the form does not matter (spec crud 7)."""
+        digest = hashlib.sha256(document.encode()).hexdigest()
+        return f"{self.root}/{LEASES}/{digest[:2]}/{digest}"
 
     def own(self, name: str) -> str:
         """Return a directory or file of the store's own in the root."""

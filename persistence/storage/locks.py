@@ -8,7 +8,8 @@ A process that holds several takes them in this order, so that no two can wait f
 1. ``service``, shared for as long as a tree is open, or exclusive while it is restored or upgraded;
 2. the lock file of a job of the whole tree (rebuilding an index, re-encryption, a backup);
 3. the stripe of a document, in this tree or elsewhere;
-4. the stripe of a creation, by the first document of a form that has only one.
+4. the stripe of a document's lease;
+5. the stripe of a creation, by the first document of a form that has only one.
 
 Two stripes of one kind are never held at once: their scopes may have the same file.
 """
@@ -26,7 +27,7 @@ from io import FileIO
 
 from persistence.errors import BusyError
 from persistence.storage import files, nofollow
-from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LOCKS, SERVICE
+from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, SERVICE
 
 STRIPES = 256
 _FIRST_PAUSE = 0.0005
@@ -120,6 +121,7 @@ class Locks:
         self.service = LockFile(f"{root}/{SERVICE}")
         self._documents = _Stripes(f"{root}/{LOCKS}")
         self._elsewhere = _Stripes(f"{root}/{ELSEWHERE_LOCKS}")
+        self._leases = _Stripes(f"{root}/{LEASE_LOCKS}")
         self._creations = _Stripes(f"{root}/{CREATIONS}")
 
     def document(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
@@ -129,6 +131,10 @@ class Locks:
     def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of a document that another service has: a slow service there blocks no writer here."""
         return self._holding(self._elsewhere, scope)
+
+    def lease(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
+        """Hold the stripe of a document's lease."""
+        return self._holding(self._leases, scope)
 
     def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of creating the only document of a form."""

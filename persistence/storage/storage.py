@@ -14,7 +14,9 @@ from typing import BinaryIO, Protocol
 from persistence.errors import ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
+from persistence.model.leases import LeaseHolder
 from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
 from persistence.storage.revision_list import RevisionList
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
@@ -148,6 +150,41 @@ class RevisionStorage(Revisions, Protocol):
 
         Raises:
             BusyError: the lock was not to be had before its deadline.
+        """
+
+
+class Leases(Protocol):
+    """Leases of documents, by their ids alone: the form of an address only leads here (spec crud 7).
+
+    Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
+    """
+
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+        """Lease a document, or renew the lease of the same user.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
+
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+        """End a lease; do nothing without one.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
+
+    def require(self, address: DocumentAddress, user: User) -> None:
+        """Refuse somebody else than the holder, as far as can be seen without a lock.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
+
+    def protecting(self, address: DocumentAddress, user: User) -> AbstractContextManager[None]:
+        """Keep everybody from leasing a document for a block, in which a user writes to it.
+
+        Raises:
+            LockedError: somebody else holds it.
         """
 
 

@@ -19,6 +19,7 @@ from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.storage import directories, files, root
 from persistence.storage.directories import DurableDirectories
+from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import SERVE, SERVICE, TRASH
 from persistence.storage.lease import Lease
@@ -36,7 +37,7 @@ class Store(StoreReader, Closable):
     """The files below one root, to be read and written.
 
     An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
-    A closed store can still be read.
+    A closed store can still be read. ``leases`` are those of documents.
 
     Every method translates ``OSError``: ``DiskFullError`` or ``DiskError`` with the cause. Every method raises
     ``BadAddressError`` for names that cannot be file names.
@@ -70,6 +71,7 @@ class Store(StoreReader, Closable):
         self._service = service
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
+        self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
         self._listener = listener
 
     def close(self) -> None:
@@ -106,8 +108,7 @@ class Store(StoreReader, Closable):
         change = ChangeEvents(self._listener)
         try:
             with disk_errors("writing", address):
-                self._require_shared()
-                self._lease.require()
+                self._require_writable()
                 with self._locks.document(address.scope):
                     yield Writer(self._layout, self._integrity, self._directories, change)
         finally:
@@ -127,6 +128,12 @@ class Store(StoreReader, Closable):
         """
         with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
             yield
+
+    def _require_writable(self) -> None:
+        """Make sure that this machine may write here. Raises ``BusyError`` and ``OSError``."""
+        self._require_open()
+        self._require_shared()
+        self._lease.require()
 
     def _require_open(self) -> None:
         if self._service.closed:

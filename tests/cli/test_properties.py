@@ -11,7 +11,7 @@ OWN = "config/persistence.toml"
 FILE = """
 threads = 3
 "svc.persistence.*.autosave" = false
-"svc.persistence.*.lease" = true
+"svc.persistence.*.reindex" = true
 "svc.permissions.hr.*" = '{"anyone": ["create"]}'
 [svc.persistence.provider]
 "shop.*.form" = "a"
@@ -33,7 +33,7 @@ def test_config_prints_settings_then_the_files_properties_then_the_defaults(fold
     assert f"threads = 3  # {OWN}: threads in each worker" in lines
     assert named[named.index(Settings.__struct_fields__[-1]) + 1 :] == [
         '"svc.persistence.*.autosave"',
-        '"svc.persistence.*.lease"',
+        '"svc.persistence.*.reindex"',
         '"svc.permissions.hr.*"',
         '"svc.persistence.provider.shop.*.form"',
         '"svc.persistence.provider.*.order.*"',
@@ -72,7 +72,7 @@ def test_a_property_is_explained(folder: Path) -> None:
                 "  the winner is blank, and the search does not go on: not configured",
             ],
         ),
-        ("svc.persistence.files.lease", ["svc.persistence.files.lease = true", "without effect in this version"]),
+        ("svc.persistence.files.reindex", ["svc.persistence.files.reindex = true", "without effect in this version"]),
         ("svc.persistence.files.sort", ["svc.persistence.files.sort = false", "  nothing matches: the default"]),
         ("svc.permissions.hr.leave", ['= "{\\"anyone\\": [\\"create\\"]}"', "wins svc.permissions.hr.* = "]),
         ("svc.permissions.a.b", ["svc.permissions.a.b is not configured", "left svc.permissions: no name goes on"]),

@@ -100,6 +100,6 @@ def test_undefined_permissions_and_those_of_a_property() -> None:
     text = '{"anyone": ["create"], "anyone-with-token": ["read"], "roles": {"clerk": ["read", "list"]}}'
     assert list(in_words(from_json(text))) == [
         "anyone: create",
-        "anyone with a token, which is not known here: read",
+        "anyone with an access token: read",
         "role clerk: read list",
     ]

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import yaml
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.yaml"
-_METHODS = ("get", "head", "put", "post", "delete")
+_METHODS = ("get", "head", "put", "post", "delete", "x-lock", "x-unlock")
 _IN_FRONT = {"Date", "Server", "Connection", "Transfer-Encoding"}
 """Headers of the server, whatever the service answers."""
 
@@ -114,7 +114,7 @@ def _operations(document: Json) -> Iterator[Operation]:
             responses = {int(status): resolved(document, node) for status, node in item[method]["responses"].items()}
             for face in faces(document, item):
                 yield Operation(
-                    method=method.upper(),
+                    method=method.removeprefix("x-").upper(),
                     face=face,
                     path=path,
                     parameters=frozenset((node["in"], node["name"]) for node in own),

@@ -104,12 +104,12 @@ def test_unknown_paths_are_not_found(service: Service, path: str) -> None:
     assert service.get(path).status == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "LOCK", "PROPFIND"])
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "MKCOL", "PROPFIND"])
 def test_unknown_methods_are_not_allowed(service: Service, form: str, method: str) -> None:
     """Spec crud 2.1: 405, with Allow (RFC 9110 15.5.6)."""
     for path in (f"{form}/data/D/data.xml", f"{form}/form/form.xhtml", f"{form}/draft/D/a.bin"):
         answer = service.ask(method, path)
-        assert (answer.status, answer["Allow"]) == (405, "DELETE, GET, HEAD, PUT")
+        assert (answer.status, answer["Allow"]) == (405, "DELETE, GET, HEAD, LOCK, PUT, UNLOCK")
     assert service.ask(method, f"{form}/data/")["Allow"] == "DELETE"
 
 

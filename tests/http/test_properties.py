@@ -12,7 +12,7 @@ from tests.service import running
 def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) -> None:
     file = tmp_path / "own.toml"
     file.write_text(
-        '"svc.persistence.*.data-format-version" = "4.8.0"\n"svc.persistence.*.lease" = true\n'
+        '"svc.persistence.*.data-format-version" = "4.8.0"\n"svc.persistence.*.reindex" = true\n'
         '"svc.persistence.hr.autosave" = false\n'
     )
     with running(tmp_path / "run", command=command, env={"PERSISTENCE_CONFIG": str(file)}) as service:
@@ -23,7 +23,7 @@ def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) 
         assert (refused.status, refused.cause) == (400, "form data is stored in format 4.8.0, not 4.0.0")
         assert service.put(f"{path}?data-format-version=4.0.0").status == 400
         said = service.log.read_text()
-    assert said.count("persistence: the property svc.persistence.*.lease has no effect in this version\n") == 1
+    assert said.count("persistence: the property svc.persistence.*.reindex has no effect in this version\n") == 1
     assert "persistence: the property svc.persistence.hr.autosave has no effect: no form has that provider\n" in said
 
 

@@ -85,6 +85,9 @@ class Memory:
 
     # What an index reads.
 
+    def definition_fingerprint(self, version: int) -> str:
+        return self.definition(version).fingerprint
+
     def definition(self, version: int) -> IndexedDefinition:
         return self._definitions.get(version) or IndexedDefinition("", DefinitionState.UNKNOWN)
 

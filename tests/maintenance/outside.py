@@ -28,6 +28,7 @@ _DOCUMENT = "app/form/data/document"
 
 OWN_DIRECTORIES = (
     *(".trash", ".spool", ".serve", ".quarantine", ".index", ".locks", ".locks/creations", ".locks/elsewhere"),
+    *(".leases", ".locks/leases"),
     *(".index/.pending", ".index/app", ".index/app/form"),
 )
 TREE_DIRECTORIES = ("app", "app/form", "app/form/data", _DOCUMENT, f"{_DOCUMENT}/.history", "app/form/form/1")

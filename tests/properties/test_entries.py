@@ -158,15 +158,15 @@ def test_tables_as_deep_as_can_be_are_refused_in_one_line() -> None:
 def test_every_known_property_is_accepted_in_both_dialects(dialect: Dialect, pattern: str) -> None:
     property_ = next(each for each in KNOWN if each.pattern == pattern)
     name = ".".join(ANY if place.startswith("<") else place for place in property_.places)
-    value = {"BOOLEAN": "true", "INTEGER": "7"}.get(property_.kind.name, '""')
+    value = {"BOOLEAN": "true", "INTEGER": "7", "MINUTES": "0"}.get(property_.kind.name, '""')
     assert list(entries(f'"{dialect.property_prefix}{name}" = {value}', dialect)) == [dialect.property_prefix + name]
     assert known_property(tuple(name.split("."))) is property_
 
 
 def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
-    text = '"svc.persistence.*.lease" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.xmldb-uri = "x"\n'
+    text = '"svc.persistence.*.sort" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.xmldb-uri = "x"\n'
     properties = Properties.load(tomllib.loads(text), SVC.property_prefix)
-    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.lease", "svc.persistence.a.xmldb-uri"]
+    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.sort", "svc.persistence.a.xmldb-uri"]
     assert Properties.load({}, SVC.property_prefix).without_effect == ()
 
 

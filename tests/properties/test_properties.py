@@ -19,6 +19,8 @@ SHIPPED = FormProperties(
     has_permissions=True,
     has_versions=True,
     needs_publication=False,
+    has_leases=False,
+    enforces_leases=False,
     data_format="4.0.0",
     permissions=None,
     is_singleton=False,
@@ -26,6 +28,7 @@ SHIPPED = FormProperties(
     has_flat_prefixes=False,
     longest_flat_name=256,
     restricts_searches=True,
+    token_validity=0,
 )
 PREFIXES = "prefixes-in-main-view-column-names"
 FILES = ProviderProperties("files")
@@ -56,6 +59,8 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
         ('"persistence.*.create-flat-view" = true', {"has_flat_views": True}),
+        ('"access-token.validity.*.*" = 60', {"token_validity": 60}),
+        ('"access-token.validity.*.*" = 60\n"access-token.validity.hr.leave" = 0', {}),
         (f'"persistence.*.flat-view.{PREFIXES}" = true', {"has_flat_prefixes": True}),
         ('"persistence.files.flat-view.max-identifier-length" = 63', {"longest_flat_name": 63}),
         ('"persistence.files.autosave" = false', {"has_drafts": False}),

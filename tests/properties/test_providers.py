@@ -132,6 +132,7 @@ def test_what_holds_for_every_provider_holds_for_one() -> None:
         ("fs1", "v", None),
         ("*.lease", True, None),
         ("fs2.lease", True, None),
+        ("fs1.enforce-lease", True, None),
         ("provider.fs1.b.data", "v", None),
     ],
 )

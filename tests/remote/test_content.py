@@ -6,11 +6,20 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import BinaryIO
 
+import httpx
 import pytest
 
-from persistence.remote.remote_reader import opened_remotely
+from persistence import client_request
+from persistence.client_request import ClientRequest
+from persistence.dialect import SVC
+from persistence.errors import RemoteError
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.remote.client import RemoteAnswer, RemoteCall
+from persistence.remote.headers import ProviderNames
+from persistence.remote.remote_reader import RemoteReader, opened_remotely
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
@@ -106,3 +115,24 @@ def test_more_than_the_range_that_a_client_wanted_is_asked_for() -> None:
 def test_there_is_no_descriptor() -> None:
     with pytest.raises(io.UnsupportedOperation):
         content(Asked()).fileno()
+
+
+def test_an_answer_that_does_not_describe_its_content_gives_its_connection_back() -> None:
+    """A range is wanted of an attachment; its length is not known before, and the GET says less than the HEAD."""
+    names, responses = ProviderNames(SVC, SVC), list[httpx.Response]()
+    described = {names.theirs.header("Form-Definition-Version"): "1", "Last-Modified": "Tue, 04 Mar 2025 05:06:07 GMT"}
+
+    def send(call: RemoteCall) -> RemoteAnswer:
+        headers = described if call.method == "HEAD" else {}
+        responses.append(httpx.Response(200, headers=headers, stream=httpx.ByteStream(BODY)))
+        return RemoteAnswer(responses[-1], "far")
+
+    client = SimpleNamespace(who="far", names=names, send=send)
+    reader = RemoteReader(client, None)  # type: ignore[arg-type]  # nothing is received
+    client_request.begin(ClientRequest("GET", "", (("Range", "bytes=0-9"),)))
+    try:
+        with pytest.raises(RemoteError, match="when it was modified"):
+            reader.read(DocumentAddress(Form("hr", "leave"), Collection.DATA, "1", "a.bin"), content=True)
+    finally:
+        client_request.begin(None)
+    assert [response.is_closed for response in responses] == [True, True]

@@ -24,9 +24,11 @@ from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.access import Access
 from persistence.services.faces import Services
 from persistence.services.rules import Delete
 from persistence.services.searching import Searching
+from persistence.services.tokens import AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests import orders, searches
@@ -93,7 +95,7 @@ class Bench:
         index = opened(open_index(Settings(data=store.root), self._loaded, store.root))
         provider = provider_of_tree(store, index, Catalog(store))
         found = replace(provider, index=Oracle(self.stored))
-        return Services.public(only(found, self._loaded), SVC).searching
+        return Services.public(only(found, self._loaded), Access(SVC, AccessTokens(tuple))).searching
 
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER

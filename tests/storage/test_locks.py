@@ -68,7 +68,7 @@ def test_a_second_process_waits_and_a_dead_one_holds_nothing(tmp_path: Path) -> 
 
 def test_each_kind_of_stripe_is_held_by_itself(tmp_path: Path) -> None:
     """A creation is held while a document is; a document elsewhere keeps none here from being written."""
-    for kind in (".locks", ".locks/creations", ".locks/elsewhere"):
+    for kind in (".locks", ".locks/creations", ".locks/elsewhere", ".locks/leases"):
         (tmp_path / kind).mkdir()
     locks, others = Locks(str(tmp_path), 0.1), Locks(str(tmp_path), 0.1)
     with locks.document(SCOPE), locks.creation(SCOPE), locks.elsewhere(SCOPE):

@@ -1,0 +1,114 @@
+"""``persistence leases``: who has leased which document, and for how long; and breaking a lease."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options
+from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.model import instants
+from persistence.model.leases import DocumentLease, Moment
+from persistence.providers.trees import open_store
+from persistence.storage import root
+from persistence.storage.document_leases import listed, moment
+
+_HEADINGS = ("DOCUMENT", "HOLDER", "GROUP", "SECONDS LEFT", "TREE")
+_SECONDS = 3
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--break", "document", metavar="DOC", help="End the lease of this document, whoever holds it.")
+@tree_options
+def leases(*, as_json: bool, document: str | None, **options: str | None) -> None:
+    """List the documents that somebody has leased with LOCK, in all trees.
+
+    A lease belongs to the id of a document, in whatever form. Those that have expired are left out. Leases of documents
+    that another service has are there. Nothing is changed without --break, and the service may run.
+
+    \b
+    Exit status: 0  listed, or broken
+                 1  could not: nobody has leased DOC, no data directory (or not in all of them), another user's
+                 2  wrong usage
+                 4  a lease cannot be read, as its line says: persistence check --repair removes it
+    """  # noqa: D301 - click's mark for lines that stay apart
+    trees = choose_trees(options).trees
+    if document is not None:
+        _break(trees, document)
+        return
+    found = list[tuple[ChosenTree, DocumentLease]]()
+    damaged = list[str]()
+
+    def read(tree: ChosenTree, prefix: str) -> int:
+        with disk_errors(f"data directory {tree.root}"):
+            root.require(tree.root)
+            for _, lease in listed(tree.root):
+                if isinstance(lease, DamagedError):
+                    damaged.append(f"{prefix}{lease}")
+                else:
+                    found.append((tree, lease))
+        return REMAINS if damaged else 0
+
+    status, now = on_each(trees, read), moment()
+    living = [(tree, lease) for tree, lease in found if lease.remaining(now)]
+    living.sort(key=lambda each: (each[1].document, each[0].name))
+    for line in _json_lines(living, now) if as_json else _lines(living, now, several=len(trees) > 1):
+        say(line)
+    for cause in damaged:
+        click.echo(safe(cause), err=True)
+    sys.exit(status)
+
+
+def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
+    """End the lease of a document in each tree that has one.
+
+    Raises:
+        NotFoundError: none has.
+    """
+    unknown = list[NotFoundError]()
+
+    def end(tree: ChosenTree, prefix: str) -> int:
+        with open_store(tree.settings, tree.root) as store:
+            try:
+                lease = store.leases.broken(document)
+            except NotFoundError as error:  # it may be in another tree
+                unknown.append(error)
+                return 0
+        say(safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
+        return 0
+
+    status = on_each(trees, end)
+    if unknown and len(unknown) == len(trees):
+        raise unknown[0]
+    sys.exit(status)
+
+
+def _lines(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> Iterator[str]:
+    rows = [
+        (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
+        for tree, lease in living
+    ]
+    if rows:
+        shown = rows if several else [(*row[:-1], "") for row in rows]
+        yield from table((_HEADINGS, *shown), right=(_SECONDS,), room=terminal_width())
+    yield f"{counted(len(rows), 'document')} leased"
+
+
+def _json_lines(living: list[tuple[ChosenTree, DocumentLease]], now: Moment) -> Iterator[str]:
+    for tree, lease in living:
+        left = lease.remaining(now)
+        values = {
+            "document": lease.document,
+            "user": lease.user,
+            "group": lease.group,
+            "seconds": left,
+            "until": instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC)),
+            "tree": tree.name,
+        }
+        yield msgspec.json.encode(values).decode()

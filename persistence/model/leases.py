@@ -1,0 +1,114 @@
+"""Leases of documents: who holds one, for how long, and what is left of it (spec crud 7). No clock is read here."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.errors import BadRequestError, LockedError
+from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
+from persistence.model.texts import short
+
+_TIMEOUT = re.compile(r"Second-([0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant by both clocks, in seconds: ``ticks`` since the start of the kernel, ``wall`` since 1970.
+
+    ``boot`` names the run of the kernel that ``ticks`` belongs to; empty where it has no name.
+    """
+
+    boot: str
+    ticks: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The user that a LOCK or UNLOCK names in its body; the group is kept, and decides nothing."""
+
+    user: str
+    group: str | None = None
+
+
+class DocumentLease(msgspec.Struct, frozen=True):
+    """The right of a user to a document, for ``seconds`` since the moment that the other fields name."""
+
+    document: str
+    user: str
+    group: str | None
+    seconds: int
+    boot: str
+    ticks: float
+    wall: float
+
+    @classmethod
+    def beginning(cls, document: str, holder: LeaseHolder, seconds: int, now: Moment) -> DocumentLease:
+        """Return a lease that begins now."""
+        return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall)
+
+    def is_of(self, now: Moment) -> bool:
+        """Return whether it was taken, or last looked at, in the run of the kernel that is now."""
+        return self.boot == now.boot
+
+    def remaining(self, now: Moment) -> int:
+        """Return the whole seconds that are left, rounded up; 0 where it has expired.
+
+        Within one run of the kernel only the clock counts that nobody can set. After a restart the wall clock decides,
+        however wrong it is, but it gives no lease more than its length.
+        """
+        passed = now.ticks - self.ticks if self.boot and self.is_of(now) else now.wall - self.wall
+        return max(0, math.ceil(self.seconds - max(0.0, passed)))
+
+    def measured_from(self, now: Moment) -> DocumentLease:
+        """Return what is left of it as a lease that begins now: so a wall clock that is wrong counts once."""
+        return msgspec.structs.replace(self, seconds=self.remaining(now), boot=now.boot, ticks=now.ticks, wall=now.wall)
+
+    def refusal(self, now: Moment) -> LockedError:
+        """Return the error for somebody else than the holder."""
+        left = self.remaining(now)
+        unit = "second" if left == 1 else "seconds"
+        text = f"{self.user} has leased the document {self.document} for {left} more {unit}"
+        return LockedError(text, user=self.user, group=self.group, seconds=left)
+
+
+def parse_timeout(header: str | None) -> int:
+    """Read the header ``Timeout`` of a LOCK: seconds.
+
+    Raises:
+        BadRequestError: it is missing, malformed, endless, zero or too long.
+    """
+    sent = (header or "").strip()
+    if not sent:
+        raise BadRequestError("a LOCK needs the header Timeout, such as Second-600")
+    if sent.lower() == "infinite":
+        raise BadRequestError(f"no lease is endless: Timeout is Second-{LONGEST_LEASE} at most, and can be renewed")
+    found = _TIMEOUT.fullmatch(sent)
+    if found is None:
+        raise BadRequestError(f"Timeout must be such as Second-600, not {sent[:LONGEST_SHOWN]!r}")
+    seconds = int(found[1])
+    if not 1 <= seconds <= LONGEST_LEASE:
+        raise BadRequestError(f"Timeout must be from Second-1 to Second-{LONGEST_LEASE}, not {sent}")
+    return seconds
+
+
+def parse_remaining(header: str | None) -> int | None:
+    """Read the header ``Timeout`` of another service's 423; ``None`` where there is none, or no such one."""
+    found = _TIMEOUT.fullmatch((header or "").strip())
+    return None if found is None else int(found[1])
+
+
+def holder_named(user: str, group: str) -> LeaseHolder:
+    """Return the holder that a body names.
+
+    Raises:
+        BadRequestError: it names no user, or a name is too long or holds control characters.
+    """
+    name = short(user.strip(), "user name of the lease")
+    if name is None:
+        raise BadRequestError("the body names no user: it needs lockinfo/owner/username")
+    return LeaseHolder(name, short(group.strip(), "group name of the lease"))

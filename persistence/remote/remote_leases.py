@@ -1,0 +1,65 @@
+"""The leases that another service has of its documents: LOCK and UNLOCK are passed on to it (spec crud 2 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from persistence.errors import LockedError, PersistenceError
+from persistence.forms.lease_xml import read_lock, write_lock
+from persistence.limits import LARGEST_LOCK
+from persistence.model.addresses import DocumentAddress
+from persistence.model.leases import LeaseHolder, parse_remaining
+from persistence.model.users import User
+from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall
+from persistence.remote.headers import HeaderField
+from persistence.storage.layout import Layout
+from persistence.storage.storage import Leases
+
+_NAMES = Layout("")
+"""Names that cannot be kept here cannot be kept elsewhere."""
+
+
+class RemoteLeases(Leases):
+    """The leases of another service. Methods raise ``RemoteError`` too, and what its refusals mean."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+        """See ``Leases``."""
+        self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
+
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+        """See ``Leases``."""
+        self._send("UNLOCK", address, holder)
+
+    def require(self, address: DocumentAddress, user: User) -> None:
+        """Do nothing: the other service refuses, if its properties say so."""
+
+    @contextmanager
+    def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:  # noqa: ARG002 - see above
+        """Do nothing: the other service refuses, if its properties say so."""
+        yield
+
+    def _send(self, method: str, address: DocumentAddress, holder: LeaseHolder, *fields: HeaderField) -> None:
+        _NAMES.paths(address)
+        body = write_lock(holder)
+        described = (("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)), *fields)
+        call = RemoteCall(method, self._client.names.path(address), described, body=[body])
+        answer = self._client.send(call)
+        if answer.status == HTTPStatus.LOCKED:
+            raise self._locked(answer, address)
+        answer.require(call.what, *DONE)
+        answer.close()
+
+    def _locked(self, answer: RemoteAnswer, address: DocumentAddress) -> LockedError:
+        """Return the error that names the holder, if the answer does."""
+        seconds = parse_remaining(answer.field("Timeout"))
+        text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
+        try:
+            holder = read_lock([answer.whole(LARGEST_LOCK)])
+        except PersistenceError:
+            return LockedError(text, seconds=seconds)
+        return LockedError(f"{text}: {holder.user}", user=holder.user, group=holder.group, seconds=seconds)

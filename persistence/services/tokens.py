@@ -1,0 +1,99 @@
+"""Access tokens as rules: which are issued, for how long, and what one that a request brings is worth (spec crud 6.6).
+
+Issuing is for an administrator: by the command, or over HTTP for the API keys that a setting names. What a token grants
+is decided anew with each request: its operations count only as far as a permission for ``anyone-with-token`` has them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from persistence.crypto import access_tokens
+from persistence.crypto.access_tokens import TokenGrant
+from persistence.errors import BadRequestError, ConfigurationError
+from persistence.model import versions
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form, TokenSubject
+from persistence.model.permissions import DELETE, READ, UPDATE
+from persistence.model.versions import VersionRequest
+from persistence.providers.router import Router
+from persistence.services.rules import must_live
+
+GRANTABLE = (READ, UPDATE, DELETE)
+"""The operations that a token can grant: they are about one document that exists."""
+
+_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokens:
+    """Issues and verifies tokens. ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds."""
+
+    keys: Callable[[], Sequence[bytes]]
+    clock: Callable[[], float] = time.time
+
+    def issue(self, subject: TokenSubject, operations: Iterable[str], seconds: float, validity: int) -> str:
+        """Return a token that expires in so many seconds; ``validity`` is the property, in minutes.
+
+        Raises:
+            BadRequestError: an operation cannot be granted, there is none, or the token would live too long.
+            ConfigurationError: there is no key that signs.
+        """
+        granted = _grantable(operations)
+        if not 0 < seconds <= validity * _MINUTE:
+            allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
+            raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
+        keys = self.keys()
+        if not keys:
+            raise ConfigurationError("there is no key that signs tokens: make one with persistence key add-signing")
+        now = int(self.clock())
+        return access_tokens.sign(TokenGrant(now, now + int(seconds), granted), subject, keys)
+
+    def operations(self, token: str, subject: TokenSubject, validity: int) -> frozenset[str]:
+        """Return the operations of a token that a request brings for a document.
+
+        It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. One from
+        the future is refused, because it would outlive that.
+
+        Raises:
+            ForbiddenError: it grants nothing, in one line for all reasons.
+        """
+        grant = access_tokens.verify(token, subject, self.keys())
+        now = self.clock()
+        if not grant.issued <= now < min(grant.expires, grant.issued + validity * _MINUTE):
+            raise access_tokens.refused()
+        return frozenset(grant.operations).intersection(GRANTABLE)
+
+
+def _grantable(operations: Iterable[str]) -> tuple[str, ...]:
+    wanted = frozenset(operations)
+    for name in sorted(wanted.difference(GRANTABLE)):
+        raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
+    if not wanted:
+        raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
+    return tuple(name for name in GRANTABLE if name in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Issuing:
+    """Issues tokens for documents that exist."""
+
+    router: Router
+    tokens: AccessTokens
+
+    def issue(self, form: Form, document: str, asked: VersionRequest, operations: Iterable[str], seconds: float) -> str:
+        """Return a token for a saved document in the version that it has.
+
+        Raises:
+            NotFoundError, DeletedError: there is no such document.
+            VersionError: it has another version than the one that was asked for.
+            BadRequestError, ConfigurationError: as ``AccessTokens.issue``.
+        """
+        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        route = self.router.of(form)
+        number = versions.number_only(asked, "an access token")
+        version = must_live(route.storage.read(address, content=False), address).sidecar.version
+        versions.must_equal(number, version, address)
+        subject = TokenSubject(form, version, document)
+        return self.tokens.issue(subject, operations, seconds, route.properties.token_validity)

@@ -1,0 +1,235 @@
+"""The leases of documents in one tree (spec crud 7); not the lease that a machine has of the whole tree (``lease``).
+
+Each leased document has a small file in ``.leases``, named by a digest of its id, since an id alone is what a lease is
+of. It is replaced by a rename and durable before it is acknowledged, so a crash or a power cut leaves the lease before
+or the lease after. All reading, checking and writing is done while a lock is held that all processes of the tree share.
+
+Two clocks judge a lease, because a wall clock can be set: ``model.leases`` has the rule. A lease from before a restart
+is measured anew by the first request that looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from persistence.errors import BusyError, DamagedError, NotFoundError, disk_errors
+from persistence.limits import MOST_LEASES_OF_A_DIRECTORY
+from persistence.model.addresses import DocumentAddress
+from persistence.model.leases import DocumentLease, LeaseHolder, Moment
+from persistence.model.users import User
+from persistence.storage import directories, files, nofollow
+from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
+from persistence.storage.lease import Machine
+from persistence.storage.locks import Locks
+from persistence.storage.storage import Leases
+
+_SWEPT = 4
+"""Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
+
+
+def moment() -> Moment:
+    """Return the instant now. The clock of the kernel's run counts while the machine sleeps, too."""
+    return Moment(Machine.this().boot, time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+
+
+class DocumentLeases(Leases):
+    """The leases below one root. ``ready`` raises where nothing may be written there.
+
+    Methods raise the domain errors of a ``Storage``.
+    """
+
+    def __init__(self, root: str, locks: Locks, ready: Callable[[], None], now: Callable[[], Moment] = moment) -> None:
+        self._layout = Layout(root)
+        self._locks = locks
+        self._ready = ready
+        self._now = now
+
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+        """See ``Leases``."""
+        path = self._path(address)
+        with self._alone(path, "leasing", address):
+            now = self._now()
+            held = self._living(path, now)
+            if held is not None and held.user != holder.user:
+                raise held.refusal(now)
+            if held is None:
+                directories.ensure(os.path.dirname(path))
+                self._make_room(path, now)
+            _write(path, DocumentLease.beginning(address.document, holder, seconds, now))
+
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+        """See ``Leases``."""
+        path = self._path(address)
+        with self._alone(path, "giving back the lease of", address):
+            now = self._now()
+            held = self._living(path, now)
+            if held is not None and held.user != holder.user:
+                raise held.refusal(now)
+            _remove(path)
+
+    def require(self, address: DocumentAddress, user: User) -> None:
+        """See ``Leases``."""
+        path, now = self._path(address), self._now()
+        with disk_errors("reading the lease of", address):
+            held = _read(path)
+            if held is not None and not held.is_of(now):
+                with self._locks.lease(_scope(path)):
+                    held = self._living(path, now)
+            _require(held, user, now)
+
+    @contextmanager
+    def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
+        """See ``Leases``."""
+        path = self._path(address)
+        with self._locks.lease(_scope(path)):
+            now = self._now()
+            with disk_errors("reading the lease of", address):
+                _require(self._living(path, now), user, now)
+            yield
+
+    def broken(self, document: str) -> DocumentLease:
+        """End the lease of a document, whoever holds it, and return it.
+
+        Raises:
+            NotFoundError: there is none, or it has expired.
+        """
+        path = self._layout.lease(document)
+        with self._alone(path, "breaking the lease of", document):
+            try:
+                held = self._living(path, self._now())
+            except DamagedError:  # it is in the way of everybody
+                held = DocumentLease(document, "unknown", None, 0, "", 0.0, 0.0)
+            _remove(path)
+        if held is None:
+            raise NotFoundError(f"nobody has leased the document {document}")
+        return held
+
+    def _path(self, address: DocumentAddress) -> str:
+        self._layout.paths(address)  # which refuses names that no document can have
+        return self._layout.lease(address.document)
+
+    @contextmanager
+    def _alone(self, path: str, doing: str, what: object) -> Iterator[None]:
+        with disk_errors(doing, what):
+            self._ready()
+            with self._locks.lease(_scope(path)):
+                yield
+
+    def _living(self, path: str, now: Moment) -> DocumentLease | None:
+        """Return a lease that has not expired; one from before a restart of the machine is measured anew."""
+        held = _read(path)
+        if held is None or not held.remaining(now):
+            return None
+        if now.boot and not held.is_of(now):
+            held = held.measured_from(now)
+            with suppress(OSError):  # a disk that is full keeps nobody from being refused
+                _write(path, held)
+        return held
+
+    def _make_room(self, path: str, now: Moment) -> None:
+        """Remove some of the expired leases beside a new one, which is at a random place among them.
+
+        Each new lease looks at several, so fewer are expired than live, on average.
+
+        Raises:
+            BusyError: too many live.
+        """
+        directory, own = os.path.split(path)
+        names = sorted(os.listdir(directory))
+        at = bisect(names, own)
+        gone = 0
+        for name in (names[at:] + names[:at])[:_SWEPT]:
+            with suppress(OSError, DamagedError):  # the next one may be removed all the same
+                gone += _is_over(f"{directory}/{name}", now) and files.remove(f"{directory}/{name}")
+        if len(names) - gone >= MOST_LEASES_OF_A_DIRECTORY:
+            raise BusyError("too many documents are leased at the moment", retry_after=60)
+
+
+def _require(held: DocumentLease | None, user: User, now: Moment) -> None:
+    if held is not None and held.remaining(now) and held.user != user.name:
+        raise held.refusal(now)
+
+
+def _scope(path: str) -> tuple[str, ...]:
+    """Return the scope of the lock: that of the directory, so that what lies in it is nobody's work of now."""
+    return (os.path.basename(os.path.dirname(path)),)
+
+
+def _is_over(path: str, now: Moment) -> bool:
+    if path.endswith(UNFINISHED_LEASE):
+        return True
+    held = _read(path)
+    return held is not None and not held.remaining(now)
+
+
+def _read(path: str) -> DocumentLease | None:
+    """Return what a file says. Raises ``OSError``, and ``DamagedError`` where it says nothing."""
+    try:
+        descriptor = nofollow.open_file(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(nofollow.read_small(descriptor), type=DocumentLease)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamagedError(
+            f"the lease {os.path.basename(path)} cannot be read: 'persistence check --repair' removes it"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: str, lease: DocumentLease) -> None:
+    fresh = f"{path}{UNFINISHED_LEASE}"
+    try:
+        with files.written(fresh, msgspec.json.encode(lease) + b"\n") as descriptor:
+            files.sync(descriptor)
+        files.rename(fresh, path)
+    except BaseException:
+        files.remove_quietly(fresh)
+        raise
+    directories.sync(os.path.dirname(path))
+
+
+def _remove(path: str) -> None:
+    if files.remove(path):
+        directories.sync(os.path.dirname(path))
+
+
+def listed(root: str) -> Iterator[tuple[str, DocumentLease | DamagedError]]:
+    """Yield the path of every file of a lease in a tree, expired ones too, with what it says. Raises ``OSError``."""
+    top = Layout(root).own(LEASES)
+    for directory in _names(top):
+        for name in _names(f"{top}/{directory}"):
+            path = f"{top}/{directory}/{name}"
+            if name.endswith(UNFINISHED_LEASE):
+                continue
+            try:
+                found = _read(path)
+            except DamagedError as error:
+                yield path, error
+                continue
+            if found is not None:
+                yield path, found
+
+
+def unfinished(root: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the files that were to become leases, when their writer was killed. Raises ``OSError``."""
+    top = Layout(root).own(LEASES)
+    for directory in _names(top):
+        with os.scandir(f"{top}/{directory}") as entries:
+            yield from (entry for entry in entries if entry.name.endswith(UNFINISHED_LEASE))
+
+
+def _names(directory: str) -> list[str]:
+    """List a directory, which may be missing, and is no link."""
+    try:
+        directories.require(directory)
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,114 @@
+"""``persistence leases``, and what check, backup and restore make of leases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persistence.cli import commands
+from persistence.errors import LockedError, NotFoundError
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.leases import LeaseHolder
+from persistence.storage.layout import Layout
+from persistence.storage.store import Store
+from tests.initialised import initialised
+
+
+def address(document: str) -> DocumentAddress:
+    return DocumentAddress(Form("a", "b"), Collection.DATA, document, "data.xml")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A service that runs: two documents are leased, and a third was."""
+    with Store(initialised(tmp_path / "data"), lock_timeout=1) as store:
+        store.leases.lock(address("D"), LeaseHolder("lea", "staff"), 600)
+        store.leases.lock(address("\u202eE"), LeaseHolder("bob\x9b"), 60)
+        store.leases.lock(address("F"), LeaseHolder("cat"), 600)
+        store.leases.unlock(address("F"), LeaseHolder("cat"))
+        yield store
+
+
+def run(store: Store, command: str, *arguments: str) -> Result:
+    return CliRunner().invoke(commands, [command, "--data", store.root, *arguments])
+
+
+def test_they_are_listed(store: Store) -> None:
+    done = run(store, "leases")
+    heading, first, second, count = done.stdout.splitlines()
+    assert done.exit_code == 0
+    assert heading.split() == ["DOCUMENT", "HOLDER", "GROUP", "SECONDS", "LEFT"]
+    assert first.split()[:3] == ["D", "lea", "staff"]
+    assert 590 <= int(first.split()[3]) <= 600
+    assert second.split()[:2] == ["\ufffdE", "bob\ufffd"]
+    assert count == "2 documents leased"
+
+
+def test_they_are_listed_as_json(store: Store) -> None:
+    found = [json.loads(line) for line in run(store, "leases", "--json").stdout.splitlines()]
+    assert [(each["document"], each["user"], each["group"]) for each in found] == [
+        ("D", "lea", "staff"),
+        ("\u202eE", "bob\x9b", None),
+    ]
+    assert [set(each) for each in found] == [{"document", "user", "group", "seconds", "until", "tree"}] * 2
+
+
+def test_one_is_broken_while_the_service_runs(store: Store) -> None:
+    with pytest.raises(LockedError):
+        store.leases.lock(address("D"), LeaseHolder("bob"), 600)
+    done = run(store, "leases", "--break", "D")
+    assert (done.exit_code, done.stdout) == (0, "the lease of D by lea is broken\n")
+    store.leases.lock(address("D"), LeaseHolder("bob"), 600)
+    again = run(store, "leases", "--break", "F")
+    assert isinstance(again.exception, NotFoundError)
+    assert str(again.exception) == "nobody has leased the document F"
+
+
+def test_a_lease_that_cannot_be_read_is_damage_that_a_repair_removes(store: Store) -> None:
+    path = Path(Layout(store.root).lease("D"))
+    path.write_bytes(b"\0" * 100)
+    listed = run(store, "leases")
+    assert (listed.exit_code, "check --repair" in listed.stderr, "\ufffdE" in listed.stdout) == (4, True, True)
+    assert "lease-unreadable" in run(store, "check").stdout
+    assert path.exists()
+    assert run(store, "check", "--repair").exit_code == 3
+    assert not path.exists()
+    assert run(store, "check").exit_code == 0
+    store.leases.lock(address("D"), LeaseHolder("bob"), 600)
+
+
+def test_a_link_among_leases_is_found(store: Store, tmp_path: Path) -> None:
+    path = Path(Layout(store.root).lease("D"))
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    assert "not-a-file" in run(store, "check").stdout
+
+
+def test_they_are_not_in_a_backup(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    assert run(store, "backup", str(tmp_path / "backups")).exit_code == 0
+    names = [path.name for path in (tmp_path / "backups").rglob("*")]
+    assert "layout.json" in names
+    assert [name for name in names if name == ".leases" or len(name) == 64] == []
+
+
+def test_several_trees_are_listed_and_the_one_that_has_it_is_broken(store: Store, tmp_path: Path) -> None:
+    second = initialised(tmp_path / "second")
+    with Store(second, lock_timeout=1) as other:
+        other.leases.lock(address("G"), LeaseHolder("cat"), 600)
+    file = tmp_path / "own.toml"
+    file.write_text(f'data = "{store.root}"\n[datasource.second]\ndata = "{second}"\n')
+
+    def ask(*arguments: str) -> Result:
+        return CliRunner().invoke(commands, ["leases", "--config", str(file), *arguments])
+
+    lines = ask().stdout.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith(("D", "G"))] == ["TREE", "data", "datasource/second"]
+    assert lines[-1] == "3 documents leased"
+    done = ask("--break", "G")
+    assert (done.exit_code, done.stdout) == (0, "datasource/second: the lease of G by cat is broken\n")
+    assert isinstance(ask("--break", "G").exception, NotFoundError)

@@ -1,0 +1,161 @@
+"""The format of access tokens: what is signed is read again, and nothing else is accepted (spec crud 6.6)."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from itsdangerous.encoding import base64_encode
+
+from persistence.crypto import access_tokens
+from persistence.crypto.access_tokens import TokenGrant
+from persistence.errors import BadRequestError, ConfigurationError, ForbiddenError
+from persistence.limits import LONGEST_ACCESS_TOKEN
+from persistence.model.addresses import Form, TokenSubject
+from persistence.model.texts import duration
+from persistence.services.tokens import AccessTokens
+
+KEYS = (b"a" * 32, b"b" * 32)
+SUBJECT = TokenSubject(Form("hr", "leave"), 1, "A")
+GRANT = TokenGrant(1_000, 2_000, ("read", "update"))
+TOKEN = access_tokens.sign(GRANT, SUBJECT, KEYS)
+SENDABLE = string.ascii_letters + string.digits + "-_.~=+/ \n\0é"
+NAMES = st.text(max_size=12)
+SUBJECTS = st.builds(TokenSubject, st.builds(Form, NAMES, NAMES), st.integers(1, 1 << 62), NAMES)
+
+
+def test_a_token_is_short_and_fit_for_an_address() -> None:
+    assert len(TOKEN) < 120
+    assert set(TOKEN) <= set(string.ascii_letters + string.digits + "-_.")
+
+
+@given(SUBJECTS, st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_what_is_signed_is_read_again(subject: TokenSubject, issued: int, expires: int) -> None:
+    grant = TokenGrant(issued, expires, ("read", "update", "delete"))
+    token = access_tokens.sign(grant, subject, KEYS)
+    assert len(token) <= LONGEST_ACCESS_TOKEN
+    assert access_tokens.verify(token, subject, KEYS) == grant
+
+
+@given(SUBJECTS, SUBJECTS)
+def test_a_token_for_one_document_is_none_for_another(one: TokenSubject, other: TokenSubject) -> None:
+    token = access_tokens.sign(GRANT, one, KEYS)
+    if one != other:
+        with pytest.raises(ForbiddenError):
+            access_tokens.verify(token, other, KEYS)
+
+
+@pytest.mark.parametrize("at", range(len(TOKEN)))
+def test_a_token_changed_by_one_character_is_never_accepted(at: int) -> None:
+    """Every character at every place, left out, and added: also those that Base64 decodes to the same bytes."""
+    changed = {TOKEN[:at] + each + TOKEN[at + 1 :] for each in SENDABLE}
+    changed |= {TOKEN[:at] + each + TOKEN[at:] for each in SENDABLE}
+    changed |= {TOKEN[:at] + TOKEN[at + 1 :], TOKEN[:at], TOKEN[at:] if at else ""}
+    for token in changed - {TOKEN}:
+        with pytest.raises(ForbiddenError):
+            access_tokens.verify(token, SUBJECT, KEYS)
+
+
+@given(st.text(max_size=600))
+def test_no_other_text_is_accepted(text: str) -> None:
+    with pytest.raises(ForbiddenError):
+        access_tokens.verify(text, SUBJECT, KEYS)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b"{}", b"[1,2]", b'[1,2,["read"],4]', b'["1",2,[]]', b"\xff", b"[" * 99]
+)
+def test_a_payload_that_is_none_is_refused_even_if_it_is_signed(payload: bytes) -> None:
+    signer = access_tokens._signer(SUBJECT, KEYS)  # noqa: SLF001 - it signs what sign does not
+    token = signer.sign(base64_encode(payload)).decode()
+    with pytest.raises(ForbiddenError):
+        access_tokens.verify(token, SUBJECT, KEYS)
+
+
+def test_the_newest_key_signs_all_verify_and_a_removed_one_does_not() -> None:
+    first, second = KEYS
+    old, new = access_tokens.sign(GRANT, SUBJECT, [first]), access_tokens.sign(GRANT, SUBJECT, KEYS)
+    assert access_tokens.sign(GRANT, SUBJECT, [second]) == new
+    assert access_tokens.verify(old, SUBJECT, KEYS) == access_tokens.verify(new, SUBJECT, KEYS) == GRANT
+    for token, keys in ((old, [second]), (new, [first]), (old, []), (new, [])):
+        with pytest.raises(ForbiddenError):
+            access_tokens.verify(token, SUBJECT, keys)
+
+
+@pytest.mark.parametrize(
+    ("now", "validity", "is_valid"),
+    [
+        (999.9, 60, False),
+        (1000, 60, True),
+        (1059.9, 60, True),
+        (1060, 60, False),
+        (1000, 0, False),
+        (1059.9, 1, True),
+        (1031, 0, False),
+    ],
+)
+def test_a_token_is_valid_from_its_issue_until_it_expires(now: float, validity: int, *, is_valid: bool) -> None:
+    token = AccessTokens(lambda: KEYS, lambda: 1000.7).issue(SUBJECT, ["read"], 60, 60)
+    later = AccessTokens(lambda: KEYS, lambda: now)
+    if is_valid:
+        assert later.operations(token, SUBJECT, validity) == {"read"}
+    else:
+        with pytest.raises(ForbiddenError):
+            later.operations(token, SUBJECT, validity)
+
+
+def test_a_lowered_property_shortens_tokens_that_are_out() -> None:
+    token = AccessTokens(lambda: KEYS, lambda: 1000).issue(SUBJECT, ["read"], 3600, 60)
+    at = AccessTokens(lambda: KEYS, lambda: 1000 + 60)
+    assert at.operations(token, SUBJECT, 2) == {"read"}
+    with pytest.raises(ForbiddenError):
+        at.operations(token, SUBJECT, 1)
+
+
+@pytest.mark.parametrize(
+    ("operations", "seconds", "validity"),
+    [
+        ([], 60, 60),
+        (["list"], 60, 60),
+        (["create"], 60, 60),
+        (["read", "*"], 60, 60),
+        (["read"], 61, 1),
+        (["read"], 0, 60),
+        (["read"], -1, 60),
+        (["read"], 1, 0),
+    ],
+)
+def test_what_cannot_be_issued(operations: list[str], seconds: int, validity: int) -> None:
+    with pytest.raises(BadRequestError):
+        AccessTokens(lambda: KEYS).issue(SUBJECT, operations, seconds, validity)
+
+
+def test_without_a_key_nothing_is_issued() -> None:
+    with pytest.raises(ConfigurationError, match="add-signing"):
+        AccessTokens(tuple).issue(SUBJECT, ["read"], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("90", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("7d", 604_800),
+        ("1d2h3m4s", 93_784),
+        ("1d5", 86_405),
+        *(
+            (each, None)
+            for each in ("", "0", "0d", "s", "d", "1m1h", "1d1d", "-1s", "1.5h", "1 d", "10s5", "\u0661d", "1234567")
+        ),
+    ],
+)
+def test_time_spans(text: str, seconds: int | None) -> None:
+    if seconds is not None:
+        assert duration(text) == seconds
+    else:
+        with pytest.raises(BadRequestError):
+            duration(text)

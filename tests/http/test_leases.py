@@ -1,0 +1,335 @@
+"""LOCK and UNLOCK (spec crud 7), and the property that keeps others from writing to a leased document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
+from tests.in_process import serving
+from tests.providers import Received, Reply, providing
+from tests.service import PROVIDER, PUBLIC, Answer, Service
+
+PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
+LEA = {"Timeout": "Second-600", "Content-Type": "application/xml"}
+NAMES = ["data/{}/data.xml", "draft/{}/data.xml", "data/{}/a.bin", "draft/{}/a b.pdf"]
+
+
+def body(user: str | None = "lea", group: str | None = "staff") -> bytes:
+    names = "".join(
+        f"<fr:{name}>{value}</fr:{name}>"
+        for name, value in (("username", user), ("groupname", group))
+        if value is not None
+    )
+    return (
+        '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner">'
+        "<d:lockscope><d:exclusive/></d:lockscope><d:locktype><d:write/></d:locktype>"
+        f"<d:owner>{names}</d:owner></d:lockinfo>"
+    ).encode()
+
+
+def lock(
+    service: Service, path: str, user: str = "lea", timeout: str | None = "Second-600", group: str = "staff"
+) -> Answer:
+    headers = {"Content-Type": "application/xml"} | ({} if timeout is None else {"Timeout": timeout})
+    return service.ask("LOCK", path, body(user, group), headers)
+
+
+def unlock(service: Service, path: str, user: str = "lea", group: str = "staff") -> Answer:
+    return service.ask("UNLOCK", path, body(user, group), {"Content-Type": "application/xml"})
+
+
+def file_of(directory: Path, dialect: str, *names: str) -> str:
+    file = directory / "leases.toml"
+    file.write_text("".join(f'"{PREFIX[dialect]}persistence.files.{name}" = true\n' for name in names))
+    return file.name
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp(f"leases-{request.param}")
+    file = file_of(directory, request.param, "lease", "enforce-lease")
+    with serving(directory, dialect=request.param, options=("--config", file), alone=True) as service:
+        yield service
+
+
+@pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])
+def service(request: pytest.FixtureRequest, started: Service) -> Service:
+    return replace(started, face=request.param)
+
+
+@pytest.fixture
+def lenient(started: Service, tmp_path: Path) -> Iterator[Service]:
+    """Leases as in the real system, where they matter to LOCK and UNLOCK only."""
+    file = file_of(tmp_path, started.dialect, "lease")
+    with serving(tmp_path, dialect=started.dialect, options=("--config", file), alone=True) as service:
+        yield service
+
+
+def is_held_by(answer: Answer, user: str, group: str = "staff") -> bool:
+    assert answer.status == 423
+    assert answer["Content-Type"] == "application/xml"
+    assert re.fullmatch(r"Second-(59\d|600)", answer["Timeout"] or "")
+    root = ET.fromstring(answer.body)  # noqa: S314 - our own
+    names = {each.tag: each.text for each in root.iter() if (each.text or "").strip()}
+    runner = "{http://orbeon.org/oxf/xml/form-runner}"
+    assert root.tag == "{DAV:}lockinfo"
+    assert names == {f"{runner}username": user, f"{runner}groupname": group}
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_of_states(service: Service, form: str, name: str) -> None:
+    """Row by row: no lease, one's own (in whatever group), another user's."""
+    path = f"{form}/{name.format(form[:12])}".replace(" ", "%20")
+    assert unlock(service, path).status == 200
+    taken = lock(service, path)
+    assert (taken.status, taken.body, taken["Content-Length"]) == (200, b"", "0")
+    assert lock(service, path, group="others").status == 200
+    assert is_held_by(lock(service, path, "bob"), "lea", "others")
+    assert is_held_by(unlock(service, path, "bob"), "lea", "others")
+    assert unlock(service, path, group="yet others").status == 200
+    assert lock(service, path, "bob").status == 200
+    assert is_held_by(lock(service, path, "lea"), "bob")
+    assert unlock(service, path, "bob").status == 200
+
+
+def test_a_lease_is_of_the_id_alone(service: Service, form: str) -> None:
+    document = form[4:12]
+    assert lock(service, f"{form}/data/{document}/data.xml").status == 200
+    assert is_held_by(lock(service, f"other/form/draft/{document}/x.bin", "bob"), "lea")
+    assert unlock(service, f"other/form/data/{document}/data.xml").status == 200
+
+
+def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
+    path = f"{form}/data/{form[4:12]}/data.xml"
+    assert lock(service, path, timeout="Second-1").status == 200
+    refused = lock(service, path, "bob")
+    while refused.status == 423:
+        assert refused["Timeout"] == "Second-1"
+        refused = lock(service, path, "bob")
+    assert refused.status == 200
+    assert unlock(service, path, "bob").status == 200
+
+
+@pytest.mark.parametrize(
+    ("timeout", "cause"),
+    [
+        (None, "a LOCK needs the header Timeout"),
+        ("", "a LOCK needs the header Timeout"),
+        ("Infinite", "no lease is endless"),
+        ("infinite", "no lease is endless"),
+        ("600", "must be such as Second-600"),
+        ("Second-", "must be such as Second-600"),
+        ("Second--1", "must be such as Second-600"),
+        ("Second-1.5", "must be such as Second-600"),
+        ("Second-\u0663".encode().decode("latin-1"), "must be such as Second-600"),
+        ("Second-600, Infinite", "must be such as Second-600"),
+        ("Second-0", "from Second-1 to"),
+        (f"Second-{LONGEST_LEASE + 1}", "from Second-1 to"),
+        ("Second-9999999999999999999", "must be such as Second-600"),
+    ],
+)
+def test_a_timeout_that_is_none_is_refused(service: Service, form: str, timeout: str | None, cause: str) -> None:
+    path = f"{form}/data/D{form[4:12]}/data.xml"
+    refused = lock(service, path, timeout=timeout)
+    assert refused.status == 400
+    assert cause in refused.cause
+    assert lock(service, path, "bob", timeout=f"Second-{LONGEST_LEASE}").status == 200
+    assert unlock(service, path, "bob").status == 200
+
+
+BAD = [
+    (b"", 400, "not well-formed"),
+    (b"lea", 400, "not well-formed"),
+    (b'{"user": "lea"}', 400, "not well-formed"),
+    (body()[:-5], 400, "not well-formed"),
+    (b"<!DOCTYPE d><d/>", 400, "DOCTYPE"),
+    (b'<!DOCTYPE d [<!ENTITY u "lea">]>' + body("&u;"), 400, "DOCTYPE"),
+    (body(None), 400, "names no user"),
+    (body(""), 400, "names no user"),
+    (body(" \n "), 400, "names no user"),
+    (body("<x>lea</x>"), 400, "names no user"),
+    (b"<lockinfo><username>lea</username></lockinfo>", 400, "names no user"),
+    (body("x" * 256), 400, "longer than 255"),
+    (body("lea", "x" * 256), 400, "longer than 255"),
+    (body("le&#x85;a"), 400, "control characters"),
+    (b"<x>" + b"<x/>" * 11_000 + b"</x>", 400, "more than 10000 elements"),
+    (body() + b" " * LARGEST_LOCK, 413, "larger than the limit"),
+]
+
+
+@pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
+@pytest.mark.parametrize(("sent", "status", "cause"), BAD, ids=range(len(BAD)))
+def test_a_body_that_names_nobody_is_refused(
+    service: Service, form: str, method: str, sent: bytes, status: int, cause: str
+) -> None:
+    refused = service.ask(method, f"{form}/data/D/data.xml", sent, LEA)
+    assert (refused.status, cause in refused.cause) == (status, True), refused.cause
+
+
+@pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
+def test_a_body_of_10_megabytes_is_refused_by_its_announcement(service: Service, form: str, method: str) -> None:
+    announced = {**LEA, "Content-Length": str(10 << 20)}
+    refused = service.ask(method, f"{form}/data/D/data.xml", b"<x>", announced)
+    assert (refused.status, refused.cause) == (413, f"the body is larger than the limit of {LARGEST_LOCK} bytes")
+
+
+def test_names_of_elements_count_without_their_namespaces(service: Service, form: str) -> None:
+    path = f"{form}/data/{form[4:12]}/data.xml"
+    plain = "<lockinfo><owner> <username>\n l\u00e9a &amp; co </username></owner></lockinfo>".encode()
+    assert service.ask("LOCK", path, plain, LEA).status == 200
+    assert "l\u00e9a &amp; co" in lock(service, path, "bob").body.decode()
+    assert service.ask("UNLOCK", path, plain, LEA).status == 200
+
+
+def test_only_data_has_leases_and_names_must_be_possible(service: Service, form: str) -> None:
+    for path in (
+        f"{form}/form/form.xhtml",
+        f"{form}/form/a.bin",
+        f"{form}/data/.d/data.xml",
+        f"{form}/data/a%5Cb/data.xml",
+    ):
+        assert lock(service, path).status == 400
+        assert unlock(service, path).status == 400
+    missing = service.ask("LOCK", f"{form}/data/", body(), LEA)
+    assert missing.status in (400, 404, 405)
+
+
+def test_without_the_property_there_are_no_leases(form: str, tmp_path: Path, started: Service) -> None:
+    """As in the real system, they must be switched on."""
+    with serving(tmp_path, dialect=started.dialect, alone=True) as plain:
+        for face in (PUBLIC, PROVIDER):
+            refused = lock(replace(plain, face=face), f"{form}/data/D/data.xml")
+            assert refused.status == 403
+            name = f"{PREFIX[started.dialect]}persistence.files.lease"
+            assert refused.cause == f"leases of {form} are switched off: the property {name} is false"
+            assert unlock(replace(plain, face=face), f"{form}/data/D/data.xml").status == 403
+        assert [path for path in (plain.data / ".leases").rglob("*") if path.is_file()] == []
+
+
+def put(service: Service, path: str, user: str | None) -> Answer:
+    named = {} if user is None else {"Username": user}
+    return service.put(path, Form_Definition_Version=1, **named)
+
+
+def delete(service: Service, path: str, user: str | None) -> Answer:
+    named = {} if user is None else {"Username": user}
+    return service.delete(path, Form_Definition_Version=1, **named)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_holder_writes_where_the_property_asks_for_it(service: Service, form: str, name: str) -> None:
+    document = form[4:12]
+    path = f"{form}/{name.format(document)}".replace(" ", "%20")
+    collection = name.partition("/")[0]
+    for each in (f"{form}/{collection}/{document}/data.xml", path):
+        assert put(service, each, "bob").status in (201, 204)
+    assert lock(service, f"{form}/data/{document}/data.xml").status == 200
+    before = service.get(path)
+    for user in ("bob", None):
+        for refused in (put(service, path, user), delete(service, path, user)):
+            assert refused.status == 423
+            assert re.fullmatch(rf"lea has leased the document {document} for (59\d|600) more seconds", refused.cause)
+            assert re.fullmatch(r"Second-(59\d|600)", refused["Timeout"] or "")
+    assert service.get(path).body == before.body
+    assert service.get(path)["ETag"] == before["ETag"]
+    assert service.leftovers() == []
+    assert put(service, path, "lea").status in (201, 204)
+    assert delete(service, path, "lea").status == 204
+    assert unlock(service, path).status == 200
+    assert put(service, path, "bob").status in (201, 204)
+
+
+def test_a_refused_put_stops_before_its_body_is_stored(service: Service, form: str) -> None:
+    path = f"{form}/data/{form[4:12]}/data.xml"
+    assert lock(service, path).status == 200
+    refused = service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", Form_Definition_Version=1)
+    assert refused.status == 423
+    assert service.leftovers() == []
+    assert unlock(service, path).status == 200
+
+
+def test_deleting_all_data_leaves_what_others_have_leased(started: Service, form: str) -> None:
+    for document in ("1", "2"):
+        assert put(started, f"{form}/data/{form[4:12]}{document}/data.xml", "bob").status == 201
+    leased = f"{form}/data/{form[4:12]}1/data.xml"
+    assert lock(started, leased).status == 200
+    cleared = started.delete(f"{form}/data/", Form_Definition_Version=1, Username="bob")
+    counts = cleared[f"{started.prefix}Deleted"], cleared[f"{started.prefix}Refused"]
+    assert (cleared.status, counts) == (200, ("1", "1"))
+    assert started.get(leased).status == 200
+    assert unlock(started, leased).status == 200
+
+
+def test_without_that_property_a_lease_keeps_nobody_from_writing(lenient: Service, form: str) -> None:
+    """Deleting data does not remove its lease either (spec crud 7)."""
+    path = f"{form}/data/D/data.xml"
+    assert lock(lenient, path).status == 200
+    assert put(lenient, path, "bob").status == 201
+    assert put(lenient, path, None).status == 204
+    assert delete(lenient, path, "bob").status == 204
+    assert is_held_by(lock(lenient, path, "bob"), "lea")
+
+
+def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
+    file = file_of(tmp_path, "svc", "lease")
+    for user, status in (("lea", 200), ("bob", 423), ("lea", 200)):
+        with serving(tmp_path, options=("--config", file), alone=True) as service:
+            assert lock(service, f"{form}/data/D/data.xml", user).status == status
+
+
+class Elsewhere:
+    """A provider that answers LOCK and UNLOCK as a test says."""
+
+    def __init__(self) -> None:
+        self.reply = Reply(200)
+
+    def __call__(self, got: Received) -> Reply:
+        return self.reply if got.method in ("LOCK", "UNLOCK") else Reply(404)
+
+
+def far(directory: Path, port: int) -> str:
+    file = directory / "far.toml"
+    file.write_text(
+        f'"svc.persistence.provider.*.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:{port}/base"\n'
+        '"svc.persistence.far.lease" = true\n"svc.persistence.far.enforce-lease" = true\n'
+        '"svc.persistence.far.dialect" = "orbeon"\n'
+    )
+    return file.name
+
+
+def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
+    """Its holder and its remaining time are passed on, and so are its other refusals."""
+    path, answers = "a/b/data/D/data.xml", Elsewhere()
+    with providing(answers) as provider:
+        file = far(tmp_path, provider.port)
+        with serving(tmp_path, options=("--config", file), alone=True) as service:
+            assert lock(service, path).status == 200
+            got = provider.of("LOCK")[0]
+            assert (got.path, got.body) == ("/base/crud/a/b/data/D/data.xml", body())
+            assert got.headers.get_all("Timeout") == ["Second-600"]
+            assert (got.headers["Content-Type"], got.headers["Orbeon-Lease"]) == ("application/xml", "true")
+            assert unlock(service, path).status == 200
+            assert provider.of("UNLOCK")[0].headers["Timeout"] is None
+            xml = {"Content-Type": "application/xml"}
+            answers.reply = Reply(423, {**xml, "Timeout": "Second-599"}, body("bob"))
+            assert is_held_by(lock(service, path), "bob")
+            answers.reply = Reply(423, xml, body("bob"))
+            refused = unlock(service, path)
+            assert (refused.status, refused["Timeout"], b"bob" in refused.body) == (423, None, True)
+            for reply in (Reply(423, xml, b"<broken"), Reply(423), Reply(423, xml, b"<x>" + b"y" * LARGEST_LOCK)):
+                answers.reply = reply
+                refused = lock(service, path)
+                assert refused.status == 423
+                assert refused.cause == "provider 'far' says that somebody else has leased the document D"
+            for status, ours in ((400, 400), (403, 403), (404, 404), (405, 502), (500, 502), (503, 503)):
+                answers.reply = Reply(status)
+                assert lock(service, path).status == ours
+        provider.received.clear()
+    assert list((service.data / ".leases").rglob("*")) == []
