@@ -212,7 +212,7 @@ MOST_TOKENS = 200
 """Tokens in all queries of a search together. Each may be searched in every value."""
 
 LONGEST_SEARCHED = 1000
-"""Characters of a text that is searched inside others: the time grows with it. One that equals a value may be longer."""
+"""Characters of a text that is searched inside others: time grows with it. One that equals a value may be longer."""
 
 MOST_SEARCHED = 16_000
 """Characters in the queries by substring and by token of a search together."""

@@ -54,7 +54,8 @@ def _diff_options(asked: Request) -> DiffOptions:
 
 def _pair(asked: Request) -> RevisionPair:
     version = count(asked.args.get("form-version") or "", "form-version", 0)
-    older, newer = (instant_of(asked.args.get(name), name) for name in ("older-modified-time", "newer-modified-time"))
+    older = instant_of(asked.args.get("older-modified-time"), "older-modified-time")
+    newer = instant_of(asked.args.get("newer-modified-time"), "newer-modified-time")
     if not version or older is None or newer is None:
         raise BadRequestError("form-version, older-modified-time and newer-modified-time say what is to be compared")
     return RevisionPair(version, older, newer)
