@@ -19,6 +19,7 @@ _MODULES: Mapping[str, str] = {
     "token": "token",
     "forms": "show",
     "show": "show",
+    "history": "history",
     "search": "search",
     "leases": "leases",
     "check": "check",

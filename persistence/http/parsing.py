@@ -83,11 +83,13 @@ class RequestParser:
         """Read a GET or HEAD."""
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
         sent = self._sent(environ)
+        instant, as_of = _moments(args) if args else (None, None)
         if args:
             _refuse_purge(request)
         return Get(
             version=self._version(environ, sent),
-            instant=instant_of(args.get("last-modified-time"), "last-modified-time") if args else None,
+            instant=instant,
+            as_of=as_of,
             content=request.method == "GET",
             user=self._user(environ, sent),
             data_format=args.get("data-format-version"),
@@ -117,7 +119,7 @@ class RequestParser:
     def delete(self, request: Request) -> Delete:
         """Read a DELETE."""
         _refuse_purge(request)
-        if request.args.get("last-modified-time"):
+        if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
         environ = request.environ
         sent = self._sent(environ)
@@ -265,6 +267,15 @@ def instant_of(value: str | None, name: str) -> Instant | None:
         return parse_instant(value.strip())
     except (ValueError, OverflowError) as error:
         raise BadRequestError(f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}") from error
+
+
+def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
+    """Return the instant of the revision that is meant, and the one at which it was current: at most one of them."""
+    instant = instant_of(args.get("last-modified-time"), "last-modified-time")
+    as_of = instant_of(args.get("as-of"), "as-of")
+    if instant is not None and as_of is not None:
+        raise BadRequestError("last-modified-time and as-of are two ways to name a revision: send one of them")
+    return instant, as_of
 
 
 def _refuse_purge(request: Request) -> None:

@@ -41,6 +41,7 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
+from persistence.services.selection import selected
 from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
@@ -324,16 +325,6 @@ def _of_version(route: Route, definition: Definition, version: int) -> Definitio
 def counts(address: DocumentAddress) -> bool:
     """Return whether a document counts as the one of a singleton form: attachments and drafts do not (crud 16, D17)."""
     return address.is_main and not address.is_draft
-
-
-def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
-    """Return the living revision that a GET selects, its content open if that is wanted."""
-    if get.instant is None:
-        return must_live(route.storage.read(address, content=content), address)
-    found = route.storage.read_revision(address, get.instant, content=content)
-    if found is None:
-        raise NotFoundError(f"{address} has no revision of {get.instant}")
-    return must_live(found, address)
 
 
 def _is_to_go(route: Route, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:

@@ -21,7 +21,7 @@ from persistence.providers.router import Router, only
 from persistence.services.access import Access
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
-from persistence.services.documents import Decision, Deletion, Documents, counts, selected
+from persistence.services.documents import Decision, Deletion, Documents, counts
 from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
@@ -29,6 +29,7 @@ from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
+from persistence.services.selection import selected
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
 

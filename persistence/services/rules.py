@@ -34,12 +34,14 @@ class Origin:
 class Get:
     """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8).
 
+    ``as_of`` selects the one that was current at an instant; not both are set.
     ``decrypt`` asks for the plain content of an attachment (spec forms 4.3). ``token`` is an access token, which nobody
     has verified yet; it is so in a PUT and a DELETE, too (spec crud 6.6).
     """
 
     version: VersionRequest = ABSENT
     instant: Instant | None = None
+    as_of: Instant | None = None
     content: bool = True
     user: User = ANONYMOUS
     data_format: str | None = None

@@ -18,11 +18,10 @@ from persistence.storage.layout import (
     LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
-    FilePaths,
     Layout,
-    instant_of,
     is_escaped,
     is_file_name,
+    older_instants,
     revision_of,
     unescape,
 )
@@ -111,13 +110,15 @@ class StoreReader:
         if current is None:
             return None
         with disk_errors("listing the older revisions of", address):
-            older = sorted({each for each in _instants(paths) if each < current.modified}, reverse=True)
+            older = older_instants(_listed(paths.history), paths.name)
 
         def read_older(instant: Instant) -> Sidecar | None:
             with disk_errors("reading", address):
                 return stored_revision.read_sidecar(paths.revision(instant))
 
-        return StoredRevisions(current, (current.modified, *older), read_older)
+        while older and older[0] >= current.modified:
+            del older[0]
+        return StoredRevisions(current, [current.modified, *older], read_older)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""
@@ -193,27 +194,17 @@ class StoreReader:
         return sorted((each[0] for each in revisions if each is not None and each[1] == paths.name), reverse=True)
 
 
-def _instants(paths: FilePaths) -> Iterator[Instant]:
-    """Yield the instants of the older revisions of a resource. Raises ``OSError``.
-
-    Most names in ``.history`` are those of contents, so they are told apart by their ends before they are parsed.
-    """
-    with suppress(FileNotFoundError, NotADirectoryError):
-        end = f".{paths.name}{SIDECAR_SUFFIX}"
-        for name in os.listdir(paths.history):
-            if name.endswith(end):
-                instant = instant_of(name.removesuffix(end))
-                if instant is not None:
-                    yield instant
-
-
 def _with_sidecar(directory: str) -> list[str]:
     """Return the names of the files in a directory that have a sidecar; none where there is no directory."""
+    return [name.removesuffix(SIDECAR_SUFFIX) for name in _listed(directory) if name.endswith(SIDECAR_SUFFIX)]
+
+
+def _listed(directory: str) -> list[str]:
+    """Return the names in a directory; none where there is no directory."""
     try:
-        names = os.listdir(directory)
+        return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)]
 
 
 def _numbers(directory: str) -> list[int]:

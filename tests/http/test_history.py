@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from lxml import etree
 
+from persistence.model.instants import LAST, Instant, next_after, one_later
 from tests.published import definition
 from tests.service import PUBLIC, Answer, Service
 
@@ -220,3 +222,68 @@ def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, for
     assert (first["form-version"], first["created-time"]) == ("", "")
     Path(service.data, form, "data/D/data.xml.json").write_bytes(b"{}")
     assert ask(service, f"{form}/D").status == 500
+
+
+def test_as_of_reads_what_was_current_at_a_time(service: Service, form: str) -> None:
+    """Also between revisions; an exact time stays exact with ``last-modified-time``."""
+    path = f"{form}/data/D/data.xml"
+    texts = [b"<d>1</d>", b"<d>2</d>"]
+    instants = []
+    for text in texts:
+        answer = service.put(path, text, **V1)
+        instants.append(Instant(answer[f"{service.prefix}Last-Modified"] or ""))
+        _wait_after(instants[-1])
+    between = one_later(instants[0])
+    assert service.get(f"{path}?last-modified-time={between}").status == 404
+    for moment, text in ((instants[0], 0), (between, 0), (instants[1], 1), (LAST, 1)):
+        found = service.get(f"{path}?as-of={moment}")
+        assert (found.status, found.body) == (200, texts[text])
+        assert found[f"{service.prefix}Last-Modified"] == instants[text]
+        headed = service.head(f"{path}?as-of={moment}")
+        assert (headed.status, headed["ETag"]) == (200, found["ETag"])
+    assert service.get(f"{path}?as-of=2001-02-03T04:05:06.789Z").status == 404
+    gone = Instant(service.delete(path, **V1)[f"{service.prefix}Last-Modified"] or "")
+    _wait_after(gone)
+    again = Instant(save(service, path)[0])
+    for moment in (gone, one_later(gone)):
+        assert service.get(f"{path}?as-of={moment}").status == (service.deleted if moment < again else 200)
+    assert service.get(f"{path}?as-of={again}").status == 200
+    assert service.get(f"{form}/data/E/data.xml?as-of={again}").status == 404
+
+
+def test_as_of_of_attachments_and_drafts(service: Service, form: str) -> None:
+    save(service, f"{form}/data/D/data.xml")
+    path = f"{form}/data/D/a.bin"
+    first = service.put(path, b"one", **V1)[f"{service.prefix}Last-Modified"]
+    last = service.put(path, b"two", **V1)[f"{service.prefix}Last-Modified"]
+    assert [service.get(f"{path}?as-of={moment}").body for moment in (first, last)] == [b"one", b"two"]
+    assert service.get(f"{path}?as-of=2001-02-03T04:05:06.789Z").status == 404
+    draft = f"{form}/draft/D/data.xml"
+    service.put(draft, **V1)
+    assert service.get(f"{draft}?as-of={LAST}").status == 200
+    assert service.get(f"{draft}?as-of=2001-02-03T04:05:06.789Z").status == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["as-of=x", "as-of=2025-03-04", f"as-of={LAST}&last-modified-time={LAST}", "as-of=2025-02-30T00:00:00Z"]
+)
+def test_a_time_that_is_none_and_two_times_are_refused(service: Service, form: str, query: str) -> None:
+    save(service, f"{form}/data/D/data.xml")
+    assert service.get(f"{form}/data/D/data.xml?{query}").status == 400
+    assert service.delete(f"{form}/data/D/data.xml?{query}", **V1).status == 400
+    assert service.get(f"{form}/data/D/data.xml").status == 200
+
+
+def test_as_of_is_judged_by_the_revision_that_is_found(service: Service, restricted: str) -> None:
+    path = f"{restricted}/data/D/data.xml"
+    of_lea = save(service, path, **_as("lea"))[0]
+    service.delete(path, **V1, **_as("lea"))
+    save(service, path, **_as("eve"))
+    assert service.get(f"{path}?as-of={of_lea}", **_as("eve")).status == 403
+    assert service.get(f"{path}?as-of={of_lea}", **_as("lea")).status == 200
+    assert service.get(f"{path}?as-of={LAST}", **_as("lea")).status == 403
+
+
+def _wait_after(instant: Instant) -> None:
+    while next_after(None) <= one_later(instant):
+        time.sleep(0.001)

@@ -19,8 +19,9 @@ import pytest
 
 from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, next_after
+from persistence.model.instants import LAST, Instant, next_after, one_later
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.storage.revision_list import position_at
 from persistence.storage.storage import RevisionStorage, Storage
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
@@ -290,6 +291,51 @@ class StorageContract:
             found = revision(storage.read_revision(address, sidecar.modified, content=True))
             assert (found.sidecar.id, found.etag, content(found)) == (sidecar.id, sidecar.id, body(address, text))
         assert storage.read_revision(address, Instant("2025-03-04T05:06:07.089Z"), content=False) is None
+
+    @pytest.mark.parametrize("kind", ["data", "attachment"])
+    def test_all_revisions_are_listed_newest_first(self, subject: Subject, kind: str) -> None:
+        storage, address = subject.storage, subject.address(kind)
+        assert storage.history(address) is None
+        if kind == "attachment":
+            write(storage, subject.data, "1")
+        stored = [write(storage, address, str(number)) for number in range(5)][::-1]
+        listed = storage.history(address)
+        assert listed is not None
+        assert listed.total == 5
+        assert [listed.instant(position) for position in range(5)] == [each.modified for each in stored]
+        found = [each.sidecar for each in listed.page(0, 9)]
+        assert [(each.modified, each.version, each.deleted) for each in found if each] == [
+            (each.modified, 1, False) for each in stored
+        ]
+        for begin, end in ((0, 2), (1, 3), (4, 5), (5, 7)):
+            assert [each.instant for each in listed.page(begin, end)] == [each.modified for each in stored[begin:end]]
+        for count, each in enumerate(stored, 1):
+            assert listed.since(each.modified) == count
+            assert position_at(listed, each.modified) == count - 1
+            assert position_at(listed, one_later(each.modified)) in {count - 1, count - 2}
+        assert (listed.since(LAST), position_at(listed, LAST)) == (0, 0)
+        assert position_at(listed, Instant("2001-02-03T04:05:06.789Z")) == 5
+
+    @pytest.mark.parametrize("kind", ["data", "attachment"])
+    def test_tombstones_are_listed_and_what_came_before_and_after(self, subject: Subject, kind: str) -> None:
+        storage, address = subject.storage, subject.address(kind)
+        if kind == "attachment":
+            write(storage, subject.data, "1")
+        first = write(storage, address, "one")
+        deleted = delete(storage, address)
+        alone = storage.history(address)
+        assert alone is not None
+        assert [each.instant for each in alone.page(0, 2)] == [deleted.modified, first.modified]
+        again = write(storage, address, "two")
+        listed = storage.history(address)
+        assert listed is not None
+        found = [each.sidecar for each in listed.page(0, 3)]
+        assert [(each.modified, each.deleted) for each in found if each] == [
+            (again.modified, False),
+            (deleted.modified, True),
+            (first.modified, False),
+        ]
+        assert listed.since(deleted.modified) == 2
 
     @pytest.mark.parametrize("kind", ["draft", "attachment of a draft"])
     def test_a_draft_has_one_revision(self, subject: Subject, kind: str) -> None:

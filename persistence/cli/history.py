@@ -1,0 +1,128 @@
+"""``persistence history``: the revisions of a document or an attachment, as the files of its tree have them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import click
+import msgspec
+
+from persistence.cli.options import REMAINS, choose_trees, tree_options, usage_errors
+from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.errors import BadRequestError, NotFoundError
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.history import ListedRevision
+from persistence.model.sidecar import Sidecar
+from persistence.storage import owner
+
+_HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
+_NUMBERS = (5, 6)
+_LAST = len(_HEADINGS) - 1
+
+
+@click.command()
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@tree_options
+def history(*, path: str, as_json: bool, **options: str | None) -> None:
+    """List the revisions of a document or an attachment, newest first.
+
+    \b
+    PATH is one of  APP/FORM/data/DOCUMENT        a document
+                    APP/FORM/data/DOCUMENT/FILE   an attachment of it
+
+    A time in the first column is the last-modified-time with which a GET reads that revision. Permissions do not
+    count, and revisions of earlier owners are listed, too. It is looked for where the form is, as persistence config
+    route says. Nothing is changed, and the service may run or not.
+
+    \b
+    Exit status: 0  all could be read
+                 1  there is nothing there, or its current sidecar is damaged
+                 2  wrong usage
+                 4  an older sidecar is damaged, as its line says
+    """  # noqa: D301 - click's mark for lines that stay apart
+    choice = choose_trees(options)
+    with usage_errors():
+        address = _address(path)
+        tree = choice.tree_of(address.form)
+        with owner.acting(tree.root):
+            found = tree.reader().store.history(address)
+            if found is None:
+                raise NotFoundError(f"{safe(path)} does not exist")
+            revisions = found.page(0, found.total)
+    if as_json:
+        for revision in revisions:
+            click.echo(_json(revision))
+    else:
+        _say(revisions)
+    if any(revision.sidecar is None for revision in revisions):
+        sys.exit(REMAINS)
+
+
+def _address(path: str) -> DocumentAddress:
+    match path.split("/"):
+        case [app, name, Collection.DATA.value, document]:
+            return DocumentAddress(Form(app, name), Collection.DATA, document, DATA_XML)
+        case [app, name, Collection.DATA.value, document, file]:
+            return DocumentAddress(Form(app, name), Collection.DATA, document, file)
+        case _:
+            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT or APP/FORM/data/DOCUMENT/FILE")
+
+
+def _say(revisions: list[ListedRevision]) -> None:
+    rows = [_HEADINGS, *map(_row, revisions)]
+    for line in table(rows, right=_NUMBERS, flexible=_LAST, room=terminal_width()):
+        say(line)
+    deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
+    say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
+
+
+def _row(revision: ListedRevision) -> tuple[str, ...]:
+    sidecar = revision.sidecar
+    if sidecar is None:
+        return revision.instant, "", "", "", "", "", "", "damaged: persistence check says more"
+    names = (sidecar.modifier, sidecar.creator, sidecar.group, sidecar.stage)
+    size = "" if sidecar.deleted else str(_size(sidecar))
+    return (
+        revision.instant,
+        *(safe(name or "") for name in names),
+        str(sidecar.version),
+        size,
+        ", ".join(_notes(sidecar)),
+    )
+
+
+def _notes(sidecar: Sidecar) -> Iterable[str]:
+    if sidecar.deleted:
+        yield "deleted"
+    if sidecar.adopted:
+        yield "adopted"
+    if sidecar.encrypted:
+        yield "encrypted"
+
+
+def _size(sidecar: Sidecar) -> int:
+    return sidecar.size if sidecar.body is None else sidecar.body.size
+
+
+def _json(revision: ListedRevision) -> str:
+    """Return a revision as an object; what is not known of it is left out."""
+    sidecar = revision.sidecar
+    if sidecar is None:
+        return msgspec.json.encode({"modified": revision.instant, "damaged": True}).decode()
+    values = {
+        "modified": revision.instant,
+        "modified_by": sidecar.modifier,
+        "created": sidecar.created,
+        "owner": sidecar.creator,
+        "group": sidecar.group,
+        "organization": list(sidecar.organization) or None,
+        "stage": sidecar.stage,
+        "version": sidecar.version,
+        "size": _size(sidecar),
+        "deleted": sidecar.deleted,
+        "adopted": sidecar.adopted or None,
+        "encrypted": sidecar.encrypted or None,
+    }
+    return msgspec.json.encode({name: value for name, value in values.items() if value is not None}).decode()
