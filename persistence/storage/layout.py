@@ -43,6 +43,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import cast
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
@@ -87,7 +88,7 @@ _DEFINITIONS = "form"
 _DAY = len("2025-03-04")
 _COLONS = (13, 16)
 """The places of the colons of an instant."""
-_END_OF_DAY = "24"
+_MIDNIGHT = "T00:00:00.000Z"
 _IN_HISTORY = f"/{HISTORY}"
 _WIDEST = 4
 """Bytes of a letter at most."""
@@ -95,7 +96,7 @@ _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
-_INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT[0-2]\d-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
+_INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3])-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
 _REVISION = re.compile(rf"({_INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
 _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
@@ -214,11 +215,13 @@ def older_instants(names: Iterable[str], name: str) -> list[Instant]:
     length = _INSTANT - 1 + len(end)
     ours = [each[: _INSTANT - 1] for each in names if len(each) == length and each.endswith(end)]
     found = sorted(filter(_INSTANT_IN_NAME.fullmatch, ours), reverse=True)
-    days = {day for day in {each[:_DAY] for each in found} if is_in_calendar(Instant(f"{day}T00:00:00.000Z"))}
-    columns = bytearray("\n".join(each for each in found if each[:_DAY] in days), "ascii")
+    other_days = {day for day in {each[:_DAY] for each in found} if not is_in_calendar(Instant(f"{day}{_MIDNIGHT}"))}
+    if other_days:
+        found = [each for each in found if each[:_DAY] not in other_days]
+    columns = bytearray("\n".join(found), "ascii")
     for at in _COLONS:
-        columns[at::_INSTANT] = b":" * len(columns[at::_INSTANT])
-    return [Instant(each) for each in columns.decode("ascii").splitlines() if each[_DAY + 1 :] < _END_OF_DAY]
+        columns[at::_INSTANT] = b":" * len(found)
+    return cast("list[Instant]", columns.decode("ascii").splitlines())
 
 
 def unfinished_of(name: str) -> str | None:

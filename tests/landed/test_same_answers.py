@@ -10,6 +10,7 @@ import lzma
 import re
 import sys
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any
 def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
     """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
     assert len(answers) >= 300
-    different = [each for each in answers if _without_first(each[1]) != _without_first(each[2])]
+    different = [each for each in answers if _without_first(_with_leases(each[1])) != _without_first(each[2])]
     assert not different, _told(different)
 
 
@@ -86,6 +87,16 @@ def test_every_command_prints_what_it_did_before(
         if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
             different.append((arguments, expected, [ended.value.code, *printed]))
     assert not different, _told(different)
+
+
+def _with_leases(answer: Any) -> Any:
+    """The recorded answer to a method that a resource does not have, as it lists LOCK and UNLOCK too since then."""
+    before, since = "DELETE, GET, HEAD, PUT", "DELETE, GET, HEAD, LOCK, PUT, UNLOCK"
+    if answer["status"] != HTTPStatus.METHOD_NOT_ALLOWED or ["Allow", before] not in answer["headers"]:
+        return answer
+    body = answer["body"].replace(before, since)
+    fields = {"Allow": since, "Content-Length": str(len(body))}
+    return {**answer, "headers": [[name, fields.get(name, value)] for name, value in answer["headers"]], "body": body}
 
 
 def _without_first(answer: Any) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,54 @@ def test_a_killed_writer_leaves_nothing_that_counts_and_is_swept(leases: Documen
     leases.unlock(address(), LEA)
     leases.lock(address(), LEA, 600)
     assert files(root) == [path.name]
+
+
+_STEPS = {"open", "os.rename", "os.remove", "os.mkdir", "os.listdir", "fcntl.flock", "ctypes.get_errno"}
+"""Events of Python before most system calls that change or look at files; the last one follows each ``openat2``."""
+
+
+def ends_at(step: int, act: Callable[[], None]) -> bool:
+    """Act in a process that ends at one of its steps, as by a kill; return whether it came to its end instead."""
+    child = os.fork()
+    if child == 0:
+        left_over = iter(range(step, 0, -1))
+
+        def count(event: str, _: object) -> None:
+            if event in _STEPS and next(left_over, 1) == 1:
+                os._exit(9)
+
+        try:
+            sys.addaudithook(count)
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)  # as after an error; the tests go on in the other process alone
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "holder", "seconds", "states"),
+    [(None, LEA, 600, {0, 600}), (LEA, LEA, 900, {600, 900}), (LEA, LEA, 0, {600, 0}), (None, LEA, 0, {0})],
+    ids=["lease", "renew", "give back", "nothing to give back"],
+)
+def test_a_kill_at_any_step_leaves_the_lease_before_or_after(
+    leases: DocumentLeases, root: str, first: LeaseHolder | None, holder: LeaseHolder, seconds: int, states: set[int]
+) -> None:
+    seen = set[int]()
+    for step in range(1, 100):
+        shutil.rmtree(f"{root}/.leases", ignore_errors=True)
+        if first is not None:
+            leases.lock(address(), first, 600)
+        act = partial(leases.lock, address(), holder, seconds) if seconds else partial(leases.unlock, address(), holder)
+        is_done = ends_at(step, act)
+        after = left(leases, LeaseHolder("nobody"))
+        seen.add(after)
+        if is_done:
+            assert (after, step > 1) == (seconds, True)
+            break
+        leases.lock(address(), LEA, 300)
+        assert (left(leases), len(files(root))) == (300, 1)
+    assert seen == states
 
 
 def test_too_many_leases_of_a_directory_are_busy(
