@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
+from persistence.limits.requests import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties

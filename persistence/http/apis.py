@@ -21,7 +21,8 @@ from persistence.http.logs import CALLER
 from persistence.http.parsing import Face, RequestParser, body_of
 from persistence.http.responses import ResponseHeaders, drain, empty, text, xml, xml_in_pieces
 from persistence.keys import TRUSTED
-from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
+from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
+from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery

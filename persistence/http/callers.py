@@ -34,7 +34,7 @@ from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, name_of
-from persistence.limits import HOST_LENGTH, HOSTS_KEPT
+from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:

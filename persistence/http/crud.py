@@ -15,7 +15,7 @@ from persistence.http.application import LEASE_METHODS, RESOURCE_METHODS, add_ro
 from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face, body_of
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
-from persistence.limits import LARGEST_LOCK
+from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.services.leasing import holder_document
 from persistence.services.rules import Read, Removed, Written

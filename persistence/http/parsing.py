@@ -22,7 +22,7 @@ from persistence.errors import (
     NotSupportedError,
     TruncatedBodyError,
 )
-from persistence.limits import CHUNK
+from persistence.limits.requests import CHUNK
 from persistence.model import users, versions
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant

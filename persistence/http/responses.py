@@ -17,7 +17,7 @@ from werkzeug.sansio.http import is_resource_modified
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, LockedError, PersistenceError, RangeError, UnauthorizedError, one_line
 from persistence.http.logs import CAUSE
-from persistence.limits import CHUNK, MOST_DRAINED
+from persistence.limits.requests import CHUNK, MOST_DRAINED
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar

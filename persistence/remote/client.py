@@ -21,7 +21,8 @@ import httpx
 from persistence import client_request
 from persistence.closable import Closable, closed
 from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
-from persistence.limits import CHUNK, LARGEST_ANSWER
+from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits.requests import CHUNK
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
 from persistence.storage.uploads import Upload
 
