@@ -19,6 +19,7 @@ from persistence.errors import (
     ForbiddenError,
     MalformedXmlError,
     NotFoundError,
+    RemoteFailureError,
     disk_errors,
 )
 from persistence.forms.data_tree import DataNode, opaque_data, read_data
@@ -145,7 +146,7 @@ class _Reading:
         if version not in self.outlines:
             try:
                 self.outlines[version] = self.outline(version) or NO_OUTLINE
-            except (BadRequestError, DamagedError):
+            except (BadRequestError, DamagedError, RemoteFailureError):
                 self.outlines[version] = NO_OUTLINE
         return self.outlines[version]
 
@@ -185,5 +186,5 @@ class _Reading:
             return None
         try:
             return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
-        except (DamagedError, DeletedError, ForbiddenError, NotFoundError):
+        except (DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
             return None

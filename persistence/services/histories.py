@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from persistence.errors import DamagedError, ForbiddenError
+from persistence.errors import DamagedError, ForbiddenError, RemoteFailureError
 from persistence.forms.history_xml import write_history
 from persistence.limits.documents import MOST_LIVES
 from persistence.model.addresses import DocumentAddress
@@ -98,7 +98,7 @@ class Histories:
                 try:
                     access.to_read(subject_of(route, address, sidecar, 0), user)
                     known[facts] = True
-                except (ForbiddenError, DamagedError):
+                except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
             return known[facts]
 

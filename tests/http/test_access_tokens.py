@@ -189,12 +189,17 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
     assert service.put(by(f"{FORM}/data/newer/data.xml", secret), **V1).status == 403
 
 
-def test_it_is_not_for_searches_lists_or_all_data(service: Service, tmp_path: Path) -> None:
+def test_it_is_not_for_searches_and_lists(service: Service, tmp_path: Path) -> None:
     stored(service)
     secret = token(tmp_path, ("read", "update", "delete"))
     search = service.raw("POST", by(f"{service.face}/search/{FORM}", secret), body=b"<search/>")
     assert (search.status, b'total="0"' in search.body or b"<document " not in search.body) == (200, True)
     assert service.raw("GET", by(f"/fr/service/{FORM}/attachments?document=A", secret)).status == 403
+
+
+def test_it_is_not_for_deleting_all_data(service: Service, tmp_path: Path) -> None:
+    stored(service)
+    secret = token(tmp_path, ("read", "update", "delete"))
     assert service.delete(by(f"{FORM}/data/", secret), **V1).status == 403
     assert service.get(PATH, **LEA).status == 200
 
