@@ -15,7 +15,7 @@ import msgspec
 
 from persistence.errors import BadRequestError
 from persistence.forms.messages import ChildReader, attribute, element, text, text_in
-from persistence.limits.archives import LARGEST_ARCHIVE_METADATA
+from persistence.limits.documents import LARGEST_ARCHIVE_METADATA
 from persistence.limits.requests import LONGEST_SHOWN
 from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model import instants
