@@ -7,6 +7,8 @@
     A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
     A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
     <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
+
+An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ _DEFINITIONS = "form"
 _OF_DEFINITION = 6
 _OF_DOCUMENT = 7
 _VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
-_TO_ESCAPE = re.compile(r"(?:\.|%(?P<more>(?:25)*)2E)(?=metadata\.xml\Z)")
-_ESCAPED = re.compile(r"%(?P<more>(?:25)*)2E(?=metadata\.xml\Z)")
+_ATTACHMENT = ".attachment"
+"""Ends the name of an entry whose file is called as the metadata of another one would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,14 @@ def _no_entry(path: str) -> BadRequestError:
 
 
 def _escaped(name: str) -> str:
-    """Return a file name of an entry that is not the metadata of another one: only its last dot but one is written."""
-    return _TO_ESCAPE.sub(lambda found: "%2E" if found["more"] is None else f"%25{found['more']}2E", name)
+    return name + _ATTACHMENT if _looks_like_metadata(name) else name
 
 
 def _unescaped(name: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{found['more'][2:]}2E" if found["more"] else ".", name)
+    return name.removesuffix(_ATTACHMENT) if _looks_like_metadata(name) else name
+
+
+def _looks_like_metadata(name: str) -> bool:
+    while name.endswith(_ATTACHMENT):
+        name = name.removesuffix(_ATTACHMENT)
+    return name.endswith(METADATA_SUFFIX)

@@ -21,7 +21,7 @@ DEFINITION = DefinitionAddress(FORM, 3, "form.xhtml")
 NAMES = st.one_of(
     st.text(st.characters(blacklist_characters="/", blacklist_categories=["Cs", "Cc"]), min_size=1),
     st.sampled_from(
-        ["a.metadata.xml", "metadata.xml", "%2Emetadata.xml", "a%252Emetadata.xml", "a%25252Emetadata.xml"]
+        ["a.metadata.xml", "metadata.xml", "a.metadata.xml.attachment", "a.metadata.xml.attachment.attachment"]
     ),
 ).filter(lambda name: not name.startswith("."))
 
