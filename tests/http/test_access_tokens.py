@@ -89,6 +89,25 @@ def test_a_bearer_may_do_what_token_and_permission_have(service: Service, tmp_pa
     assert service.delete(by(PATH, token(tmp_path, ["delete"]))).status == 204
 
 
+def test_a_bearer_reads_the_history_and_the_differences(service: Service, tmp_path: Path) -> None:
+    """With the operation read, as a GET of each revision; a wrong token is refused as there."""
+    stored(service)
+    first, second = (service.put(PATH, **LEA)[f"{service.prefix}Last-Modified"] for _ in range(2))
+    pair = f"?form-version=1&older-modified-time={first}&newer-modified-time={second}"
+    paths = (f"{FORM}/A", f"{FORM}/A?include-diffs=true", f"{FORM}/A/a.bin", f"{FORM}/A/diff{pair}")
+    revision = f"{PATH}?as-of={second}"
+
+    def statuses(secret: str, **own: str) -> list[int]:
+        headers = {f"{service.prefix}{name}": value for name, value in own.items()}
+        asked = [by(f"{service.face}/history/{path}", secret) for path in paths]
+        return [service.raw("GET", path, headers).status for path in asked] + [service.get(by(revision, secret)).status]
+
+    assert statuses(token(tmp_path, ["read"])) == [200] * 5
+    assert statuses(token(tmp_path, ("update", "delete"))) == [403] * 5
+    assert statuses("x", **LEA) == statuses(token(tmp_path, ["read"], WRONG["another document"])) == [403] * 5
+    assert statuses("") == [403] * 5
+
+
 PERMISSIONS = {
     "of bearers": (BEARERS, ("read", "update", "delete")),
     "of bearers to read": ('<permission operations="read -list"><anyone-with-token/></permission>', ("read",)),
