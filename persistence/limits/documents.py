@@ -71,3 +71,8 @@ PURGED_AT_ONCE = 256
 
 MOST_PURGE_PROBLEMS = 1000
 """Problems of a purge that are reported, one for each document that has one."""
+
+# Archives, which are exported and imported (spec crud 8.4).
+
+LARGEST_ARCHIVE_METADATA = 4 << 20
+"""Bytes of the facts of one revision. A sidecar has at most 1 MiB, and a character of it at most four in XML."""
