@@ -31,6 +31,7 @@ from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.histories import HistoryApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
+from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
@@ -42,7 +43,9 @@ from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.faces import Services
+from persistence.services.forced_deletes import PurgeRequests, TreePurges
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
+from persistence.services.purging import TreePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -164,9 +167,13 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
-    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest))
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    purges = TreePurges(
+        (tree.provider, TreePurge(tree.store, providers.bodies_by_form)) for tree in providers.trees.values()
+    )
+    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
     of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin)
+        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin, purges.of)
         for root, tree in providers.trees.items()
     }
     roots = settings.roots
@@ -178,13 +185,14 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
-        CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        CrudApi(face, dialect, headers, contents, settings.max_body, administrators).add_to(app)
         HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
+    PurgeApi(public_face, PurgeRequests(purges, providers.router.of), administrators).add_to(app)
     PublishApi(public.publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
