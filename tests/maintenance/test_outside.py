@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be othe
 
 CHANGING = (("check", "--repair", "--adopt", "--all", "--deep"), ("reindex",), ("reencrypt",), ("upgrade",))
 LOOKING = (("check", "--deep"), ("forms",), ("show", "app/form/data/document"), ("search", "app/form"))
-_ROOM = 600 << 20
+_ROOM = 400 << 20
 
 outside.load_commands()
 
@@ -129,7 +129,11 @@ def check_owners(root: Path, user: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["root on its own", "root on another's", "the user"])
-@pytest.mark.parametrize(("plant", "name"), PLANTS, ids=lambda each: each if isinstance(each, str) else each.__name__)
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [pytest.param(*each, marks=pytest.mark.xdist_group(f"outside-{each[0].__name__}")) for each in PLANTS],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
 def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
     everything(source, open_directory / "case", (plant, name), who)
 
