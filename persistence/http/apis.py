@@ -17,9 +17,10 @@ from flask import Flask, Request, Response, request
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.bodies import body_of, drain
 from persistence.http.callers import KeySetting
-from persistence.http.parsing import Face, RequestParser, body_of
-from persistence.http.responses import ResponseHeaders, drain, empty, text, xml, xml_in_pieces
+from persistence.http.parsing import Face, RequestParser
+from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
 from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
