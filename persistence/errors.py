@@ -9,7 +9,7 @@ import errno
 import os
 import re
 
-from persistence.limits import LONGEST_CAUSE
+from persistence.limits.requests import LONGEST_CAUSE
 
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
 
@@ -143,6 +143,10 @@ class ConfigurationError(PersistenceError):
 
 class RemoteError(PersistenceError):
     """Another service that cannot be reached, or does not answer as it should."""
+
+
+class RemoteFailureError(RemoteError):
+    """Another service that failed at a request (500): what it has may be damaged."""
 
 
 class RemoteTimeoutError(RemoteError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from persistence.limits import ARENAS, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
+from persistence.limits.requests import ARENAS, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
 _INTERVAL = 1.0
 """Seconds between two checks. The main thread makes them, so that no request waits for one."""

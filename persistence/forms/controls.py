@@ -29,7 +29,7 @@ from persistence.forms.structure import (
     step_of,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits import MOST_STEPS
+from persistence.limits.definitions import MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _DIALOG = f"{XXF}dialog"

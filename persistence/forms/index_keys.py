@@ -24,7 +24,7 @@ from persistence.forms.structure import (
     with_namespaces,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
+from persistence.limits.definitions import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
 from persistence.model.versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"

@@ -22,7 +22,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits import LONGEST_TITLE, MOST_STEPS
+from persistence.limits.definitions import LONGEST_TITLE, MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, V4_0_0
 
 _RESOURCES_ID = "fr-form-resources"

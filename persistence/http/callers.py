@@ -34,7 +34,7 @@ from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, name_of
-from persistence.limits import HOST_LENGTH, HOSTS_KEPT
+from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:
@@ -131,6 +131,27 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
     if connection is not None and connection.family == socket.AF_UNIX:
         return UNIX
     return address(environ.get("REMOTE_ADDR", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class KeySetting:
+    """A setting that names the API keys whose callers may do something that nobody else may."""
+
+    setting: str
+    keys: frozenset[str]
+
+    def require(self, environ: WSGIEnvironment, action: str) -> str:
+        """Return the name of the key that the caller of a request has shown.
+
+        A trusted address is not enough, and in an open service nobody has shown a key.
+
+        Raises:
+            ForbiddenError: it is none of these keys; ``action`` says in the error what they may do.
+        """
+        name: str = environ.get(CALLER, TRUSTED)
+        if name == TRUSTED or name not in self.keys:
+            raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
+        return name
 
 
 class AllowedSites:

@@ -16,7 +16,7 @@ from persistence.errors import BadRequestError
 from persistence.http.application import HEALTH_PATHS
 from persistence.http.parsing import REQUEST_NAMES, environ_key
 from persistence.http.responses import refusal
-from persistence.limits import LONGEST_NAME
+from persistence.limits.requests import LONGEST_NAME
 from persistence.model.texts import require_plain
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import BadRequestError, LockedError
-from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
+from persistence.limits.documents import LONGEST_LEASE
+from persistence.limits.requests import LONGEST_SHOWN
 from persistence.model.texts import short
 
 _TIMEOUT = re.compile(r"Second-([0-9]{1,9})", re.ASCII)

@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
+from persistence.limits.requests import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 
@@ -42,6 +42,14 @@ class User:
     roles: tuple[Role, ...] = ()
     organization: tuple[str, ...] = ()
     is_nameless: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A caller and the access token of the request, which nobody has verified yet (spec crud 6.6)."""
+
+    user: User
+    token: str | None = None
 
 
 ANONYMOUS = User()

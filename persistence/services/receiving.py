@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from persistence.errors import BadRequestError, as_disk_error
 from persistence.forms.form_data import MARKER_WORD
 from persistence.forms.metadata import MetadataReader
-from persistence.limits import LONGEST_TEXT
+from persistence.limits.requests import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.services.rules import Received
 from persistence.storage.storage import RevisionStorage

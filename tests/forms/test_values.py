@@ -10,15 +10,8 @@ from lxml import etree
 from persistence.errors import MalformedXmlError
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.values import NODE_END, ExtractedText, ValueReader
-from persistence.limits import (
-    DEEPEST,
-    LONGEST_NAMESPACE,
-    LONGEST_XML_NAME,
-    MOST_ATTRIBUTES,
-    MOST_ELEMENTS,
-    MOST_NESTED_TEXT,
-    MOST_REST,
-)
+from persistence.limits.definitions import MOST_NESTED_TEXT, MOST_REST
+from persistence.limits.xml import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
 from persistence.model.versions import IndexKey, PathStep
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM

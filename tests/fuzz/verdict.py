@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.limits import (
+from persistence.limits.xml import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_XML_NAME,

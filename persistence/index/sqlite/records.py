@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from persistence.index.sources import IndexedDocument
-from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
+from persistence.limits.search import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
 from persistence.model.sidecar import DocumentFacts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from persistence.index.sqlite.partitions import CardTest, Sql
 from persistence.index.sqlite.records import COLUMNS, as_in_card, decode
-from persistence.limits import QUERIES_KEPT
+from persistence.limits.search import QUERIES_KEPT
 
 TRIGRAM = 3
 _MOST = 5

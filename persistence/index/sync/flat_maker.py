@@ -19,7 +19,8 @@ from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
 from persistence.index.sync.staleness import tree_identity
-from persistence.limits import CHUNK, LARGEST_TREE
+from persistence.limits.definitions import LARGEST_TREE
+from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
