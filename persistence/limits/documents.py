@@ -70,3 +70,12 @@ MOST_HISTORY_CALLS = 150
 
 LARGEST_ARCHIVE_METADATA = 4 << 20
 """Bytes of the facts of one revision. A sidecar has at most 1 MiB, and a character of it at most four in XML."""
+
+MOST_EXPORT_PATTERNS = 100
+"""Patterns of forms in one export. Each form and version is compared with all of them."""
+
+MOST_EXPORT_PROBLEMS = 10_000
+"""Things that an export may leave out and name. With more, something else is wrong, and the export stops."""
+
+SPOOLED_DIRECTORY = 8 << 20
+"""Bytes of the directory of an archive that are held in memory, some 50,000 entries; more go to a temporary file."""
