@@ -20,7 +20,7 @@ from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
-from persistence.model.users import User
+from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
 from persistence.services.rules import Delete, Get, Origin, Put
@@ -159,6 +159,10 @@ class RequestParser:
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
         return self._user(request.environ, self._sent(request.environ))
+
+    def bearer(self, request: Request) -> Bearer:
+        """Return the user that the caller names, and the access token of the request."""
+        return Bearer(self.user(request), _token(request.args))
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""

@@ -20,7 +20,15 @@ import httpx
 
 from persistence import client_request
 from persistence.closable import Closable, closed
-from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
+from persistence.errors import (
+    STATUS,
+    BusyError,
+    PersistenceError,
+    RemoteError,
+    RemoteFailureError,
+    RemoteTimeoutError,
+    one_line,
+)
 from persistence.limits.documents import LARGEST_ANSWER
 from persistence.limits.requests import CHUNK
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
@@ -165,7 +173,8 @@ class RemoteAnswer:
         kind = _PASSED_ON.get(self.status)
         if kind is not None:
             return kind(message)
-        return RemoteError(f"{message} ({self.status})" if line else message)
+        failed = RemoteFailureError if self.status == HTTPStatus.INTERNAL_SERVER_ERROR else RemoteError
+        return failed(f"{message} ({self.status})" if line else message)
 
     def _line(self) -> str:
         """Return the line of text of a refusal, empty where there is none; it is closed."""
