@@ -36,7 +36,8 @@ from persistence.services.exporting import Exporting
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt")
-_KNOWN = ("match", *_ONCE)
+PARAMETERS = ("match", *_ONCE)
+"""The parameters of an export. Others are refused: with one that is misspelt, more would be exported than is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
         body = b"".join(body_of(asked.environ, LARGEST_QUERY))
         if body and asked.mimetype != _FORM:
             raise BadRequestError(f"the parameters of an export are sent as {_FORM}, not {asked.mimetype or 'nothing'}")
-        most = MOST_EXPORT_PATTERNS + len(_KNOWN)
+        most = MOST_EXPORT_PATTERNS + len(PARAMETERS)
         try:
             pairs += parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
         except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
@@ -104,8 +105,10 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
 def _query(pairs: list[tuple[str, str]]) -> ExportQuery:
     once: dict[str, str] = {}
     for name, value in pairs:
-        if name not in _KNOWN:
-            raise BadRequestError(f"an export has no parameter {name[:60]!r}; the nearest is {nearest(name, _KNOWN)}")
+        if name not in PARAMETERS:
+            raise BadRequestError(
+                f"an export has no parameter {name[:60]!r}; the nearest is {nearest(name, PARAMETERS)}"
+            )
         if name != "match" and name in once:
             raise BadRequestError(f"{name} is sent twice")
         once[name] = value

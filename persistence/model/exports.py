@@ -1,4 +1,4 @@
-"""What an export is to contain: forms and versions, content, history and dates, as requests and commands name them.
+"""The choice of an export: forms and versions, content, history and dates, as requests and commands name them.
 
 The parameters are those of spec crud 8.4; ``drafts`` and ``decrypt`` are the service's own.
 """
