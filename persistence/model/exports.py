@@ -56,7 +56,7 @@ class FormPattern:
 
 @dataclass(frozen=True, slots=True)
 class ExportQuery:
-    """What is to be exported: everything current, by default.
+    """The revisions to export: everything current, by default.
 
     ``since`` is the first instant of form data that is exported, and ``until`` the first that is not any more.
     """
