@@ -29,7 +29,7 @@ class ExportedContent(Enum):
 
 
 class RevisionHistory(Enum):
-    """Whether older revisions of form data are exported, beside the current ones or alone."""
+    """The export of older revisions of form data, beside the current ones or alone."""
 
     EXCLUDE = "exclude"
     INCLUDE = "include"

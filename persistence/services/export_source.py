@@ -139,7 +139,7 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What is stored beside a ``data.xml`` or ``form.xhtml``, with it."""
+    """A ``data.xml`` or ``form.xhtml``, with everything that is stored beside it."""
 
     storage: Revisions
     main: Address
