@@ -79,11 +79,11 @@ class Histories:
         self, address: DocumentAddress, asked: PageRequest, user: User, diffed: DiffOptions | None = None
     ) -> AnsweredHistory:
         """Return a page as XML, of a document with differences if they are ``diffed``; raises as ``page``."""
-        is_diffed = diffed is not None and address.is_main
-        page = self.page(address, asked, user, with_older=is_diffed)
+        diffed = diffed if address.is_main else None
+        page = self.page(address, asked, user, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
-        found = self.diffs.on_page(address, compared, user, diffed) if diffed is not None and is_diffed else ()
+        found = self.diffs.on_page(address, compared, user, diffed) if diffed is not None else ()
         return AnsweredHistory(write_history(page, found), notice)
 
     def _judge(self, route: Route, address: DocumentAddress, user: User) -> _Judge:
