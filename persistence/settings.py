@@ -101,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     insecure: bool = False
     foreign_headers: Literal["refuse", "ignore"] = "refuse"
     admin: tuple[Admin, ...] = ()
+    administrators: tuple[_Name, ...] = ()
     token_issuers: tuple[_Name, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
@@ -140,6 +141,7 @@ MEANINGS: Mapping[str, str] = {
     "insecure": "let everyone call who reaches the service",
     "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
+    "administrators": "names of API keys whose callers may export, import and purge over HTTP",
     "token_issuers": "names of API keys whose callers may issue access tokens over HTTP",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",

@@ -15,12 +15,12 @@ from http import HTTPStatus
 from flask import Flask, Request, Response, request
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, ForbiddenError, NotSupportedError
+from persistence.errors import BadRequestError, NotSupportedError
 from persistence.http.application import add_route
-from persistence.http.logs import CALLER
-from persistence.http.parsing import Face, RequestParser, body_of
-from persistence.http.responses import ResponseHeaders, drain, empty, text, xml, xml_in_pieces
-from persistence.keys import TRUSTED
+from persistence.http.bodies import body_of, drain
+from persistence.http.callers import KeySetting
+from persistence.http.parsing import Face, RequestParser
+from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
 from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
@@ -216,11 +216,11 @@ class ReencryptApi:
 
 @dataclass(frozen=True, slots=True)
 class TokenApi:
-    """The handler. ``issuers`` are the names of the API keys whose callers may issue access tokens (spec crud 6.6)."""
+    """The handler. ``issuers`` are the API keys whose callers may issue access tokens (spec crud 6.6)."""
 
     face: Face
     issuing: Issuing
-    issuers: frozenset[str]
+    issuers: KeySetting
 
     def add_to(self, app: Flask) -> None:
         """Add the route."""
@@ -229,9 +229,7 @@ class TokenApi:
     def issue(self, app: str, form: str, document: str) -> Response:
         """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
         drain(request.environ)
-        name = request.environ.get(CALLER, TRUSTED)
-        if name == TRUSTED or name not in self.issuers:
-            raise ForbiddenError("only callers with an API key of the setting token_issuers may issue access tokens")
+        self.issuers.require(request.environ, "issue access tokens")
         operations = (request.args.get("operations") or "").split(",")
         seconds = duration(request.args.get("expires") or "")
         asked = self.face.parser.version_of_token(request)

@@ -133,6 +133,27 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
     return address(environ.get("REMOTE_ADDR", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class KeySetting:
+    """A setting that names the API keys whose callers may do something that nobody else may."""
+
+    setting: str
+    keys: frozenset[str]
+
+    def require(self, environ: WSGIEnvironment, action: str) -> str:
+        """Return the name of the key that the caller of a request has shown.
+
+        A trusted address is not enough, and in an open service nobody has shown a key.
+
+        Raises:
+            ForbiddenError: it is none of these keys; ``action`` says in the error what they may do.
+        """
+        name: str = environ.get(CALLER, TRUSTED)
+        if name == TRUSTED or name not in self.keys:
+            raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
+        return name
+
+
 class AllowedSites:
     """The names that the service answers to, and the origins whose pages may change something."""
 

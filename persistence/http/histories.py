@@ -44,7 +44,7 @@ class HistoryApi:
         """Answer ``/history/$app/$form/$document/diff``."""
         address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
         pair, options, user = _pair(request), _diff_options(request), self.face.parser.user(request)
-        return xml(self.face.services(request).diffs.between(address, pair, user, options))
+        return xml(self.face.services(request).histories.diffs.between(address, pair, user, options))
 
 
 def _diff_options(asked: Request) -> DiffOptions:

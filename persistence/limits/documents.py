@@ -72,3 +72,8 @@ REMOTE_HISTORY_PAGE = 100
 
 MOST_HISTORY_CALLS = 150
 """Requests to another service for one page of a history. Most pages need one or two; each deletion may need another."""
+
+# Archives, which are exported and imported (spec crud 8.4).
+
+LARGEST_ARCHIVE_METADATA = 4 << 20
+"""Bytes of the facts of one revision. A sidecar has at most 1 MiB, and a character of it at most four in XML."""

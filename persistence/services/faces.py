@@ -1,136 +1,26 @@
-"""The services behind the requests of one face, wired to each other; and the contract of a provider behind a proxy.
-
-The proxy of a runtime has decided already (spec crud 2 and 11): it sends a HEAD before each PUT and DELETE, and reports
-what it has found. That decides whether a resource is created or replaced, and who may do so. What only the provider can
-know is still decided under the lock: a version that is not the stored one, an ``If-Match`` that held for the proxy and
-does not any more, a second document of a form that has only one.
-"""
+"""The services behind the requests of one face, wired to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from persistence.errors import BadAddressError
-from persistence.model import versions
-from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.users import ANONYMOUS, Admin
-from persistence.model.versions import ABSENT, VersionRequest
-from persistence.providers.provider import Provider, Route
+from persistence.model.users import Admin
+from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
+from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsBehindProxy
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.diffs import RevisionDiffs
-from persistence.services.documents import Decision, Deletion, Documents, counts
+from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
-from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
-from persistence.services.selection import selected
 from persistence.services.transforms import Attachments
-from persistence.storage.stored_revision import StoredRevision
-
-
-class DefinitionsBehindProxy(Definitions):
-    """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
-
-    __slots__ = ()
-
-    def read(self, form: Form, name: str, get: Get) -> Read:
-        """Return one file of the version named."""
-        versions.must_be_sent(get.version.number, form)
-        return super().read(form, name, get)
-
-    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
-        """Publish one file: 201 unless the proxy has found a file to replace."""
-        versions.must_be_sent(put.version.number, form)
-        put = replace(put, origin=_nobodys(put.origin))
-        return replace(super().write(form, name, put, chunks), created=_creates(put))
-
-    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone, even if nothing is stored."""
-        versions.must_be_sent(delete.version.number, form)
-        return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
-
-
-class DocumentsBehindProxy(Documents):
-    """Form data and drafts without permissions, which the proxy has checked.
-
-    Methods raise the domain errors of ``persistence.errors``.
-    """
-
-    __slots__ = ()
-
-    def read(self, address: DocumentAddress, get: Get) -> Read:
-        """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
-        route = self.router.of(address.form)
-        super().admitted(route, address, ABSENT, get.data_format if get.content else None)
-        return Read(address, selected(route, address, get, content=get.content), None)
-
-    def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
-        """Return the version number, which the proxy always knows."""
-        return versions.must_be_sent(super().admitted(route, address, asked, data_format), address)
-
-    def decided(
-        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
-    ) -> Decision:
-        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
-
-        A document that is there all the same goes into the history, as always: the proxy may have looked too early.
-        """
-        version = versions.must_be_sent(number, address)
-        stored = self.checked(route, address, over, put, version)
-        if route.properties.needs_publication:  # looked at only then: another service may have the definition
-            self.require_published(route, route.catalog.of(route.form, version))
-        creates = _creates(put)
-        put = replace(put, origin=_with_organization(put.origin, stored.own))
-        is_only = put.is_singleton and creates and counts(address)
-        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
-
-    def decided_to_delete(
-        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> Deletion:
-        """Leave a tombstone, even if nothing is stored."""
-        version = versions.must_be_sent(number, address)
-        self.checked(route, address, current, delete, version)
-        return Deletion(version, tombstone_over(current, version, delete), None)
-
-    def may_read(
-        self,
-        asked: Put | Delete,  # noqa: ARG002 - inherited
-        own: DocumentAddress,  # noqa: ARG002
-        address: DocumentAddress,  # noqa: ARG002
-    ) -> bool:
-        """Return true: the proxy has let the caller in."""
-        return True
-
-    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.
-
-        Raises:
-            BadAddressError: always.
-        """
-        raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
-
-
-def _creates(put: Put) -> bool:
-    return put.origin is None or put.origin.created is None
-
-
-def _nobodys(origin: Origin | None) -> Origin | None:
-    """Definitions have no owner (spec crud 4.4)."""
-    return None if origin is None else replace(origin, owner=ANONYMOUS)
-
-
-def _with_organization(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
-    """The proxy does not say the organization of an owner that it has found; the stored owner's is known."""
-    if origin is None or origin.created is None or stored is None or stored.sidecar.creator != origin.owner.name:
-        return origin
-    return replace(origin, owner=replace(origin.owner, organization=stored.sidecar.organization))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +33,6 @@ class Services:
     publishing: Publishing
     attachments: Attachments
     histories: Histories
-    diffs: RevisionDiffs
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -172,7 +61,6 @@ class Services:
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
             histories=Histories(router, None, RevisionDiffs(served)),
-            diffs=RevisionDiffs(served),
         )
 
     @classmethod
@@ -188,7 +76,6 @@ class Services:
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
-            diffs=RevisionDiffs(served),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

@@ -21,7 +21,7 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
-from persistence.storage import directories, files, nofollow, root, stored_revision
+from persistence.storage import directories, file_system, files, nofollow, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -104,7 +104,7 @@ class FileBodies(BodiesReader):
             DiskError: the directory is gone or not writable.
         """
         with disk_errors(f"directory of attachments {self.root}"):
-            return root.room_in(self.root)
+            return file_system.free_in(self.root)
 
     def upload(self) -> Upload:
         """Begin to receive a body."""

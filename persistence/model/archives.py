@@ -1,0 +1,114 @@
+"""The names in an archive of forms and data, a ZIP file (spec crud 8.4): which entry holds what.
+
+::
+
+    A/F/V/form/latest/FILE              a file of a definition, and F/form/<instant>/FILE an older revision of it
+    A/F/V/data/DOC/<instant>/data.xml   each revision of a document, the current one, too
+    A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
+    A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
+    <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
+
+An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError
+from persistence.limits.documents import LONGEST_PATH
+from persistence.model import instants
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import Instant
+
+LATEST = "latest"
+METADATA_SUFFIX = ".metadata.xml"
+ERRORS_ENTRY = "export-errors.txt"
+"""The entry, always the last one, that names what could not be exported: a line each."""
+
+_DEFINITIONS = "form"
+_OF_DEFINITION = 6
+_OF_DOCUMENT = 7
+_VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+_ATTACHMENT = ".attachment"
+"""Ends the name of an entry whose file is called as the metadata of another one would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveEntry:
+    """A revision in an archive: of a file, in a form version; ``instant`` is ``None`` for the latest.
+
+    With ``is_metadata``, it is the entry beside it.
+    """
+
+    address: Address
+    version: int
+    instant: Instant | None
+    is_metadata: bool = False
+
+    @property
+    def path(self) -> str:
+        """The name of the entry."""
+        address = self.address
+        holder = (
+            (_DEFINITIONS,) if isinstance(address, DefinitionAddress) else (address.collection.value, address.document)
+        )
+        moment = LATEST if self.instant is None else self.instant
+        names = (address.form.app, address.form.name, str(self.version), *holder, moment, _escaped(address.name))
+        return "/".join(names) + (METADATA_SUFFIX if self.is_metadata else "")
+
+
+def entry_of(address: Address, version: int, modified: Instant, *, is_current: bool) -> ArchiveEntry:
+    """Return the entry of a revision: that of saved form data always has its instant."""
+    is_dated = isinstance(address, DocumentAddress) and address.is_main and not address.is_draft
+    return ArchiveEntry(address, version, modified if is_dated or not is_current else None)
+
+
+def parse_entry(path: str) -> ArchiveEntry:
+    """Read the name of an entry; instants may be written in any way that requests may write them.
+
+    The names in it are not judged: whether a tree can keep them, the layout of the tree knows.
+
+    Raises:
+        BadRequestError: it is no name of a revision.
+    """
+    parts = path.split("/") if len(path) <= LONGEST_PATH else []
+    if len(parts) not in (_OF_DEFINITION, _OF_DOCUMENT) or not all(parts) or not _VERSION.fullmatch(parts[2]):
+        raise _no_entry(path)
+    form, version, moment = Form(parts[0], parts[1]), int(parts[2]), parts[-2]
+    is_metadata = parts[-1].endswith(METADATA_SUFFIX) and parts[-1] != METADATA_SUFFIX
+    name = _unescaped(parts[-1].removesuffix(METADATA_SUFFIX) if is_metadata else parts[-1])
+    address: Address
+    if len(parts) == _OF_DEFINITION and parts[3] == _DEFINITIONS:
+        address = DefinitionAddress(form, version, name)
+    elif len(parts) == _OF_DOCUMENT and parts[3] in {each.value for each in Collection}:
+        address = DocumentAddress(form, Collection(parts[3]), parts[4], name)
+    else:
+        raise _no_entry(path)
+    return ArchiveEntry(address, version, None if moment == LATEST else _instant(moment, path), is_metadata)
+
+
+def _instant(moment: str, path: str) -> Instant:
+    try:
+        return instants.from_datetime(instants.parse_time(moment, "the time"))
+    except BadRequestError as error:
+        raise _no_entry(path) from error
+
+
+def _no_entry(path: str) -> BadRequestError:
+    return BadRequestError(f"{path[:LONGEST_PATH]!r} is not the name of a revision in an archive")
+
+
+def _escaped(name: str) -> str:
+    return name + _ATTACHMENT if _looks_like_metadata(name) else name
+
+
+def _unescaped(name: str) -> str:
+    return name.removesuffix(_ATTACHMENT) if _looks_like_metadata(name) else name
+
+
+def _looks_like_metadata(name: str) -> bool:
+    while name.endswith(_ATTACHMENT):
+        name = name.removesuffix(_ATTACHMENT)
+    return name.endswith(METADATA_SUFFIX)

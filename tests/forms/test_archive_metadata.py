@@ -1,0 +1,176 @@
+"""The metadata beside an entry of an archive: every fact of a sidecar, and what other systems may say."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persistence.errors import BadRequestError, MalformedXmlError
+from persistence.forms.archive_metadata import ForeignFacts, read_metadata, write_metadata
+from persistence.model.instants import Instant
+from persistence.model.sidecar import SCHEMA, Body, ClientHash, Sidecar, fresh_id, tombstone
+from persistence.model.versions import FormMetadata
+
+TIME, LATER = Instant("2025-03-04T05:06:07.089Z"), Instant("2025-04-04T05:06:07.000Z")
+
+WHOLE = Sidecar(
+    schema=SCHEMA,
+    id=fresh_id(),
+    version=3,
+    modified=LATER,
+    created=TIME,
+    size=7,
+    digest="sha256:" + "a" * 64,
+    content_type='text/x; charset="utf-8"',
+    valid=False,
+    stage=" in <review> & more\r\n",
+    creator="anna",
+    group="null",
+    organization=("acme", "true", ""),
+    modifier="7",
+    source="d7",
+    client_hash=ClientHash("SHA-256", "abc="),
+    metadata=FormMetadata(
+        titles={"en": "Leave", "": "Ürlaub"},
+        available=False,
+        singleton=False,
+        permissions="<permissions/>",
+        encrypts=True,
+    ),
+    deleted=True,
+    adopted=True,
+    flat_view=True,
+    encrypted=False,
+    sealed_hash="x",
+    tag=fresh_id(),
+)
+
+
+def test_every_fact_is_kept() -> None:
+    written = write_metadata(WHOLE)
+    assert read_metadata([written]).sidecar == WHOLE
+    for name in Sidecar.__struct_fields__:
+        value = getattr(WHOLE, name)
+        assert name == "body" or value != next(
+            (each.default for each in msgspec.structs.fields(Sidecar) if each.name == name), None
+        ), f"{name} is to be in this test, and to be written"
+
+
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF, blacklist_characters="\x7f"))
+
+
+@given(
+    sidecar=st.builds(
+        Sidecar,
+        schema=st.just(SCHEMA),
+        id=st.just("0" * 40),
+        version=st.integers(1, (1 << 63) - 1),
+        modified=st.just(LATER),
+        created=st.just(TIME),
+        size=st.integers(0, 1 << 62),
+        content_type=st.none() | TEXTS,
+        valid=st.none() | st.booleans(),
+        stage=st.none() | TEXTS,
+        creator=st.none() | TEXTS,
+        group=st.none() | TEXTS,
+        organization=st.lists(TEXTS).map(tuple),
+        modifier=st.none() | TEXTS,
+        client_hash=st.none() | st.builds(ClientHash, TEXTS, TEXTS),
+        metadata=st.none()
+        | st.builds(
+            FormMetadata,
+            titles=st.dictionaries(TEXTS, TEXTS),
+            available=st.booleans(),
+            singleton=st.none() | st.booleans(),
+            permissions=st.none() | TEXTS,
+        ),
+        deleted=st.booleans(),
+        encrypted=st.none() | st.booleans(),
+    )
+)
+def test_any_sidecar_is_read_as_it_was_written(sidecar: Sidecar) -> None:
+    assert read_metadata([write_metadata(sidecar)]).sidecar == sidecar
+
+
+def test_of_a_body_elsewhere_the_body_is_described() -> None:
+    record = msgspec.structs.replace(WHOLE, size=0, digest=None, body=Body(9, "sha256:" + "b" * 64))
+    found = read_metadata([write_metadata(record)]).sidecar
+    assert found == msgspec.structs.replace(WHOLE, size=9, digest="sha256:" + "b" * 64)
+
+
+def test_a_tombstone_says_so() -> None:
+    gone = tombstone(WHOLE, modified=LATER, modifier="bert")
+    found = read_metadata([write_metadata(gone)])
+    assert found.sidecar == gone
+    assert not found.is_decrypted
+
+
+def test_a_decrypted_content_says_so() -> None:
+    assert read_metadata([write_metadata(WHOLE, is_decrypted=True)]).is_decrypted
+
+
+def test_unknown_elements_are_reported() -> None:
+    written = write_metadata(WHOLE).replace(b"</metadata>", b"<color>red</color></metadata>")
+    written = written.replace(b"<form-metadata ", b'<form-metadata size="9" ')
+    found = read_metadata([written])
+    assert found.sidecar == WHOLE
+    assert found.unknown == ("size", "color")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cause"),
+    [
+        (b'format="1"', b'format="2"', "format '2'"),
+        (b"<form-version>3<", b"<form-version>-3<", "none"),
+        (b"<form-version>3<", b"<form-version>x<", "none"),
+        (b"<size>7</size>", b"", "size"),
+        (b"<size>7<", b"<size>7</size><size>8<", "twice"),
+        (b"<valid>false<", b"<valid>perhaps<", "none"),
+        (TIME.encode(), b"2025-02-30T00:00:00.000Z", "calendar"),
+        (TIME.encode(), b"yesterday", "none"),
+    ],
+)
+def test_bad_values_are_refused_with_their_cause(old: bytes, new: bytes, cause: str) -> None:
+    with pytest.raises(BadRequestError, match=cause):
+        read_metadata([write_metadata(WHOLE).replace(old, new)])
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"owner: anna", b"<metadata", b"<!DOCTYPE x><metadata/>", b"<m>" + b"<x/>" * 20_000 + b"</m>"]
+)
+def test_malformed_documents_are_refused(body: bytes) -> None:
+    with pytest.raises(MalformedXmlError):
+        read_metadata([body])
+
+
+def test_a_document_that_is_too_large_is_refused_while_it_is_read() -> None:
+    pieces = iter([b"<metadata>"] + [b" " * (1 << 20)] * 100)
+    with pytest.raises(BadRequestError, match="more than"):
+        read_metadata(pieces)
+    assert len(list(pieces)) > 90
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<metadata><owner>anna</owner><last-modified-by>bert</last-modified-by><stage>open</stage><hue>1</hue></metadata>",
+        '<document owner-username="anna" modified-username="bert" stage="open" hue="2"/>',
+        (
+            '<m xmlns="urn:x"><owner><username>anna</username></owner><modified-by> bert </modified-by>'
+            "<workflow-stage>open</workflow-stage><hue/></m>"
+        ),
+    ],
+)
+def test_other_shapes_are_read_by_the_usual_names(body: str) -> None:
+    found = read_metadata([body.encode()])
+    assert found.sidecar is None
+    assert found.foreign == ForeignFacts(creator="anna", modifier="bert", stage="open")
+    assert "hue" in found.unknown
+
+
+@pytest.mark.parametrize("body", ["<m><created>soon</created></m>", "<m><form-version>last</form-version></m>"])
+def test_other_shapes_with_bad_values_are_refused(body: str) -> None:
+    with pytest.raises(BadRequestError):
+        read_metadata([body.encode()])
