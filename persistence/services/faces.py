@@ -19,6 +19,7 @@ from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
 from persistence.services.publishing import Publishing
+from persistence.services.reverting import Reverting
 from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 
@@ -33,6 +34,7 @@ class Services:
     publishing: Publishing
     attachments: Attachments
     histories: Histories
+    reverting: Reverting
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -61,6 +63,7 @@ class Services:
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
             histories=Histories(router, None, RevisionDiffs(served)),
+            reverting=Reverting(served),
         )
 
     @classmethod
@@ -76,6 +79,7 @@ class Services:
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
+            reverting=Reverting(documents),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

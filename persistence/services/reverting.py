@@ -24,15 +24,17 @@ from persistence.errors import (
 )
 from persistence.limits.documents import MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.limits.requests import CHUNK
+from persistence.model import versions
 from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
+from persistence.model.preconditions import NO_PRECONDITION
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.providers.provider import Route
 from persistence.services.decisions import Arrival
 from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
-from persistence.services.rules import Get, Origin, Put, Restore, Written
+from persistence.services.rules import Get, Origin, Put, Revert, Written
 from persistence.services.selection import selected
 from persistence.services.transforms import holders_in
 from persistence.storage.storage import Writing
@@ -41,34 +43,43 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class RestoredFile:
-    """A file to be brought back: its revision of before, and the ``current`` one, if any, perhaps a tombstone."""
+    """A file to be brought back: its revision of before, the ``current`` one, if any, and what was ``asked`` for it."""
 
     address: DocumentAddress
     older: Sidecar
     current: StoredRevision | None
+    asked: Revert
+
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether there is no living revision."""
+        return self.current is None or self.current.sidecar.deleted
 
     @property
     def put(self) -> Put:
-        """The PUT that stores it, but for what a request says."""
-        older = self.older
+        """The PUT that stores it."""
+        older, asked = self.older, self.asked
         return Put(
             version=VersionRequest(number=older.version),
+            precondition=asked.precondition,
+            user=asked.user,
             content_type=older.content_type,
             valid=older.valid,
             stage=older.stage,
             source=older.source,
             client_hash=None if older.sealed_hash is not None else older.client_hash,
             origin=self._origin,
+            token=asked.token,
             restores=older,
         )
 
     @property
     def _origin(self) -> Origin:
-        """A deleted file gets its creation back, unless it was created again meanwhile: a life has one creation."""
+        """A deleted file gets its creation back, unless it was created again since: a life has one creation."""
         current = None if self.current is None else self.current.sidecar
         if current is not None and not current.deleted:
             return Origin(current.created, current.facts.owner)
-        is_same_life = current is None or current.created == self.older.created
+        is_same_life = current is None or current.created <= self.older.created
         return Origin(self.older.created if is_same_life else None, self.older.facts.owner)
 
 
@@ -110,16 +121,15 @@ class Reverting:
 
     documents: Documents
 
-    def plan(self, address: DocumentAddress, asked: Restore) -> RestorePlan:
+    def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
         """Return what would be done; raises as ``restore``, as far as that can be decided now."""
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
-        if current is None:
-            raise NotFoundError(f"{address} does not exist")
         found = self.documents.read(address, asked.get).found
         with found.opened as content:
-            file = RestoredFile(address, found.sidecar, current)
-            self.documents.decided_early(route, address, _of_request(file.put, asked))
+            versions.must_equal(asked.version.number, found.sidecar.version, address)
+            file = RestoredFile(address, found.sidecar, current, asked)
+            self.documents.decided_early(route, address, file.put)
             if not address.is_main:
                 return RestorePlan(file)
             names = dict.fromkeys(holder.held.name for holder in holders_in(address, content))
@@ -127,7 +137,7 @@ class Reverting:
             raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
         return _with_attachments(route, file, names)
 
-    def restore(self, address: DocumentAddress, asked: Restore) -> tuple[RestorePlan, Written]:
+    def restore(self, address: DocumentAddress, asked: Revert) -> tuple[RestorePlan, Written]:
         """Make an older revision the current one again, by a new revision. What was current stays in the history.
 
         Attachments that have been replaced or deleted since come back in the revision of that time. If this is
@@ -141,40 +151,34 @@ class Reverting:
         """
         plan = self.plan(address, asked)
         files, seen = (*plan.attachments, plan.file), plan.seen()
-        batches = [files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE)]
-        done: list[Written] = []
-        for batch in batches:
-            done = self._stored(asked, batch, seen)
+        *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
+        for batch in first:
+            own = {each: seen[each] for each in (address, *(file.address for file in batch))}
+            done = self._stored(batch, own)
             seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
-        return plan, done[-1]
+        return plan, replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
 
-    def _stored(self, asked: Restore, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
+    def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
         """Store some files, one after the other, if nothing is another than was ``seen``."""
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
         with ExitStack() as opened:
-            arrivals = [opened.enter_context(self._arriving(route, file, asked)) for file in files]
+            arrivals = [opened.enter_context(self._arriving(route, file)) for file in files]
             with route.storage.writing(address) as writer:
                 _require_unchanged(writer, seen)
                 ready = [documents.ready(writer, arrival) for arrival in arrivals]
-                with protecting(route, address, asked.user):
+                with protecting(route, address, files[0].asked.user):
                     return [commit(writer, each) for each in ready]
 
     @contextmanager
-    def _arriving(self, route: Route, file: RestoredFile, asked: Restore) -> Iterator[Arrival]:
+    def _arriving(self, route: Route, file: RestoredFile) -> Iterator[Arrival]:
         """Copy the content of the older revision, for the length of a block."""
         address = file.address
         older = route.storage.read_revision(address, file.older.modified, content=True)
         if older is None or older.sidecar.id != file.older.id or older.file is None:
             raise BusyError(f"the revision of {address} of {file.older.modified} has changed meanwhile")
-        with older.file as content:
-            put = _of_request(file.put, asked)
-            with self.documents.receiving(route, address, put, _pieces(content, address)) as arrival:
-                yield arrival
-
-
-def _of_request(put: Put, asked: Restore) -> Put:
-    return replace(put, precondition=asked.precondition, user=asked.user, token=asked.token)
+        with older.file, self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
+            yield arrival
 
 
 def _pieces(content: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
@@ -184,7 +188,7 @@ def _pieces(content: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
 
 def _with_attachments(route: Route, file: RestoredFile, names: Iterable[str]) -> RestorePlan:
     """Look for the revisions of attachments that were current when a revision of their document was."""
-    plan = RestorePlan(file)
+    plan, asked = RestorePlan(file), replace(file.asked, precondition=NO_PRECONDITION)
     for name in names:
         address = file.address.moved(file.address.collection, name)
         try:
@@ -193,7 +197,7 @@ def _with_attachments(route: Route, file: RestoredFile, names: Iterable[str]) ->
         except BadAddressError:  # no attachment has such a name
             current = older = None
         if older is not None and not _is_same(current, older):
-            plan.attachments.append(RestoredFile(address, older.sidecar, current))
+            plan.attachments.append(RestoredFile(address, older.sidecar, current, asked))
         elif current is not None and not current.sidecar.deleted:
             plan.unchanged.append((address, current))
         else:

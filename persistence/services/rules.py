@@ -76,7 +76,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Revert:
     """A request to bring back an older revision: that of an ``instant``, or the one that was current ``as_of`` one."""
 
     version: VersionRequest = ABSENT
