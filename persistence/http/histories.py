@@ -44,14 +44,14 @@ class HistoryApi:
         options = _diff_options(request)
         diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
         histories = self.face.services(request).histories
-        answered = histories.answer(address, asked, self.face.parser.user(request), diffed)
+        answered = histories.answer(address, asked, self.face.parser.bearer(request), diffed)
         return xml(answered.body, self.headers.of_notice(answered.notice))
 
     def diff(self, app: str, form: str, document: str) -> Response:
         """Answer ``/history/$app/$form/$document/diff``."""
         address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
-        pair, options, user = _pair(request), _diff_options(request), self.face.parser.user(request)
-        return xml(self.face.services(request).histories.diffs.between(address, pair, user, options))
+        pair, options, reader = _pair(request), _diff_options(request), self.face.parser.bearer(request)
+        return xml(self.face.services(request).histories.diffs.between(address, pair, reader, options))
 
     def restore(self, app: str, form: str, document: str, name: str = DATA_XML) -> Response:
         """Answer ``POST /history/$app/$form/$document/restore``, or of an attachment; its body has no meaning."""

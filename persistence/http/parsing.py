@@ -18,9 +18,10 @@ from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
+from persistence.model.server_urls import basic_authorization, parse_authorization
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
-from persistence.model.users import User
+from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
@@ -44,6 +45,7 @@ REQUEST_NAMES = frozenset(
         "Hash-Algorithm",
         "Hash-Value",
         "Path-To-Holder",
+        "Remote-Authorization",
         "Roles",
         "Singleton",
         "Username",
@@ -155,6 +157,14 @@ class RequestParser:
             return versions.parse(parameter, None, None)
         return self._version(request.environ, self._sent(request.environ))
 
+    def remote_authorization(self, request: Request) -> str | None:
+        """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
+        sent = self._sent(request.environ).get("Remote-Authorization", "").strip()
+        name, password = request.args.get("username") or "", request.args.get("password") or ""
+        if sent and (name or password):
+            raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
+        return parse_authorization(sent) if sent else basic_authorization(name, password)
+
     def version_to_search(self, request: Request) -> int | Searched:
         """Return the version whose documents are searched (spec search 1.4)."""
         return versions.parse_searched(request.environ.get(self._keys["Form-Definition-Version"]))
@@ -175,6 +185,10 @@ class RequestParser:
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
         return self._user(request.environ, self._sent(request.environ))
+
+    def bearer(self, request: Request) -> Bearer:
+        """Return the user that the caller names, and the access token of the request."""
+        return Bearer(self.user(request), _token(request.args))
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""

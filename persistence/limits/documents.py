@@ -73,6 +73,12 @@ REMOTE_HISTORY_PAGE = 100
 MOST_HISTORY_CALLS = 150
 """Requests to another service for one page of a history. Most pages need one or two; each deletion may need another."""
 
+PURGED_AT_ONCE = 256
+"""Revisions that are purged while a document's lock is held: some 20 ms, and four waits for the disk."""
+
+MOST_PURGE_PROBLEMS = 1000
+"""Problems of a purge that are reported, one for each document that has one."""
+
 # Archives, which are exported and imported (spec crud 8.4).
 
 LARGEST_ARCHIVE_METADATA = 4 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -331,6 +331,14 @@ class RemoteBodies:
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
             self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
+
+    @contextmanager
+    def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
+        """See ``Bodies``; bodies of older revisions are not kept there."""
+        yield
+        for record in () if are_older else records:
+            with self.removing(address, record):
+                pass
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:
         """See ``Bodies``; a failure is reported (spec forms 5.5)."""

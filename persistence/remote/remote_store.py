@@ -6,7 +6,7 @@ What is published there is asked of its form metadata API (spec crud 8.8, search
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -207,6 +207,34 @@ class RemoteWriter(Writing):
         found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
             self.delete(draft, found.sidecar, over=found)
+
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        """See ``Writing``; the caller must be one who may do so there (spec crud 4.9)."""
+        return sum(self._removed(address, ("last-modified-time", instant)) for instant in instants)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        """See ``Writing``; the older revisions go with it there."""
+        require_same(address, self.current(address), over)
+        self._removed(address)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        """See ``Writing``; there a document goes with its last revision."""
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        found = self.current(main)
+        if found is not None:
+            self._removed(main, ("last-modified-time", found.sidecar.modified))
+
+    def _removed(self, address: Address, *query: tuple[str, str]) -> bool:
+        """Ask for a removal without a trace; return whether there was something."""
+        if address not in self._seen:
+            self.current(address)
+        seen, _ = self._seen[address]
+        fields = [] if seen is None else [self._client.names.version(seen.sidecar.version)]
+        call = RemoteCall("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
+        answer = self._client.send(call)
+        answer.require(call.what, *DONE, HTTPStatus.NOT_FOUND)
+        answer.close()
+        return answer.status != HTTPStatus.NOT_FOUND
 
     def _changed(self, call: RemoteCall, address: Address, sidecar: Sidecar) -> Sidecar:
         """Send a change, and return the sidecar that is stored."""

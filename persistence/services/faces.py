@@ -18,7 +18,6 @@ from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
-from persistence.services.publishing import Publishing
 from persistence.services.reverting import Reverting
 from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
@@ -31,7 +30,6 @@ class Services:
     definitions: Definitions
     documents: Documents
     leasing: Leasing
-    publishing: Publishing
     attachments: Attachments
     histories: Histories
     reverting: Reverting
@@ -76,7 +74,6 @@ class Services:
             definitions=definitions,
             documents=served,
             leasing=Leasing(router, dialect),
-            publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
             reverting=Reverting(documents),
