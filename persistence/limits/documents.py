@@ -36,6 +36,13 @@ HISTORY_PAGE = 10
 LARGEST_HISTORY_PAGE = 100
 """Revisions on a page of a history (spec crud 8.1 and 16, D12). The sidecar of each is read: some 40 microseconds."""
 
+MOST_RESTORED = 10_000
+"""Attachments of a document that are looked at when it is brought back: some 100 microseconds each, half of it under
+its lock."""
+
+RESTORED_AT_ONCE = 64
+"""Files of a document that are brought back under one lock: the new content of each is open meanwhile."""
+
 MOST_LIVES = 100
 """Lives of a document that are judged, to decide who may see its revisions. Older ones are judged like the last."""
 
