@@ -27,6 +27,7 @@ _MODULES: Mapping[str, str] = {
     "reencrypt": "trees",
     "backup": "backup",
     "restore": "backup",
+    "purge": "purge",
     "upgrade": "trees",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
