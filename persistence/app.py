@@ -28,6 +28,7 @@ from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Poli
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
+from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
@@ -44,6 +45,7 @@ from persistence.services.codec import EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
@@ -196,6 +198,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
