@@ -18,12 +18,13 @@ from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
+from persistence.model.server_urls import basic_authorization, parse_authorization
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
 from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
-from persistence.services.rules import Delete, Get, Origin, Put
+from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ REQUEST_NAMES = frozenset(
         "Hash-Algorithm",
         "Hash-Value",
         "Path-To-Holder",
+        "Remote-Authorization",
         "Roles",
         "Singleton",
         "Username",
@@ -127,6 +129,22 @@ class RequestParser:
             token=_token(request.args),
         )
 
+    def restore(self, request: Request) -> Revert:
+        """Read a request to bring back an older revision."""
+        environ, args = request.environ, request.args
+        instant, as_of = _moments(args)
+        if instant is None and as_of is None:
+            raise BadRequestError("last-modified-time or as-of must say which revision is to be brought back")
+        sent = self._sent(environ)
+        return Revert(
+            version=self._version(environ, sent),
+            instant=instant,
+            as_of=as_of,
+            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            user=self._user(environ, sent),
+            token=_token(args),
+        )
+
     def version_of_token(self, request: Request) -> VersionRequest:
         """Return the version for which an access token is to be issued, if the request names one."""
         return self._version(request.environ, self._sent(request.environ))
@@ -145,6 +163,14 @@ class RequestParser:
         if parameter := request.args.get("form-definition-version"):
             return versions.parse(parameter, None, None)
         return self._version(request.environ, self._sent(request.environ))
+
+    def remote_authorization(self, request: Request) -> str | None:
+        """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
+        sent = self._sent(request.environ).get("Remote-Authorization", "").strip()
+        name, password = request.args.get("username") or "", request.args.get("password") or ""
+        if sent and (name or password):
+            raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
+        return parse_authorization(sent) if sent else basic_authorization(name, password)
 
     def version_to_search(self, request: Request) -> int | Searched:
         """Return the version whose documents are searched (spec search 1.4)."""
