@@ -30,6 +30,7 @@ from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
+from persistence.http.imports import ImportApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
@@ -49,6 +50,8 @@ from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
 from persistence.services.forced_deletes import PurgeRequests, TreePurges
+from persistence.services.imports.importer import Importer
+from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
 from persistence.services.purging import TreePurge
@@ -206,12 +209,21 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
     PurgeApi(public_face, PurgeRequests(purges, providers.router.of), administrators).add_to(app)
-    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
+    _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
     if dialect.has_proxy:
         add_unknown_paths(app)
+
+
+def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
+    """Add export and import, which are for administrators."""
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    store = providers.trees[settings.roots.default].store
+    importer = Importer(providers.router, codec, settings.max_body)
+    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
+    ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 
 
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
