@@ -28,7 +28,9 @@ from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Poli
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
+from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
+from persistence.http.imports import ImportApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.responses import ResponseHeaders
@@ -44,7 +46,10 @@ from persistence.services.codec import EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
+from persistence.services.imports.importer import Importer
+from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
 from persistence.services.reencryption import Reencryption
@@ -195,7 +200,11 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    importer = Importer(providers.router, EncryptionCodec(at_rest), settings.max_body)
+    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
+    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)

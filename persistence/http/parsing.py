@@ -24,7 +24,7 @@ from persistence.model.texts import flag, short
 from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
-from persistence.services.rules import Delete, Get, Origin, Put
+from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
@@ -120,6 +120,22 @@ class RequestParser:
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ, sent),
             token=_token(request.args),
+        )
+
+    def restore(self, request: Request) -> Revert:
+        """Read a request to bring back an older revision."""
+        environ, args = request.environ, request.args
+        instant, as_of = _moments(args)
+        if instant is None and as_of is None:
+            raise BadRequestError("last-modified-time or as-of must say which revision is to be brought back")
+        sent = self._sent(environ)
+        return Revert(
+            version=self._version(environ, sent),
+            instant=instant,
+            as_of=as_of,
+            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            user=self._user(environ, sent),
+            token=_token(args),
         )
 
     def version_of_token(self, request: Request) -> VersionRequest:

@@ -18,6 +18,7 @@ from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
+from persistence.services.reverting import Reverting
 from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 
@@ -31,6 +32,7 @@ class Services:
     leasing: Leasing
     attachments: Attachments
     histories: Histories
+    reverting: Reverting
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -59,6 +61,7 @@ class Services:
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
             histories=Histories(router, None, RevisionDiffs(served)),
+            reverting=Reverting(served),
         )
 
     @classmethod
@@ -73,6 +76,7 @@ class Services:
             leasing=Leasing(router, dialect),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
+            reverting=Reverting(documents),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),
