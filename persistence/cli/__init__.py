@@ -20,6 +20,8 @@ _MODULES: Mapping[str, str] = {
     "forms": "show",
     "show": "show",
     "history": "history",
+    "diff": "diff",
+    "revert": "revert",
     "search": "search",
     "leases": "leases",
     "check": "check",
