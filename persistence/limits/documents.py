@@ -70,8 +70,12 @@ LARGEST_ANSWER = 64 << 20
 REMOTE_HISTORY_PAGE = 100
 """Revisions that are requested from another service at once. Some services do not answer with more."""
 
-MOST_HISTORY_CALLS = 150
-"""Requests to another service for one page of a history. Most pages need one or two; each deletion may need another."""
+MOST_HISTORY_CALLS = MOST_LIVES + LARGEST_HISTORY_PAGE + 50
+"""Requests to another service for one page of a history.
+
+Most pages need one or two. Each life that is judged may need another, and so may each on the page, which may be older
+ones; some 50 pages may lie between.
+"""
 
 PURGED_AT_ONCE = 256
 """Revisions that are purged while a document's lock is held: some 20 ms, and four waits for the disk."""

@@ -68,6 +68,11 @@ def cut(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
 
 
+def reserve(descriptor: int, size: int) -> None:
+    """Take room for so many bytes of an open file, which get no content. Raises ``OSError``."""
+    os.posix_fallocate(descriptor, 0, size)
+
+
 def set_size(descriptor: int, size: int) -> None:
     """Give an open file a size in bytes; added bytes are zeros, which take no room."""
     os.ftruncate(descriptor, size)
