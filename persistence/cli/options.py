@@ -74,8 +74,8 @@ key_options = _options(_DATA, _CONFIG)
 """The options of commands on keys; each overrides the setting of its name."""
 
 
-key_property_options = _options(_DATA, _CONFIG, _DIALECT)
-"""The options of commands on keys that look at properties, too; each overrides the setting of its name."""
+property_options = _options(_DATA, _CONFIG, _DIALECT)
+"""The options of commands that look at properties and keys; each overrides the setting of its name."""
 
 
 def load(options: Mapping[str, object]) -> Effective:

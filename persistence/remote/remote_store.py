@@ -33,7 +33,7 @@ from persistence.remote.client import DONE, Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids
-from persistence.remote.remote_reader import RemoteReader
+from persistence.remote.remote_reader import RemoteReader, named_in
 from persistence.remote.remote_sidecars import as_stored, kept_hash
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
@@ -99,6 +99,17 @@ class RemoteStore(Storage):
             raise NotSupportedError(f"no API lists the revisions of {address}")
         revisions = RemoteRevisions(self._client, address)
         return revisions if revisions.total else None
+
+    def names(self, main: Address) -> list[str]:
+        """See ``Revisions``: no API lists what is not named any more.
+
+        Raises:
+            DamagedError: the current revision is not well-formed.
+        """
+        found = self.read(main, content=True)
+        if found is None or found.file is None:
+            return [] if found is None else [main.name]
+        return sorted({main.name, *named_in(main, found.file)})
 
     def content(self, address: Address) -> BinaryIO | None:
         """See ``Readable``."""

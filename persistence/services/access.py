@@ -112,6 +112,10 @@ class Access:
             return self._allow(_DISCARD, subject, user, token)
         return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
 
+    def to_purge(self, subject: Subject, user: User, token: str | None = None) -> Operations:
+        """Decide about the removal of a revision or attachment without a trace (spec crud 4.9)."""
+        return self._allow(_DELETE, subject, user, token)
+
     def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
         defined = permissions_on_data(subject.definition, subject.configured)
         if defined is None:

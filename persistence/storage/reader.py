@@ -156,8 +156,8 @@ class StoreReader:
         except FileNotFoundError:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
 
-    def names(self, main: DocumentAddress) -> list[str]:
-        """Return the file names that were ever stored of a document in a collection, in order."""
+    def names(self, main: Address) -> list[str]:
+        """Return the file names that were ever stored of a document in a collection, or of a version, in order."""
         directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
             found = _with_sidecar(directory)

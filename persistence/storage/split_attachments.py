@@ -50,6 +50,10 @@ class SplitStorage(RevisionStorage):
         """See ``Revisions``; those of an attachment are its records."""
         return self._main.history(address)
 
+    def names(self, main: Address) -> list[str]:
+        """See ``Revisions``."""
+        return self._main.names(main)
+
     def upload(self, address: Address) -> Upload:
         """See ``RevisionStorage``."""
         if not _is_attachment(address):

@@ -43,6 +43,12 @@ class Revisions(Protocol):
         No sidecar of an older revision is read before it is asked for.
         """
 
+    def names(self, main: Address) -> list[str]:
+        """Return the file names that were ever stored beside a ``data.xml`` or ``form.xhtml``, its own too, in order.
+
+        Another service lists what its current revision names.
+        """
+
 
 class Readable(Revisions, Protocol):
     """Revisions, with the lists and the fingerprints of what is stored."""

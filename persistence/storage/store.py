@@ -93,6 +93,14 @@ class Store(StoreReader, Closable):
         Raises:
             BusyError: the store was closed.
         """
+        return self.spooled()
+
+    def spooled(self) -> Upload:
+        """Begin to receive something that need not become a content.
+
+        Raises:
+            BusyError: the store was closed.
+        """
         self._require_open()
         return self._spool.upload()
 
