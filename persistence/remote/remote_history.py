@@ -19,7 +19,10 @@ from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, Sidecar
 from persistence.remote.client import Client, RemoteCall
 from persistence.storage.revision_list import RevisionList, count_since
 
-_NO_HISTORY = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_NO_HISTORY = (
+    *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND),  # for unknown paths (spec crud 11)
+    *(HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED),
+)
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from persistence.errors import PersistenceError
 from persistence.limits.documents import PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.services.naming import unnamed
 from persistence.storage.split_attachments import BodiesOf, RevisionRewriter, SplitStorage
@@ -117,6 +117,15 @@ class TreePurge:
         for document in self._store.documents(form, Collection.DRAFT):
             if document not in saved:
                 yield document
+
+    def forms(self, app: str | None) -> list[Form]:
+        """Return the forms of the tree, or of an application in it, in order."""
+        return sorted(self._store.forms(app), key=lambda form: (form.app, form.name))
+
+    def discard(self, main: DocumentAddress, tombstone: Sidecar) -> None:
+        """Remove a deleted document with all that is left of it, as long as the tombstone is its current revision."""
+        rules = PurgeRules(tombstones=one_later(tombstone.modified))
+        self._carry_out(_Planning(self._store, rules, PurgePlan(main.form, main.document)).made())
 
     def has(self, form: Form, document: str) -> bool:
         """Return whether there is anything of a document, or a draft of it."""

@@ -250,7 +250,7 @@ def fronted(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.mark.parametrize(
     ("reply", "status", "cause"),
     [
-        *((Reply(status), 501, "has no history") for status in (404, 405, 501)),
+        *((Reply(status), 501, "has no history") for status in (400, 404, 405, 501)),
         (Reply(500), 502, "with 500"),
         (Reply(503), 503, "with 503"),
         (Reply(403), 403, "with 403"),
