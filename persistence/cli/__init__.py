@@ -22,6 +22,7 @@ _MODULES: Mapping[str, str] = {
     "history": "history",
     "search": "search",
     "leases": "leases",
+    "audit": "audit",
     "check": "check",
     "reindex": "trees",
     "reencrypt": "trees",
