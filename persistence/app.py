@@ -30,6 +30,7 @@ from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Poli
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
+from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
@@ -39,12 +40,17 @@ from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, trees_and_bases
 from persistence.providers.opened import Providers
+from persistence.providers.publication_servers import PublicationServers
 from persistence.providers.trees import probe
 from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
+from persistence.services.definitions import Definitions
+from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
+from persistence.services.publishing import Publishing
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -160,7 +166,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     accepts_foreign = settings.foreign_headers != "refuse"
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
-    admitted = CallersOnly(Forwarding(served) if providers.calls_others else served, policy, keys.read, sites)
+    calls_others = providers.calls_others or bool(settings.publish_to)
+    admitted = CallersOnly(Forwarding(served) if calls_others else served, policy, keys.read, sites)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
@@ -177,6 +184,12 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
+    publishing = Publishing(
+        dialect,
+        Documents(providers.router, dialect, access),
+        Definitions(providers.router),
+        PublicationServers(settings),
+    )
     public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest))
     of_trees = {
         root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin)
@@ -198,7 +211,9 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
-    PublishApi(public.publishing, dialect, parser).add_to(app)
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
+    PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
     if dialect.has_proxy:

@@ -145,6 +145,10 @@ class RemoteError(PersistenceError):
     """Another service that cannot be reached, or does not answer as it should."""
 
 
+class RemoteFailureError(RemoteError):
+    """Another service that failed at a request (500): what it has may be damaged."""
+
+
 class RemoteTimeoutError(RemoteError):
     """Another service that does not answer in time."""
 

@@ -16,9 +16,9 @@ from typing import Annotated, Literal, get_origin
 import msgspec
 
 from persistence.dialect import DIALECTS
-from persistence.errors import StartupError
+from persistence.errors import BadRequestError, StartupError
 from persistence.limits.requests import LEAST_WORKER_MEMORY, WORKER_MEMORY
-from persistence.model import peers
+from persistence.model import peers, server_urls
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import general_names
@@ -106,6 +106,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     admin: tuple[Admin, ...] = ()
     administrators: tuple[_Name, ...] = ()
     token_issuers: tuple[_Name, ...] = ()
+    publish_to: tuple[str, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
     audit: Literal["off", "file", "syslog", "stdout"] = "off"
@@ -164,6 +165,7 @@ MEANINGS: Mapping[str, str] = {
     "audit_days": "days after which the audit file is rotated; 0: never",
     "audit_keep": "rotated audit files that are kept; 0: all",
     "audit_syslog": "socket of syslog, or HOST:PORT for UDP",
+    "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
@@ -297,12 +299,16 @@ def _converted(name: str, value: object, origin: str) -> object:
         converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
         if name == "trusted":
             peers.parse(converted)
+        if name == "publish_to":
+            for url in converted:
+                server_urls.parse(url)
         if name == "worker_memory":
             _require_enough(converted)
-    except (msgspec.ValidationError, StartupError) as error:
+    except (msgspec.ValidationError, StartupError, BadRequestError) as error:
+        given = "" if "@" in str(value) else f" = {value!r}"  # it may be a password
         if name in _ACCEPTABLE:
-            raise StartupError(f"{origin}: {name} = {value!r} is not {_ACCEPTABLE[name]}") from error
-        raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
+            raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
+        raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
     return converted
 
 

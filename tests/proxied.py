@@ -23,14 +23,19 @@ _OF_A_TREE = "it is about files, workers or the index of a tree, which the servi
 _OWN_FACE = "it goes through the provider face of the service in front, which leads to its own trees"
 _SETTINGS = "it changes the settings of a service, of which the service in front has a copy"
 _NOTE = "no answer tells of it: a provider keeps the contract's facts only"
+_DAMAGED = "what is damaged in the service behind is 502 here"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
 
 NOT_OF_A_PAIR = {
+    "test_access_tokens.py::test_behind_a_proxy": _OWN_FACE,
+    "test_access_tokens.py::test_another_service": "it has providers of its own",
     "test_browsers.py": "who may call is decided in front, whatever is behind",
     "test_search_restricted.py": "what a service behind would show too much of is 501: test_pair.py",
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
     "test_flat_views.py": "flat views are made behind, and looked at in the tree",
+    "test_history_diffs.py::test_encrypted_values_are_not_shown": _OWN_FACE,
+    "test_history_diffs.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,
     "test_provider_contract.py": _OWN_FACE,
     "test_provider_replay.py": _OWN_FACE,
@@ -61,23 +66,28 @@ NOT_OF_A_PAIR = {
 """Tests that say nothing of a pair, by the beginning of their name, and why."""
 
 DIFFERENT = {
+    "test_access_tokens.py::test_it_is_not_for_deleting_all": "what a search there does not find is not refused here",
     "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
     "test_conditions.py::test_the_reason_names_a_hand_edit": _LOST,
     "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
-    "test_encryption.py::test_a_changed_file": "what is damaged in the service behind is 502 here",
+    "test_encryption.py::test_a_changed_file": _DAMAGED,
     "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",
     "test_encryption.py::test_encrypted_data_is_not_replaced": "without a definition nobody is let in at all",
     "test_encryption.py::test_nothing_is_stored_plain": "the same",
     "test_encryption.py::test_stored_and_decrypted_bytes": f"times are not judged: {_NOTE}",
     "test_encryption.py::test_the_client_s_hash_of_data": "it is not handed on plain, and has no place encrypted",
     "test_form_metadata.py::test_a_sidecar_edited_by_hand": _LOST,
-    "test_notices.py::test_a_damaged_definition": "what is damaged in the service behind is 502 here",
+    "test_history.py::test_a_damaged_revision_says_why": _DAMAGED,
+    "test_notices.py::test_a_damaged_definition": _DAMAGED,
     "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
     "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
     "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
     "test_properties.py::test_the_file_decides_over_the_format": "both services must be told the format of data",
     "test_published_only.py::test_what_was_begun_with_a_version_that_is_deleted": "its permissions are not told",
     "test_publish.py::test_publishing_again_changes_nothing": f"a content is stored again: {_NOTE}",
+    "test_reverting.py::test_a_repetition_stores_no_attachment_again": f"a content is stored again: {_NOTE}",
+    "test_reverting.py::test_the_sidecar_says_what_was_restored": _NOTE,
+    "test_reverting.py::test_the_version_of_a_document_stays": "when a deleted document was created is not told",
     "test_search.py::test_t11_permissions[svc]": "drafts of whoever sees their own documents only are not asked for",
     "test_search_freshness.py::test_a_definition_that_goes": "without a definition nobody is let in at all",
 }

@@ -28,6 +28,7 @@ _MODULES: Mapping[str, str] = {
     "reencrypt": "trees",
     "backup": "backup",
     "restore": "backup",
+    "purge": "purge",
     "upgrade": "trees",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
@@ -42,7 +43,8 @@ class _Commands(click.Group):
         if module is None:
             return None
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
-        return command
+        auditing = import_module(f"{__name__}.auditing")
+        return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -100,6 +100,8 @@ def _notes(sidecar: Sidecar) -> Iterable[str]:
         yield "adopted"
     if sidecar.encrypted:
         yield "encrypted"
+    if sidecar.restored is not None:
+        yield f"restored {sidecar.restored}"
 
 
 def _size(sidecar: Sidecar) -> int:
@@ -124,5 +126,6 @@ def _json(revision: ListedRevision) -> str:
         "deleted": sidecar.deleted,
         "adopted": sidecar.adopted or None,
         "encrypted": sidecar.encrypted or None,
+        "restored": sidecar.restored,
     }
     return msgspec.json.encode({name: value for name, value in values.items() if value is not None}).decode()

@@ -15,16 +15,18 @@ from http import HTTPStatus
 from flask import Flask, Request, Response, request
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, NotSupportedError
+from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.bodies import body_of, drain
 from persistence.http.callers import KeySetting
-from persistence.http.parsing import Face, RequestParser, body_of
-from persistence.http.responses import ResponseHeaders, drain, empty, text, xml, xml_in_pieces
+from persistence.http.parsing import Face, RequestParser
+from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
 from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
+from persistence.model.server_urls import RemoteTarget
 from persistence.model.texts import duration, flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched
@@ -135,8 +137,6 @@ class PublishApi:
         return xml(self.publishing.from_designer(document, publication))
 
     def _publication(self, source: str | None) -> Publication:
-        if request.args.get("remote-server-url"):
-            raise NotSupportedError("publishing to another server is not done here")
         return Publication(
             version=self.parser.version_to_publish(request),
             is_available=request.args.get("available") != "false",
@@ -144,7 +144,17 @@ class PublishApi:
             user=self.parser.user(request),
             source=short(source, "document id"),
             flat_view=self.parser.flat_view(request),
+            target=self._target(),
         )
+
+    def _target(self) -> RemoteTarget | None:
+        """Return the other server that is to have the definition, if the request names one."""
+        url = request.args.get("remote-server-url")
+        if not url:
+            return None
+        server = self.publishing.server(url)
+        is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
+        return RemoteTarget(server, self.parser.remote_authorization(request), is_forced)
 
 
 def _comment(text: str | None) -> str | None:

@@ -13,8 +13,9 @@ from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, LockedError
 from persistence.http.application import LEASE_METHODS, RESOURCE_METHODS, add_route
 from persistence.http.audit import note_in_audit
+from persistence.http.bodies import body_of
 from persistence.http.contents import Contents, send_transformed
-from persistence.http.parsing import Face, body_of
+from persistence.http.parsing import Face
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
 from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form

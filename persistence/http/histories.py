@@ -1,15 +1,20 @@
-"""The revision history of documents and attachments, and the differences between revisions (spec crud 8.1)."""
+"""The revision history of documents and attachments, and the differences between revisions (spec crud 8.1).
+
+An older revision is brought back by a request of the service's own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from flask import Flask, Request, Response, request
 
 from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.bodies import drain
 from persistence.http.parsing import Face, instant_of
-from persistence.http.responses import ResponseHeaders, xml
+from persistence.http.responses import ResponseHeaders, empty, xml
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.history import page_request
 from persistence.model.texts import count, flag, short
@@ -29,6 +34,8 @@ class HistoryApi:
         add_route(app, path, self.revisions, "GET", "HEAD")
         add_route(app, f"{path}/diff", self.diff, "GET", "HEAD")
         add_route(app, f"{path}/<name>", self.revisions, "GET", "HEAD")
+        add_route(app, f"{path}/restore", self.restore, "POST")
+        add_route(app, f"{path}/<name>/restore", self.restore, "POST")
 
     def revisions(self, app: str, form: str, document: str, name: str = DATA_XML) -> Response:
         """Answer ``/history/$app/$form/$document``, or below it that of an attachment."""
@@ -37,14 +44,23 @@ class HistoryApi:
         options = _diff_options(request)
         diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
         histories = self.face.services(request).histories
-        answered = histories.answer(address, asked, self.face.parser.user(request), diffed)
+        answered = histories.answer(address, asked, self.face.parser.bearer(request), diffed)
         return xml(answered.body, self.headers.of_notice(answered.notice))
 
     def diff(self, app: str, form: str, document: str) -> Response:
         """Answer ``/history/$app/$form/$document/diff``."""
         address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
-        pair, options, user = _pair(request), _diff_options(request), self.face.parser.user(request)
-        return xml(self.face.services(request).histories.diffs.between(address, pair, user, options))
+        pair, options, reader = _pair(request), _diff_options(request), self.face.parser.bearer(request)
+        return xml(self.face.services(request).histories.diffs.between(address, pair, reader, options))
+
+    def restore(self, app: str, form: str, document: str, name: str = DATA_XML) -> Response:
+        """Answer ``POST /history/$app/$form/$document/restore``, or of an attachment; its body has no meaning."""
+        drain(request.environ)
+        address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
+        asked = self.face.parser.restore(request)
+        plan, written = self.face.services(request).reverting.restore(address, asked)
+        status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
+        return empty(status, [*self.headers.of_write(written), *self.headers.of_notice(plan.notice)])
 
 
 def _diff_options(asked: Request) -> DiffOptions:

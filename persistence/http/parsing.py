@@ -1,39 +1,30 @@
-"""Requests as values: headers and parameters, read once, the services that are asked, and the body.
-
-Every byte of a body arrives that was announced, and not one more than allowed. Frameworks accept a body that ends
-early, and cut a chunked one at the limit; stored, either would be half a file under a success status.
-"""
+"""Requests as values: headers and parameters, read once, and the services that are asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from flask import Request
 
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
-    BodyTooLargeError,
-    EncodedBodyError,
-    LengthRequiredError,
-    NotSupportedError,
-    TruncatedBodyError,
 )
-from persistence.limits.requests import CHUNK
 from persistence.model import users, versions
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
+from persistence.model.server_urls import basic_authorization, parse_authorization
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
-from persistence.model.users import User
+from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
-from persistence.services.rules import Delete, Get, Origin, Put
+from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
@@ -54,6 +45,7 @@ REQUEST_NAMES = frozenset(
         "Hash-Algorithm",
         "Hash-Value",
         "Path-To-Holder",
+        "Remote-Authorization",
         "Roles",
         "Singleton",
         "Username",
@@ -130,6 +122,22 @@ class RequestParser:
             token=_token(request.args),
         )
 
+    def restore(self, request: Request) -> Revert:
+        """Read a request to bring back an older revision."""
+        environ, args = request.environ, request.args
+        instant, as_of = _moments(args)
+        if instant is None and as_of is None:
+            raise BadRequestError("last-modified-time or as-of must say which revision is to be brought back")
+        sent = self._sent(environ)
+        return Revert(
+            version=self._version(environ, sent),
+            instant=instant,
+            as_of=as_of,
+            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            user=self._user(environ, sent),
+            token=_token(args),
+        )
+
     def version_of_token(self, request: Request) -> VersionRequest:
         """Return the version for which an access token is to be issued, if the request names one."""
         return self._version(request.environ, self._sent(request.environ))
@@ -148,6 +156,14 @@ class RequestParser:
         if parameter := request.args.get("form-definition-version"):
             return versions.parse(parameter, None, None)
         return self._version(request.environ, self._sent(request.environ))
+
+    def remote_authorization(self, request: Request) -> str | None:
+        """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
+        sent = self._sent(request.environ).get("Remote-Authorization", "").strip()
+        name, password = request.args.get("username") or "", request.args.get("password") or ""
+        if sent and (name or password):
+            raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
+        return parse_authorization(sent) if sent else basic_authorization(name, password)
 
     def version_to_search(self, request: Request) -> int | Searched:
         """Return the version whose documents are searched (spec search 1.4)."""
@@ -169,6 +185,10 @@ class RequestParser:
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
         return self._user(request.environ, self._sent(request.environ))
+
+    def bearer(self, request: Request) -> Bearer:
+        """Return the user that the caller names, and the access token of the request."""
+        return Bearer(self.user(request), _token(request.args))
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""
@@ -324,64 +344,3 @@ class Face:
         if found is None:
             raise BadRequestError(f"there is no datasource {name!r} here")
         return found
-
-
-def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
-    """Return the body of a request in pieces; ``limit`` is in bytes.
-
-    What can be refused by the headers alone is refused before this returns.
-
-    Raises:
-        EncodedBodyError: the body has a content coding.
-        NotSupportedError: it has a transfer coding other than chunked.
-        LengthRequiredError: no body is announced.
-        BodyTooLargeError: it is, or turns out to be, over the limit.
-        TruncatedBodyError: the client stopped early (raised while iterating).
-    """
-    coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
-    if coding not in ("", "identity"):
-        raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
-    transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
-    stream: BinaryIO = environ["wsgi.input"]
-    if transfer == "chunked":
-        return _chunked(stream, limit)
-    if transfer:
-        raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
-    announced = environ.get("CONTENT_LENGTH")
-    if not announced:
-        raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
-    length = int(announced)
-    if length > limit:
-        raise _too_large(limit)
-    return _measured(stream, length)
-
-
-def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:
-    missing = length
-    while missing:
-        chunk = _read(stream, min(CHUNK, missing))
-        if not chunk:
-            raise TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
-        missing -= len(chunk)
-        yield chunk
-
-
-def _chunked(stream: BinaryIO, limit: int) -> Iterator[bytes]:
-    left = limit
-    while chunk := _read(stream, min(CHUNK, left + 1)):
-        left -= len(chunk)
-        if left < 0:
-            raise _too_large(limit)
-        yield chunk
-
-
-def _read(stream: BinaryIO, size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except Exception as error:
-        # The server's own parser raises here for a malformed or unfinished chunk, and sockets for a lost client.
-        raise TruncatedBodyError(f"the body could not be read to its end: {error}") from error
-
-
-def _too_large(limit: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"the body is larger than the limit of {limit} bytes")

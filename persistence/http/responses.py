@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
@@ -16,8 +15,8 @@ from werkzeug.sansio.http import is_resource_modified
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, LockedError, PersistenceError, RangeError, UnauthorizedError, one_line
+from persistence.http.bodies import drain
 from persistence.http.logs import CAUSE
-from persistence.limits.requests import CHUNK, MOST_DRAINED
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
@@ -139,20 +138,6 @@ def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Respo
     environ[CAUSE] = str(error)
     fields = [*_XML, ("Content-Length", str(len(holder))), *headers_of(error)]
     return BareResponse(holder, HTTPStatus.LOCKED, fields)
-
-
-def drain(environ: WSGIEnvironment) -> None:
-    """Read the rest of a body that is not used, so that the client reads the answer instead of a reset.
-
-    The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request on
-    the same connection, would answer 502.
-    """
-    if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
-        return
-    left = MOST_DRAINED
-    with suppress(Exception):  # the answer is decided; the client cannot change it any more
-        while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
-            left -= len(chunk)
 
 
 def headers_of(error: PersistenceError) -> Headers:

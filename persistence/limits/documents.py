@@ -36,6 +36,13 @@ HISTORY_PAGE = 10
 LARGEST_HISTORY_PAGE = 100
 """Revisions on a page of a history (spec crud 8.1 and 16, D12). The sidecar of each is read: some 40 microseconds."""
 
+MOST_RESTORED = 10_000
+"""Attachments of a document that are looked at when it is brought back: some 100 microseconds each, half of it under
+its lock."""
+
+RESTORED_AT_ONCE = 64
+"""Files of a document that are brought back under one lock: the new content of each is open meanwhile."""
+
 MOST_LIVES = 100
 """Lives of a document that are judged, to decide who may see its revisions. Older ones are judged like the last."""
 
@@ -63,10 +70,29 @@ LARGEST_ANSWER = 64 << 20
 REMOTE_HISTORY_PAGE = 100
 """Revisions that are requested from another service at once. Some services do not answer with more."""
 
-MOST_HISTORY_CALLS = 150
-"""Requests to another service for one page of a history. Most pages need one or two; each deletion may need another."""
+MOST_HISTORY_CALLS = MOST_LIVES + LARGEST_HISTORY_PAGE + 50
+"""Requests to another service for one page of a history.
+
+Most pages need one or two. Each life that is judged may need another, and so may each on the page, which may be older
+ones; some 50 pages may lie between.
+"""
+
+PURGED_AT_ONCE = 256
+"""Revisions that are purged while a document's lock is held: some 20 ms, and four waits for the disk."""
+
+MOST_PURGE_PROBLEMS = 1000
+"""Problems of a purge that are reported, one for each document that has one."""
 
 # Archives, which are exported and imported (spec crud 8.4).
 
 LARGEST_ARCHIVE_METADATA = 4 << 20
 """Bytes of the facts of one revision. A sidecar has at most 1 MiB, and a character of it at most four in XML."""
+
+MOST_EXPORT_PATTERNS = 100
+"""Patterns of forms in one export. Each form and version is compared with all of them."""
+
+MOST_EXPORT_PROBLEMS = 10_000
+"""Things that an export may leave out and name. With more, something else is wrong, and the export stops."""
+
+SPOOLED_DIRECTORY = 8 << 20
+"""Bytes of the directory of an archive that are held in memory, some 50,000 entries; more go to a temporary file."""

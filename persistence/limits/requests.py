@@ -42,6 +42,12 @@ MOST_KNOWN = 10_000
 LONGEST_ACCESS_TOKEN = 512
 """Characters of an access token; it has some 110. A longer one is refused before anything is computed."""
 
+LONGEST_PASSWORD = 1024
+"""Characters of the user name, and of the password, for another server that is published to."""
+
+LONGEST_SERVER_URL = 1000
+"""Characters of the address of another server that is published to, which is compared with those of the settings."""
+
 LONGEST_SHOWN = 60
 """Characters of a name in an error."""
 

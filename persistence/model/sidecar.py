@@ -67,6 +67,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     an attachment is an encrypted file, or that form data has encrypted values; ``sealed_hash`` is then the client's
     hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
     not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
+    ``restored`` is the instant of the older revision that this one has brought back.
     """
 
     schema: int
@@ -93,6 +94,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     encrypted: bool | None = None
     sealed_hash: str | None = None
     tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
+    restored: _Instant | None = None
 
     @property
     def etag(self) -> str:
@@ -127,6 +129,13 @@ def described(record: Sidecar) -> Sidecar:
     """Return a record with the size and digest of its body."""
     body = record.body
     return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
+
+
+def restoring(sidecar: Sidecar, older: Sidecar) -> Sidecar:
+    """Return the sidecar of a revision that brings an older one back: it has the same bytes, encrypted or not."""
+    return msgspec.structs.replace(
+        sidecar, restored=older.modified, encrypted=older.encrypted or sidecar.encrypted, sealed_hash=older.sealed_hash
+    )
 
 
 def fresh_id() -> str:

@@ -44,6 +44,14 @@ class User:
     is_nameless: bool = field(default=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A caller and the access token of the request, which nobody has verified yet (spec crud 6.6)."""
+
+    user: User
+    token: str | None = None
+
+
 ANONYMOUS = User()
 _NAMELESS = User(is_nameless=True)
 

@@ -56,6 +56,17 @@ class Router:
                     if self.of(form).definition is provider:
                         yield versions
 
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """Yield every form, or each of an application, that has anything where requests for it look, each once."""
+        found: set[Form] = set()
+        for provider in _distinct((*self._defining(app), *self._keeping_data())):
+            for form in provider.storage.forms(app):
+                with suppress(ConfigurationError):
+                    route = self.of(form)
+                    if form not in found and provider in (route.definition, route.data):
+                        found.add(form)
+                        yield form
+
     def reindex(self, form: Form, version: int) -> None:
         """Rebuild the index of one version of a form; do nothing where there is no such form."""
         self.of(form).data.reindexer.version(form, version)

@@ -20,7 +20,15 @@ import httpx
 
 from persistence import client_request
 from persistence.closable import Closable, closed
-from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
+from persistence.errors import (
+    STATUS,
+    BusyError,
+    PersistenceError,
+    RemoteError,
+    RemoteFailureError,
+    RemoteTimeoutError,
+    one_line,
+)
 from persistence.limits.documents import LARGEST_ANSWER
 from persistence.limits.requests import CHUNK
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
@@ -78,9 +86,9 @@ class RemoteCall:
 class RemoteAnswer:
     """A response whose body is still to be read. It is closed when that is done, or by ``close``."""
 
-    def __init__(self, response: httpx.Response, who: str) -> None:
+    def __init__(self, response: httpx.Response, label: str) -> None:
         self._response = response
-        self._who = who
+        self._label = label
         self._pieces = response.iter_raw(CHUNK)
         self._first = b""
         self.status = response.status_code
@@ -106,7 +114,7 @@ class RemoteAnswer:
         Raises:
             RemoteError: it cannot be read to its end.
         """
-        with _errors(self._who, "the end of an answer"):
+        with _errors(self._label, "the end of an answer"):
             if self._first:
                 yield self._first
             # Not ``yield from``: a caller that stops iterating must not close the generator of the response.
@@ -124,7 +132,7 @@ class RemoteAnswer:
             if size <= 0:
                 self._first = piece[len(piece) + size :]
                 return
-        raise RemoteError(f"an answer of provider {self._who!r} ends early")
+        raise RemoteError(f"an answer of {self._label} ends early")
 
     def whole(self, limit: int) -> bytes:
         """Return the body, which is read to its end.
@@ -137,7 +145,7 @@ class RemoteAnswer:
             for piece in self:
                 data += piece
                 if len(data) > limit:
-                    raise RemoteError(f"provider {self._who!r} answers with more than {limit} bytes")
+                    raise RemoteError(f"{self._label} answers with more than {limit} bytes")
         finally:
             self.close()
         return bytes(data)
@@ -152,12 +160,8 @@ class RemoteAnswer:
 
         It is ``RemoteError`` where the refusal does not concern the client.
         """
-        line = self._line()
-        message = (
-            f"provider {self._who!r} says: {line}"
-            if line
-            else f"provider {self._who!r} answers {what} with {self.status}"
-        )
+        line = self.line()
+        message = f"{self._label} says: {line}" if line else f"{self._label} answers {what} with {self.status}"
         if self.status in _BUSY:
             wait = self.field("Retry-After") or ""
             seconds = int(wait) if wait.isascii() and wait.isdigit() else 1
@@ -165,9 +169,10 @@ class RemoteAnswer:
         kind = _PASSED_ON.get(self.status)
         if kind is not None:
             return kind(message)
-        return RemoteError(f"{message} ({self.status})" if line else message)
+        failed = RemoteFailureError if self.status == HTTPStatus.INTERNAL_SERVER_ERROR else RemoteError
+        return failed(f"{message} ({self.status})" if line else message)
 
-    def _line(self) -> str:
+    def line(self) -> str:
         """Return the line of text of a refusal, empty where there is none; it is closed."""
         line = b""
         try:
@@ -214,7 +219,7 @@ class Connections(Closable):
             if http is not None and self._opened_by == os.getpid():
                 http.close()
 
-    def http(self, who: str) -> httpx.Client:
+    def http(self, label: str) -> httpx.Client:
         """Return the client of this process: a connection is not to be shared with the one that has forked it.
 
         Raises:
@@ -222,7 +227,7 @@ class Connections(Closable):
         """
         with self._opening:
             if self._is_closed:
-                raise closed(f"the client of provider {who!r}")
+                raise closed(f"the client of {label}")
             if self._http is None or self._opened_by != os.getpid():
                 self._opened_by = os.getpid()
                 limits = httpx.Limits(
@@ -235,10 +240,10 @@ class Connections(Closable):
             return self._http
 
     @contextmanager
-    def turn(self, who: str) -> Iterator[None]:
+    def turn(self, label: str) -> Iterator[None]:
         """Be one of those who wait for an answer. Raises ``BusyError`` where there are too many."""
         if not self._turns.acquire(timeout=self.limits.connect):
-            raise BusyError(f"provider {who!r} is slow, and other requests wait for it already")
+            raise BusyError(f"{label} is slow, and other requests wait for it already")
         try:
             yield
         finally:
@@ -247,7 +252,7 @@ class Connections(Closable):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Calls the provider ``who`` for the client whose request is served.
+    """Calls the provider ``who`` for the client whose request is served; empty of a server that is no provider.
 
     Methods raise ``RemoteTimeoutError`` where it takes too long, ``RemoteError`` where the provider cannot be reached
     or does not speak HTTP, and ``BusyError`` where too many calls wait for it already or the connections were closed.
@@ -257,14 +262,19 @@ class Client:
     names: ProviderNames
     connections: Connections
 
+    @property
+    def label(self) -> str:
+        """The other side in the words of an error."""
+        return f"provider {self.who!r}" if self.who else "the other server"
+
     def send(self, call: RemoteCall) -> RemoteAnswer:
         """Return the answer to a call, with any status; its body is not read yet.
 
         A request is never repeated, unless it only reads: a server may hang up a connection that was kept alive in the
         very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
         """
-        http = self.connections.http(self.who)
-        with self.connections.turn(self.who), _errors(self.who, call.what):
+        http = self.connections.http(self.label)
+        with self.connections.turn(self.label), _errors(self.label, call.what):
             request = self._request(http, call)
             began = time.monotonic()
             try:
@@ -275,8 +285,8 @@ class Client:
                 response = http.send(request, stream=True)
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
-            raise RemoteError(f"provider {self.who!r} answers {call.what} in a content coding that was not asked for")
-        return RemoteAnswer(response, self.who)
+            raise RemoteError(f"{self.label} answers {call.what} in a content coding that was not asked for")
+        return RemoteAnswer(response, self.label)
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
         """Return the body of the answer to a GET, which is read into memory; raise the error for a refusal."""
@@ -312,13 +322,13 @@ def _trusted() -> ssl.SSLContext:
 
 
 @contextmanager
-def _errors(who: str, what: str) -> Iterator[None]:
+def _errors(label: str, what: str) -> Iterator[None]:
     """Translate the errors of httpx. Their texts may hold addresses, and those a password: they are left out."""
     try:
         yield
     except httpx.TimeoutException as error:
-        raise RemoteTimeoutError(f"provider {who!r} does not answer in time: {what}") from error
+        raise RemoteTimeoutError(f"{label} does not answer in time: {what}") from error
     except httpx.ConnectError as error:
-        raise RemoteError(f"provider {who!r} cannot be reached: {what}") from error
+        raise RemoteError(f"{label} cannot be reached: {what}") from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise RemoteError(f"provider {who!r} gives no proper answer: {what} ({type(error).__name__})") from error
+        raise RemoteError(f"{label} gives no proper answer: {what} ({type(error).__name__})") from error

@@ -115,6 +115,18 @@ class ProviderNames:
         return [self.field(name, value) for name, value in pairs if value and value.isprintable()]
 
 
+@dataclass(frozen=True, slots=True)
+class NothingForwarded(ProviderNames):
+    """The names of a server that a client has named: it gets no header of the client's request, only the request's id.
+
+    Those may hold a key or a cookie that is meant for this service.
+    """
+
+    def forwarded(self, request: ClientRequest) -> HeaderFields:
+        """Return the id of the request."""
+        return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
+
+
 def path(*segments: str) -> str:
     """Return a path of names, each percent-encoded."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)

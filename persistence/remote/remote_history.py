@@ -54,13 +54,14 @@ class RemoteRevisions(RevisionList):
         return self._total or 0
 
     def instant(self, position: int) -> Instant:
-        """See ``RevisionList``."""
-        return self._instant(self._row(position).get("modified-time", ""))
+        """See ``RevisionList``; the list says that of the oldest, which every page needs."""
+        oldest = self._oldest if position == self.total - 1 else ""
+        return self._instant(oldest or self._row(position).get("modified-time", ""))
 
     def since(self, instant: Instant) -> int:
         """See ``RevisionList``; most documents were created once, which the list says."""
-        oldest = self._page_of(0).attributes.get("min-last-modified-time", "")
-        return self.total if oldest and self._instant(oldest) >= instant else count_since(self, instant)
+        is_of_all = self._oldest and self._instant(self._oldest) >= instant
+        return self.total if is_of_all else count_since(self, instant)
 
     def revision(self, position: int) -> ListedRevision:
         """See ``RevisionList``."""
@@ -73,6 +74,11 @@ class RemoteRevisions(RevisionList):
     def page(self, begin: int, end: int) -> list[ListedRevision]:
         """See ``RevisionList``."""
         return [self.revision(position) for position in range(begin, min(end, self.total))]
+
+    @property
+    def _oldest(self) -> str:
+        """The time of the oldest revision; empty where the answer does not say it."""
+        return self._page_of(0).attributes.get("min-last-modified-time", "")
 
     def _sidecar(self, row: Mapping[str, str], instant: Instant, life: _Life) -> Sidecar:
         return Sidecar(

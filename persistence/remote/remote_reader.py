@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,9 +19,17 @@ import msgspec
 
 from persistence import client_request
 from persistence.crypto import frames
-from persistence.errors import BusyError, NotSupportedError, PersistenceError, RemoteError, disk_errors
-from persistence.forms.form_data import MARKER_WORD
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.errors import (
+    BusyError,
+    DamagedError,
+    MalformedXmlError,
+    NotSupportedError,
+    PersistenceError,
+    RemoteError,
+    disk_errors,
+)
+from persistence.forms.form_data import MARKER_WORD, HolderReader
+from persistence.model.addresses import Address, AttachmentRef, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, described
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, HeaderFields
@@ -210,6 +218,25 @@ def go_to(at: int, answer: RemoteAnswer) -> None:
         raise
 
 
+def named_in(main: Address, file: BinaryIO) -> set[str]:
+    """Return the names of the attachments beside a definition or data that its open content, closed here, names.
+
+    Raises:
+        DamagedError: it is not well-formed.
+        BadRequestError: it names too many.
+    """
+    place = (main.form, main.collection, main.document) if isinstance(main, DocumentAddress) else (main.form, None, "")
+
+    def is_beside(held: AttachmentRef) -> bool:
+        return (held.form, held.collection, held.document) == place
+
+    try:
+        with file, HolderReader(is_beside) as reader, disk_errors("reading", main):
+            return {holder.held.name for holder in reader.read(iter(partial(file.read, _AT_ONCE), b"")).holders}
+    except MalformedXmlError as error:
+        raise DamagedError(f"{main} cannot be read: {error}") from error
+
+
 class _RemoteContent(io.RawIOBase):
     """A content of ``size`` bytes that is read from another service as it is needed. Reading raises ``RemoteError``.
 
@@ -331,6 +358,14 @@ class RemoteBodies:
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
             self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
+
+    @contextmanager
+    def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
+        """See ``Bodies``; bodies of older revisions are not kept there."""
+        yield
+        for record in () if are_older else records:
+            with self.removing(address, record):
+                pass
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:
         """See ``Bodies``; a failure is reported (spec forms 5.5)."""

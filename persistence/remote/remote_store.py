@@ -6,7 +6,7 @@ What is published there is asked of its form metadata API (spec crud 8.8, search
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from persistence.remote.client import DONE, Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids
-from persistence.remote.remote_reader import RemoteReader
+from persistence.remote.remote_reader import RemoteReader, named_in
 from persistence.remote.remote_sidecars import as_stored, kept_hash
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
@@ -99,6 +99,17 @@ class RemoteStore(Storage):
             raise NotSupportedError(f"no API lists the revisions of {address}")
         revisions = RemoteRevisions(self._client, address)
         return revisions if revisions.total else None
+
+    def names(self, main: Address) -> list[str]:
+        """See ``Revisions``: no API lists what is not named any more.
+
+        Raises:
+            DamagedError: the current revision is not well-formed.
+        """
+        found = self.read(main, content=True)
+        if found is None or found.file is None:
+            return [] if found is None else [main.name]
+        return sorted({main.name, *named_in(main, found.file)})
 
     def content(self, address: Address) -> BinaryIO | None:
         """See ``Readable``."""
@@ -186,7 +197,8 @@ class RemoteWriter(Writing):
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """See ``Writing``; the body that was received is sent in one request."""
         with body_of(upload) as (body, length):
-            fields = [*self._decided(address, sidecar.version, over), *self._described(address, sidecar), length]
+            there = sidecar if sidecar.restored is not None else None
+            fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar), length]
             call = RemoteCall("PUT", self._client.names.path(address), fields, _query(sidecar), body)
             return self._changed(call, address, sidecar)
 
@@ -207,6 +219,34 @@ class RemoteWriter(Writing):
         if draft == self._address and found is not None:
             self.delete(draft, found.sidecar, over=found)
 
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        """See ``Writing``; the caller must be one who may do so there (spec crud 4.9)."""
+        return sum(self._removed(address, ("last-modified-time", instant)) for instant in instants)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        """See ``Writing``; the older revisions go with it there."""
+        require_same(address, self.current(address), over)
+        self._removed(address)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        """See ``Writing``; there a document goes with its last revision."""
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        found = self.current(main)
+        if found is not None:
+            self._removed(main, ("last-modified-time", found.sidecar.modified))
+
+    def _removed(self, address: Address, *query: tuple[str, str]) -> bool:
+        """Ask for a removal without a trace; return whether there was something."""
+        if address not in self._seen:
+            self.current(address)
+        seen, _ = self._seen[address]
+        fields = [] if seen is None else [self._client.names.version(seen.sidecar.version)]
+        call = RemoteCall("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
+        answer = self._client.send(call)
+        answer.require(call.what, *DONE, HTTPStatus.NOT_FOUND)
+        answer.close()
+        return answer.status != HTTPStatus.NOT_FOUND
+
     def _changed(self, call: RemoteCall, address: Address, sidecar: Sidecar) -> Sidecar:
         """Send a change, and return the sidecar that is stored."""
         try:
@@ -221,8 +261,12 @@ class RemoteWriter(Writing):
         answer.close()
         return as_stored(answer, self._client.names, address, sidecar)
 
-    def _decided(self, address: Address, version: int, over: StoredRevision | None) -> list[HeaderField]:
+    def _decided(
+        self, address: Address, version: int, over: StoredRevision | None, restored: Sidecar | None = None
+    ) -> list[HeaderField]:
         """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
+
+        A deleted document that is ``restored`` is sent as one that is there, because it keeps its creation and owner.
 
         Raises:
             ReplacedError: another revision was there already.
@@ -232,9 +276,9 @@ class RemoteWriter(Writing):
         seen, tag = self._seen[address]
         require_same(address, seen, over)
         names = self._client.names
-        if over is None or over.sidecar.deleted:
+        there = restored if over is None or over.sidecar.deleted else over.sidecar
+        if there is None:
             return [names.version(version)]
-        there = over.sidecar
         known = (("Created", there.created), ("Username", there.creator), ("Group", there.group))
         existing = (names.field(f"{name}-Existing", value) for name, value in known if value is not None)
         # A provider may compare the tag of an attachment with its document's (spec crud 4.6).

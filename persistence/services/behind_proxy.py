@@ -17,8 +17,9 @@ from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
+from persistence.services.decisions import Decision, Deletion
 from persistence.services.definitions import Definitions
-from persistence.services.documents import Decision, Deletion, Documents, counts
+from persistence.services.documents import Documents, counts
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.selection import selected
 from persistence.storage.stored_revision import StoredRevision

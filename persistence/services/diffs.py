@@ -19,6 +19,7 @@ from persistence.errors import (
     ForbiddenError,
     MalformedXmlError,
     NotFoundError,
+    RemoteFailureError,
     disk_errors,
 )
 from persistence.forms.data_tree import DataNode, opaque_data, read_data
@@ -30,7 +31,7 @@ from persistence.model import versions
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
-from persistence.model.users import User
+from persistence.model.users import Bearer
 from persistence.services.documents import Documents
 from persistence.services.rules import Get, Read
 
@@ -62,15 +63,15 @@ class RevisionDiffs:
 
     documents: Documents
 
-    def between(self, address: DocumentAddress, pair: RevisionPair, user: User, options: DiffOptions) -> bytes:
+    def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
         """Return the XML of the differences between two revisions.
 
         Raises:
             VersionError: a revision is of another version.
             NotFoundError: there is no such revision, the version is not published, or it has no language for labels.
-            ForbiddenError: the user may not read one of them.
+            ForbiddenError: the reader may not read one of them.
         """
-        reading, version = _Reading(self.documents, address, user), pair.version
+        reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
             older = reading.read(version, pair.older)
             opened.callback(older.found.close)
@@ -85,14 +86,14 @@ class RevisionDiffs:
             return options.writer().write(found, pair.older, pair.newer).encode()
 
     def on_page(
-        self, address: DocumentAddress, revisions: list[ListedRevision], user: User, options: DiffOptions
+        self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
     ) -> Iterator[str]:
         """Yield the XML of the differences of each revision, but the last, to the one after it, which is older.
 
         Of a pair that cannot be compared it is said only that something differs: one is deleted, damaged, larger than
-        is compared or of another version, or the user may not read it.
+        is compared or of another version, or the reader may not read it.
         """
-        reading, writer = _Reading(self.documents, address, user), options.writer()
+        reading, writer = _Reading(self.documents, address, reader), options.writer()
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
             found: Iterator[Difference] | list[Difference] = [OTHER]
@@ -119,11 +120,11 @@ def _between(before: DataNode | None, after: DataNode | None, outline: Outline) 
 
 @dataclass(slots=True)
 class _Reading:
-    """The revisions of a document as a user reads them, as far as one response compares them."""
+    """The revisions of a document as somebody reads them, as far as one response compares them."""
 
     documents: Documents
     address: DocumentAddress
-    user: User
+    reader: Bearer
     left: int = field(default_factory=lambda: LARGEST_DIFFED)
     outlines: dict[int, Outline] = field(default_factory=dict)
 
@@ -145,14 +146,15 @@ class _Reading:
         if version not in self.outlines:
             try:
                 self.outlines[version] = self.outline(version) or NO_OUTLINE
-            except (BadRequestError, DamagedError):
+            except (BadRequestError, DamagedError, RemoteFailureError):
                 self.outlines[version] = NO_OUTLINE
         return self.outlines[version]
 
     def read(self, version: int, instant: Instant) -> Read:
         """Return a revision, its content open; raises as a GET of it, and if it is of another version."""
         asked = versions.VersionRequest(number=version)
-        read = self.documents.read(self.address, Get(version=asked, instant=instant, user=self.user))
+        get = Get(version=asked, instant=instant, user=self.reader.user, token=self.reader.token)
+        read = self.documents.read(self.address, get)
         try:
             versions.must_equal(version, read.found.sidecar.version, self.address)
         except Exception:
@@ -185,5 +187,5 @@ class _Reading:
             return None
         try:
             return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
-        except (DamagedError, DeletedError, ForbiddenError, NotFoundError):
+        except (DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
             return None

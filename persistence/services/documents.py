@@ -6,8 +6,8 @@ before its body is read, so that a client is refused early, and under the lock, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,6 @@ from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties
@@ -24,6 +23,7 @@ from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
+from persistence.services.decisions import Arrival, Decision, Deletion, Ready, Stored
 from persistence.services.leasing import protecting, require_unleased
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
@@ -44,42 +44,6 @@ from persistence.services.rules import (
 from persistence.services.selection import selected
 from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The stored state at the address of a write.
-
-    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
-    """
-
-    current: StoredRevision | None
-    own: StoredRevision | None
-    main: StoredRevision | None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The decision about a PUT: the sidecar to store, and the definition that decided.
-
-    ``operations`` are what the user may do with the document; ``creates`` says whether the document or attachment is
-    new, and ``is_only`` whether it must be the only document of its user.
-    """
-
-    put: Put
-    definition: Definition
-    operations: Operations | None
-    creates: bool
-    is_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
-
-    version: int
-    tombstone: Sidecar
-    operations: Operations | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +80,30 @@ class Documents:
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         route = self.router.of(address.form)
-        number = self.admitted_to_write(route, address, put)
-        over = route.storage.read(address, content=False)
-        early = self.decided(route, address, put, number, over)
-        require_unleased(route, address, put.user)
+        with self.receiving(route, address, put, chunks) as arrival, route.storage.writing(address) as writer:
+            ready = self.ready(writer, arrival)
+            with protecting(route, address, put.user):
+                return commit(writer, ready)
+
+    @contextmanager
+    def receiving(self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Iterator[Arrival]:
+        """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
+        number, over, early = self.decided_early(route, address, put)
         may_read = partial(self.may_read, put, address)
         content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
         checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
-        with receipt as (upload, received), route.storage.writing(address) as writer:
-            over = writer.current(address)
-            decision = self.decided(route, address, put, number, over)
-            sidecar = next_revision(decision.put, received, decision.definition.version, over=over, owner=put.user)
-            sidecar = encoded.described(sidecar, over, decision.definition)
-            only = _only_one(route, decision) if decision.is_only else nullcontext()
-            with protecting(route, address, put.user), only:
-                sidecar = writer.commit(address, sidecar, upload, over=over)
-            if address.is_main and not address.is_draft:
-                writer.discard_draft(address.form, address.document)
-        return Written(address, sidecar, decision.creates, decision.operations)
+        with receipt as (upload, received):
+            yield Arrival(route, address, put, number, encoded, upload, received)
+
+    def ready(self, writer: Writing, arrival: Arrival) -> Ready:
+        """Decide about what was received again, under the lock: by what is stored now."""
+        over = writer.current(arrival.address)
+        decision = self.decided(arrival.route, arrival.address, arrival.put, arrival.number, over)
+        definition, put = decision.definition, decision.put
+        sidecar = next_revision(put, arrival.received, definition.version, over=over, owner=put.user)
+        return Ready(arrival, decision, over, arrival.encoded.described(sidecar, over, definition))
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -231,6 +199,16 @@ class Documents:
         if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
         return number
+
+    def decided_early(
+        self, route: Route, address: DocumentAddress, put: Put
+    ) -> tuple[int | None, StoredRevision | None, Decision]:
+        """Decide about a PUT without a lock; return also the version number that it names, and what is stored."""
+        number = self.admitted_to_write(route, address, put)
+        over = route.storage.read(address, content=False)
+        early = self.decided(route, address, put, number, over)
+        require_unleased(route, address, put.user)
+        return number, over, early
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
@@ -346,6 +324,20 @@ def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tomb
     if address.is_main:
         writer.discard_draft(address.form, address.document)
     return stored
+
+
+def commit(writer: Writing, ready: Ready) -> Written:
+    """Store what was decided about, while others are kept from leasing the document.
+
+    Saving a document removes its draft with its attachments (spec crud 4.11).
+    """
+    arrival, decision = ready.arrival, ready.decision
+    address = arrival.address
+    with _only_one(arrival.route, decision) if decision.is_only else nullcontext():
+        sidecar = writer.commit(address, ready.sidecar, arrival.upload, over=ready.over)
+    if address.is_main and not address.is_draft:
+        writer.discard_draft(address.form, address.document)
+    return Written(address, sidecar, decision.creates, decision.operations)
 
 
 def _only_one(route: Route, decision: Decision) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
 from persistence.services.leasing import Leasing
-from persistence.services.publishing import Publishing
+from persistence.services.reverting import Reverting
 from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 
@@ -30,9 +30,9 @@ class Services:
     definitions: Definitions
     documents: Documents
     leasing: Leasing
-    publishing: Publishing
     attachments: Attachments
     histories: Histories
+    reverting: Reverting
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
@@ -61,6 +61,7 @@ class Services:
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
             histories=Histories(router, None, RevisionDiffs(served)),
+            reverting=Reverting(served),
         )
 
     @classmethod
@@ -73,9 +74,9 @@ class Services:
             definitions=definitions,
             documents=served,
             leasing=Leasing(router, dialect),
-            publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
+            reverting=Reverting(documents),
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),

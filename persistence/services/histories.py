@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from persistence.errors import DamagedError, ForbiddenError
+from persistence.errors import DamagedError, ForbiddenError, RemoteFailureError
 from persistence.forms.history_xml import write_history
 from persistence.limits.documents import MOST_LIVES
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import HistoryPage, ListedRevision, PageRequest
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import User
+from persistence.model.users import Bearer
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
@@ -46,22 +46,22 @@ class Histories:
     diffs: RevisionDiffs
 
     def page(
-        self, address: DocumentAddress, asked: PageRequest, user: User, *, with_older: bool = False
+        self, address: DocumentAddress, asked: PageRequest, reader: Bearer, *, with_older: bool = False
     ) -> HistoryPage:
-        """Return a page of the revisions that a user may read; an empty one where nothing was ever stored.
+        """Return a page of the revisions that somebody may read; an empty one where nothing was ever stored.
 
         It is returned ``with_older`` only if that is wanted: another service may have to be asked for it.
 
         Raises:
-            ForbiddenError: the user may not read the document.
+            ForbiddenError: the reader may not read the document.
             NotFoundError, DeletedError: it is that of an attachment, and there is no such document any more.
         """
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
         if revisions is None:
             return HistoryPage(address, asked)
-        may_read = self._judge(route, address, user)
-        shown = self._shown(route, address, revisions, may_read, user)
+        may_read = self._judge(route, address, reader)
+        shown = self._shown(route, address, revisions, may_read, reader)
         total = sum(map(len, shown))
         begin = (asked.number - 1) * asked.size
         end = min(begin + asked.size, total)
@@ -76,17 +76,17 @@ class Histories:
         )
 
     def answer(
-        self, address: DocumentAddress, asked: PageRequest, user: User, diffed: DiffOptions | None = None
+        self, address: DocumentAddress, asked: PageRequest, reader: Bearer, diffed: DiffOptions | None = None
     ) -> AnsweredHistory:
         """Return a page as XML, of a document with differences if they are ``diffed``; raises as ``page``."""
         diffed = diffed if address.is_main else None
-        page = self.page(address, asked, user, with_older=diffed is not None)
+        page = self.page(address, asked, reader, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
-        found = self.diffs.on_page(address, compared, user, diffed) if diffed is not None else ()
+        found = self.diffs.on_page(address, compared, reader, diffed) if diffed is not None else ()
         return AnsweredHistory(write_history(page, found), notice)
 
-    def _judge(self, route: Route, address: DocumentAddress, user: User) -> _Judge:
+    def _judge(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         """Return what judges revisions of a document by their own facts, once for each version and owner."""
         access, known = self.access, dict[tuple[object, ...], bool]()
         if access is None or not address.is_main:  # the document decides about its attachments
@@ -96,27 +96,27 @@ class Histories:
             facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
             if facts not in known:
                 try:
-                    access.to_read(subject_of(route, address, sidecar, 0), user)
+                    access.to_read(subject_of(route, address, sidecar, 0), reader.user, reader.token)
                     known[facts] = True
-                except (ForbiddenError, DamagedError):
+                except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
             return known[facts]
 
         return may_read
 
     def _shown(
-        self, route: Route, address: DocumentAddress, revisions: RevisionList, may_read: _Judge, user: User
+        self, route: Route, address: DocumentAddress, revisions: RevisionList, may_read: _Judge, reader: Bearer
     ) -> list[range]:
-        """Return the positions that a user may see; the current revision is always among them."""
+        """Return the positions that a reader may see; the current revision is always among them."""
         if self.access is None:
             return [range(revisions.total)]
         if not address.is_main:
             main = must_live(route.storage.read(address.main, content=False), address.main)
-            self.access.to_read(subject_of(route, address, main.sidecar, 0), user)
+            self.access.to_read(subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
             return [range(revisions.total)]
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
-            self.access.to_read(subject_of(route, address, current.sidecar, 0), user)
+            self.access.to_read(subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
         return _readable_lives(revisions, may_read)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, De
 from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
 from persistence.limits.definitions import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.limits.requests import CHUNK
+from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
@@ -23,13 +24,16 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.server_urls import RemoteTarget, ServerUrl
 from persistence.model.texts import require_plain
 from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
+from persistence.providers.publication_servers import PublicationServers
 from persistence.services.definitions import Definitions, Part, Replaces
 from persistence.services.documents import Documents
 from persistence.services.receiving import XHTML
 from persistence.services.rules import Get, Put, Read
+from persistence.storage.uploads import OutgoingFile
 
 _LONGEST_WAIT = 10.0
 
@@ -39,7 +43,8 @@ class Publication:
     """A request to publish.
 
     ``is_available`` and ``comment`` go into the metadata, ``source`` is the id of the unpublished definition
-    it comes from, where it comes from one. ``flat_view`` is as in ``Put``.
+    it comes from, where it comes from one. ``flat_view`` is as in ``Put``. ``target`` is another server, if that is to
+    have the definition.
     """
 
     version: VersionRequest
@@ -48,6 +53,7 @@ class Publication:
     user: User
     source: str | None
     flat_view: bool = False
+    target: RemoteTarget | None = None
 
 
 class Publishing:
@@ -55,15 +61,25 @@ class Publishing:
 
     Everything is received before the first file is stored, and then stored under one lock, ``form.xhtml`` last: so a
     version is never seen without its attachments, and a publication that a crash interrupted is completed by publishing
-    again. Methods raise the domain errors of ``persistence.errors``.
+    again. On another server they are stored in the same order. Methods raise the domain errors of
+    ``persistence.errors``.
     """
 
-    def __init__(self, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
+    def __init__(
+        self, dialect: Dialect, documents: Documents, definitions: Definitions, servers: PublicationServers
+    ) -> None:
         self._dialect = dialect
         self._documents = documents
         self._definitions = definitions
+        self._servers = servers
         # One after the other: each has all its attachments open, and the tree of its definition in memory.
         self._turn = threading.Lock()
+        # Another server may be slow: who publishes here does not wait for it.
+        self._remote_turn = threading.Lock()
+
+    def server(self, url: str) -> ServerUrl:
+        """Read the address of a server that may be published to; raises as ``PublicationServers`` does."""
+        return self._servers.require_allowed(url)
 
     def from_designer(self, document: str, publication: Publication) -> bytes:
         """Publish an unpublished definition, which the user must be allowed to read; returns the XML of the answer."""
@@ -78,12 +94,13 @@ class Publishing:
 
     def _publish(self, data: bytes, publication: Publication) -> bytes:
         announcement = Announcement(publication.is_available, publication.comment)
-        if not self._turn.acquire(timeout=_LONGEST_WAIT):
+        turn = self._turn if publication.target is None else self._remote_turn
+        if not turn.acquire(timeout=_LONGEST_WAIT):
             raise BusyError("other definitions are being published")
         try:
             return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
         finally:
-            self._turn.release()
+            turn.release()
 
     def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> bytes:
         for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
@@ -103,8 +120,26 @@ class Publishing:
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
             upload, received = stack.enter_context(self._definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
-            written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
-        return write_publication_answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
+            if publication.target is None:
+                written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
+                version = written[-1].sidecar.version
+            else:
+                version = self._send(prepared.form, publication, publication.target, parts, main)
+        return write_publication_answer(prepared.form, version=version, attachments=len(parts))
+
+    def _send(
+        self, form: Form, publication: Publication, target: RemoteTarget, parts: Sequence[Part], main: Part
+    ) -> int:
+        """Publish received files on another server; return the version there."""
+        versions.to_publish(publication.version, None)
+        with self._servers.publisher(
+            target,
+            form,
+            user=publication.user.name,
+            source=publication.source,
+            flat_view=publication.flat_view,
+        ) as publisher:
+            return publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         """Return whether an attachment is copied: one of the designer or a library, or the form's own."""
@@ -117,7 +152,7 @@ class Publishing:
     ) -> Part | None:
         """One attachment, received for the new version; ``None`` where the form's own is not there to be copied."""
         try:
-            read = self._source(held, prepared, publication.user)
+            read = self._source(held, prepared, publication)
         except (NotFoundError, DeletedError) as error:
             if _is_own(held, prepared):
                 return None  # it may have been stored for the version that is to be published
@@ -130,17 +165,27 @@ class Publishing:
         replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
         return Part(held.name, put, upload, received, replaces)
 
-    def _source(self, held: AttachmentRef, prepared: PreparedDefinition, user: User) -> Read:
+    def _source(self, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication) -> Read:
+        user = publication.user
         if held.collection is not None:
             address = DocumentAddress(held.form, held.collection, held.document, held.name)
             return self._documents.read(address, Get(user=user))
-        version = prepared.libraries.get(self._library(held.form)) if held.form != prepared.form else None
+        if held.form != prepared.form:
+            version = prepared.libraries.get(self._library(held.form))
+        else:  # a version that goes to another server is the one of that number here
+            version = None if publication.target is None else publication.version.number
         asked = VersionRequest(number=version) if version else ABSENT
         return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
 
     def _library(self, form: Form) -> str:
         """Return the name by which a definition gives the version of an application's library (spec forms 6.2)."""
         return form.app if form.app in ("_", self._dialect.designer_app) else "app"
+
+
+def _outgoing(part: Part) -> OutgoingFile:
+    """Return a part as it is sent to another server."""
+    may_stay = part.replaces is Replaces.NOTHING
+    return OutgoingFile(part.name, part.received.content_type, part.upload, part.put.client_hash, may_stay)
 
 
 def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:

@@ -13,7 +13,7 @@ from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after
 from persistence.model.permissions import Operations
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
-from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, tombstone
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
@@ -55,6 +55,7 @@ class Put:
 
     ``flat_view`` asks for flat views of a definition (spec search 7.1). ``holder`` is the path of the element that
     holds an attachment (spec forms 4.2). Only a proxy says the ``origin``, and that the form ``is_singleton``.
+    ``restores`` is the sidecar of the older revision that is brought back; then its origin is stated, too.
     """
 
     version: VersionRequest = ABSENT
@@ -71,6 +72,24 @@ class Put:
     origin: Origin | None = None
     is_singleton: bool = False
     token: str | None = None
+    restores: Sidecar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A request to bring back an older revision: that of an ``instant``, or the one that was current ``as_of`` one."""
+
+    version: VersionRequest = ABSENT
+    instant: Instant | None = None
+    as_of: Instant | None = None
+    precondition: Precondition = NO_PRECONDITION
+    user: User = ANONYMOUS
+    token: str | None = None
+
+    @property
+    def get(self) -> Get:
+        """The GET of that revision."""
+        return Get(version=self.version, instant=self.instant, as_of=self.as_of, user=self.user, token=self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +291,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
     created = origin.created or modified
     if put.origin is not None and created > modified:
         raise BadRequestError(f"a resource cannot have been created at {created}, which is yet to come")
-    return Sidecar(
+    sidecar = Sidecar(
         schema=SCHEMA,
         id=received.id,
         version=version,
@@ -292,6 +311,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
         metadata=received.metadata,
         encrypted=False if received.is_plain else None,
     )
+    return sidecar if put.restores is None else restoring(sidecar, put.restores)
 
 
 def tombstone_of(found: StoredRevision, user: User) -> Sidecar:

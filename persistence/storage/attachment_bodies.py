@@ -14,14 +14,14 @@ the next writer finishes or removes the remains of a crash.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
-from persistence.storage import directories, files, nofollow, root, stored_revision
+from persistence.storage import directories, file_system, files, nofollow, removal, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -29,6 +29,8 @@ from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
 _ANYTHING = Integrity(HandEdits.ALL)
+_FORM_DEPTH = 3
+"""Directories that stay, even if nothing is in them: of an application, a form and a collection."""
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Returns the stored record of an attachment: its current revision, or with an instant an older one."""
@@ -104,7 +106,7 @@ class FileBodies(BodiesReader):
             DiskError: the directory is gone or not writable.
         """
         with disk_errors(f"directory of attachments {self.root}"):
-            return root.room_in(self.root)
+            return file_system.free_in(self.root)
 
     def upload(self) -> Upload:
         """Begin to receive a body."""
@@ -159,6 +161,7 @@ class FileBodies(BodiesReader):
             instant, name = (None, paths.name) if revision is None else revision
             record = record_of(main.moved(main.collection, unescape(name)), instant)
             self._recover(paths, record if record is not None and record.version == version else None)
+            self._tidy(paths.directory)
 
     def _unfinished(self, main: DocumentAddress) -> Iterator[tuple[int, FilePaths]]:
         document = self._layout.paths(main).directory
@@ -182,6 +185,35 @@ class FileBodies(BodiesReader):
             files.remove(paths.content)
             for directory in (paths.directory, os.path.dirname(paths.directory)):
                 directories.remove_if_empty(directory)
+
+    @contextmanager
+    def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
+        """Hide bodies, and remove them after the block, which removes their records.
+
+        After a crash they are what an interrupted write leaves; before the records are gone, it is undone.
+        """
+        places = list[tuple[FilePaths, str]]()
+        for record in records:
+            paths = self.paths(address, record.version)
+            places.append((paths.revision(record.modified) if are_older else paths, record.id))
+        above = dict.fromkeys(place.directory for place, _ in places)
+        for directory in above:
+            removal.hide(directory, [each for each in places if each[0].directory == directory])
+        yield
+        for place, content_id in places:
+            files.remove(place.next_content(content_id))
+        for directory in above:
+            self._tidy(directory)
+
+    def _tidy(self, directory: str) -> None:
+        """Make removals in a directory durable; remove it and those above it that are empty then."""
+        with suppress(FileNotFoundError):
+            directories.sync(directory)
+        if os.path.basename(directory) != HISTORY:
+            directories.remove_if_empty(FilePaths(directory, "").history)
+        while directory.count("/") > self.root.count("/") + _FORM_DEPTH:
+            directories.remove_if_empty(directory)
+            directory = os.path.dirname(directory)
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
         """Remove the bodies of all attachments of a draft."""

@@ -212,6 +212,7 @@ def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
         client_hash=None,
         metadata=None,
         adopted=True,
+        restored=None,
         encrypted=over.sidecar.encrypted or None,  # of the edit nothing is known
     )
     files.stamp_durably(revision.content, stamp(edit))

@@ -19,7 +19,7 @@
     <root>/.leases/<xx>/<digest of the document's id>          who has leased a document (LOCK), and until when
                         <digest>.next                          the same, while it is being written
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
-    <root>/.trash/<id>                                         drafts on their way out
+    <root>/.trash/<id>                                         drafts and purged documents on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.checked.json                                       when each part was last looked at by a deep check

@@ -12,7 +12,7 @@ from persistence.errors import as_disk_error, disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage import root, stored_revision
+from persistence.storage import removal, root, stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import (
     LAYOUT,
@@ -156,8 +156,8 @@ class StoreReader:
         except FileNotFoundError:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
 
-    def names(self, main: DocumentAddress) -> list[str]:
-        """Return the file names that were ever stored of a document in a collection, in order."""
+    def names(self, main: Address) -> list[str]:
+        """Return the file names that were ever stored of a document in a collection, or of a version, in order."""
         directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
             found = _with_sidecar(directory)
@@ -184,6 +184,18 @@ class StoreReader:
         with disk_errors("reading", address):
             sidecar = stored_revision.read_sidecar(paths)
         return sidecar is not None and sidecar.id == content_id
+
+    def freed(self, address: Address, instant: Instant | None) -> int:
+        """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
+        paths = self._layout.paths(address)
+        paths = paths if instant is None else paths.revision(instant)
+        with disk_errors("looking at", address):
+            return removal.freed(paths.content) + removal.freed(paths.sidecar)
+
+    def freed_by_folder(self, main: DocumentAddress) -> int:
+        """Return the bytes that the removal of a document in a collection frees, with all that belongs to it there."""
+        with disk_errors("looking at", main):
+            return removal.freed_below(self._layout.paths(main).directory)
 
     def revisions(self, address: Address) -> list[Instant]:
         """Return the instants of the older revisions of a resource, newest first."""

@@ -139,6 +139,8 @@ def _checksum(compact: bytes) -> str:
 def _check_instants(sidecar: Sidecar) -> None:
     epoch_seconds(sidecar.modified)
     epoch_seconds(sidecar.created)
+    if sidecar.restored is not None:
+        epoch_seconds(sidecar.restored)
     if sidecar.modified.startswith(_LAST_YEAR):
         raise ValueError("nothing can come after the year 9999")
 

@@ -6,7 +6,7 @@ record with a body is served as it is: so attachments may have been stored befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -49,6 +49,10 @@ class SplitStorage(RevisionStorage):
     def history(self, address: Address) -> RevisionList | None:
         """See ``Revisions``; those of an attachment are its records."""
         return self._main.history(address)
+
+    def names(self, main: Address) -> list[str]:
+        """See ``Revisions``."""
+        return self._main.names(main)
 
     def upload(self, address: Address) -> Upload:
         """See ``RevisionStorage``."""
@@ -149,6 +153,27 @@ class _SplitWriter(Writing):
         version = self._version(form, document)
         self._writer.discard_draft(form, document)
         self._bodies.discard_draft(form, document, version)
+
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        if not _is_attachment(address):
+            return self._writer.remove_older(address, instants)
+        found = [self._main.read_revision(address, instant, content=False) for instant in instants]
+        records = [each.sidecar for each in found if each is not None and each.sidecar.body is not None]
+        with self._bodies.dropping(address, records, are_older=True):
+            return self._writer.remove_older(address, instants)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        with self._dropping(address):
+            self._writer.remove_current(address, over=over)
+
+    def _dropping(self, address: Address) -> AbstractContextManager[None]:
+        record = self._main.sidecar(address) if _is_attachment(address) else None
+        if not _is_attachment(address) or record is None or record.body is None:
+            return nullcontext()
+        return self._bodies.dropping(address, [record], are_older=False)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        self._writer.discard_document(form, document)
 
     def _version(self, form: Form, document: str) -> int | None:
         """Return the version of a draft, which is its document's (seed, rule 1)."""

@@ -7,7 +7,7 @@ it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
@@ -41,6 +41,12 @@ class Revisions(Protocol):
         """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored.
 
         No sidecar of an older revision is read before it is asked for.
+        """
+
+    def names(self, main: Address) -> list[str]:
+        """Return the file names that were ever stored beside a ``data.xml`` or ``form.xhtml``, its own too, in order.
+
+        Another service lists what its current revision names.
         """
 
 
@@ -95,6 +101,15 @@ class Writing(Protocol):
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace; do nothing without one."""
 
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        """Remove older revisions without a trace; return how many there were. The current one always stays."""
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        """Remove the only revision that is left of an attachment, without a trace."""
+
+    def discard_document(self, form: Form, document: str) -> None:
+        """Remove a saved document with its attachments and its history, without a trace; do nothing without one."""
+
 
 def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
     """Make sure that the stored revision is the one over which a writer decided to store.
@@ -134,6 +149,11 @@ class Bodies(Protocol):
 
     def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
         """Remove a body after the block, which commits that it is deleted."""
+
+    def dropping(
+        self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool
+    ) -> AbstractContextManager[None]:
+        """Remove bodies after the block, which removes their records without a trace."""
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:
         """Remove the bodies of all attachments of a draft, whose form version is ``version`` where that is known."""

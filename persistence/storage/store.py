@@ -17,7 +17,7 @@ from typing import BinaryIO
 from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
-from persistence.storage import directories, files, root
+from persistence.storage import directories, file_system, files, root
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.integrity import Integrity
@@ -85,7 +85,7 @@ class Store(StoreReader, Closable):
         Raises:
             StartupError: names what does not work.
         """
-        return root.probe(self.root)
+        return file_system.probe(self.root)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
         """Begin to receive a content; no lock is held meanwhile.
@@ -149,7 +149,7 @@ class Store(StoreReader, Closable):
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()
-            return root.free_bytes(self.root)
+            return file_system.free_bytes(self.root)
 
     def _require_shared(self) -> None:
         """Make sure that the lock that says who uses the tree is the one that this store holds.

@@ -10,12 +10,13 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import FileIO
 from types import TracebackType
 from typing import Self
 
 from persistence.errors import disk_errors
-from persistence.model.sidecar import fresh_id
+from persistence.model.sidecar import ClientHash, fresh_id
 from persistence.storage import directories, files
 from persistence.storage.integrity import digest_text
 from persistence.storage.layout import SPOOL
@@ -107,6 +108,20 @@ class Upload:
         if self._path is not None:
             files.remove_quietly(self._path)
         os.close(self._descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingFile:
+    """A file that was received to be sent to another server.
+
+    ``client_hash`` is the one that a client gave with it. With ``may_stay`` a file of its name that is there stays.
+    """
+
+    name: str
+    content_type: str
+    upload: Upload
+    client_hash: ClientHash | None = None
+    may_stay: bool = False
 
 
 def abandoned(spool: str) -> Iterator[str]:

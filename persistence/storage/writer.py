@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -11,7 +11,7 @@ from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
-from persistence.storage import commit, directories, files, nofollow, stored_revision
+from persistence.storage import commit, directories, files, nofollow, removal, stored_revision
 from persistence.storage.commit import Committed
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
@@ -63,8 +63,11 @@ class Writer:
     def finish(self, main: DocumentAddress) -> None:
         """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
         self._tell(main)
-        for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
+        own = self._layout.paths(main)
+        for paths in list(stored_revision.incomplete_writes(own)):
             commit.recover(paths)
+        for directory in (own.history, own.directory):
+            directories.remove_if_empty(directory)
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -104,19 +107,48 @@ class Writer:
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
-        draft = self._layout.document(form, Collection.DRAFT, document)
-        if not files.exists(draft):
+        self._discard_folder(form, Collection.DRAFT, document)
+
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        """Remove older revisions without a trace; return how many there were. The current one is never among them."""
+        paths = self._layout.paths(address)
+        current = stored_revision.read_sidecar(paths)
+        kept = None if current is None else current.modified  # its second name may be the only whole one
+        removed = removal.remove([paths.revision(instant) for instant in instants if instant != kept])
+        removal.unlink_serving(self._layout, [each.id for each in removed])
+        directories.remove_if_empty(paths.history)
+        return len(removed)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        """Remove the only revision of a file without a trace: the older ones are gone already."""
+        paths = self._layout.paths(address)
+        committed = self._committed.pop(address, None) or Committed.at(paths)
+        committed.require(over.sidecar)
+        self._tell(address)
+        commit.remove_second_name(paths, over.sidecar)
+        removal.remove([paths])
+        removal.unlink_serving(self._layout, [over.sidecar.id, over.etag])
+        for directory in (paths.history, paths.directory):
+            directories.remove_if_empty(directory)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        """Remove a saved document with its attachments and its history, without a trace and in one step."""
+        self._discard_folder(form, Collection.DATA, document)
+
+    def _discard_folder(self, form: Form, collection: Collection, document: str) -> None:
+        folder = self._layout.document(form, collection, document)
+        if not files.exists(folder):
             return
         trash = self._layout.own(TRASH)
         self._change.begins(form, document)
-        drafts = nofollow.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
+        folders = nofollow.open_directory(self._layout.documents(form, collection))  # which is no link
         try:
             directories.ensure(trash)
-            files.rename(draft, f"{trash}/{fresh_id()}")
-            files.sync(drafts)
+            files.rename(folder, f"{trash}/{fresh_id()}")
+            files.sync(folders)
         finally:
-            os.close(drafts)
-        directories.empty(trash)  # with drafts that an error of the disk or a crash has left there
+            os.close(folders)
+        directories.empty(trash)  # with folders that an error of the disk or a crash has left there
 
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:

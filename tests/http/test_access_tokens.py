@@ -89,6 +89,25 @@ def test_a_bearer_may_do_what_token_and_permission_have(service: Service, tmp_pa
     assert service.delete(by(PATH, token(tmp_path, ["delete"]))).status == 204
 
 
+def test_a_bearer_reads_the_history_and_the_differences(service: Service, tmp_path: Path) -> None:
+    """With the operation read, as a GET of each revision; a wrong token is refused as there."""
+    stored(service)
+    first, second = (service.put(PATH, **LEA)[f"{service.prefix}Last-Modified"] for _ in range(2))
+    pair = f"?form-version=1&older-modified-time={first}&newer-modified-time={second}"
+    paths = (f"{FORM}/A", f"{FORM}/A?include-diffs=true", f"{FORM}/A/a.bin", f"{FORM}/A/diff{pair}")
+    revision = f"{PATH}?as-of={second}"
+
+    def statuses(secret: str, **own: str) -> list[int]:
+        headers = {f"{service.prefix}{name}": value for name, value in own.items()}
+        asked = [by(f"{service.face}/history/{path}", secret) for path in paths]
+        return [service.raw("GET", path, headers).status for path in asked] + [service.get(by(revision, secret)).status]
+
+    assert statuses(token(tmp_path, ["read"])) == [200] * 5
+    assert statuses(token(tmp_path, ("update", "delete"))) == [403] * 5
+    assert statuses("x", **LEA) == statuses(token(tmp_path, ["read"], WRONG["another document"])) == [403] * 5
+    assert statuses("") == [403] * 5
+
+
 PERMISSIONS = {
     "of bearers": (BEARERS, ("read", "update", "delete")),
     "of bearers to read": ('<permission operations="read -list"><anyone-with-token/></permission>', ("read",)),
@@ -189,12 +208,17 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
     assert service.put(by(f"{FORM}/data/newer/data.xml", secret), **V1).status == 403
 
 
-def test_it_is_not_for_searches_lists_or_all_data(service: Service, tmp_path: Path) -> None:
+def test_it_is_not_for_searches_and_lists(service: Service, tmp_path: Path) -> None:
     stored(service)
     secret = token(tmp_path, ("read", "update", "delete"))
     search = service.raw("POST", by(f"{service.face}/search/{FORM}", secret), body=b"<search/>")
     assert (search.status, b'total="0"' in search.body or b"<document " not in search.body) == (200, True)
     assert service.raw("GET", by(f"/fr/service/{FORM}/attachments?document=A", secret)).status == 403
+
+
+def test_it_is_not_for_deleting_all_data(service: Service, tmp_path: Path) -> None:
+    stored(service)
+    secret = token(tmp_path, ("read", "update", "delete"))
     assert service.delete(by(f"{FORM}/data/", secret), **V1).status == 403
     assert service.get(PATH, **LEA).status == 200
 

@@ -205,7 +205,7 @@ def test_what_belonged_to_another_owner_is_not_revealed(service: Service, restri
 
 
 def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, form: str) -> None:
-    """Its time is known; a notice says that it is damaged. A GET of it says why."""
+    """Its time is known; a notice says that it is damaged."""
     path = f"{form}/data/D/data.xml"
     instants = save(service, path, 3, Username="lea")
     sidecar = Path(service.data, form, "data/D/.history", f"{instants[1].replace(':', '-')}.data.xml.json")
@@ -217,9 +217,16 @@ def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, for
     assert [each.get("damaged") for each in documents] == [None, "true", None]
     assert (documents[1]["owner-username"], documents[1]["modified-username"]) == ("", "")
     assert "1 of these revisions" in (answer[f"{service.prefix}Notice"] or "")
-    assert service.get(f"{path}?last-modified-time={instants[1]}").status == 500
     first, _ = listed(ask(service, f"{form}/D", "?page-size=1&page-number=2"))
     assert (first["form-version"], first["created-time"]) == ("", "")
+
+
+def test_a_damaged_revision_says_why(service: Service, form: str) -> None:
+    """An older one to a GET of it, the current one also to its history."""
+    path = f"{form}/data/D/data.xml"
+    older, _ = save(service, path, 2)[::-1]
+    Path(service.data, form, "data/D/.history", f"{older.replace(':', '-')}.data.xml.json").write_bytes(b"{}")
+    assert service.get(f"{path}?last-modified-time={older}").status == 500
     Path(service.data, form, "data/D/data.xml.json").write_bytes(b"{}")
     assert ask(service, f"{form}/D").status == 500
 

@@ -333,3 +333,29 @@ def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
                 assert lock(service, path).status == ours
         provider.received.clear()
     assert list((service.data / ".leases").rglob("*")) == []
+
+
+@pytest.mark.parametrize("names", [("lease", "enforce-lease"), ("lease",)], ids=["enforced", "not"])
+def test_a_real_second_service_has_the_leases(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """It says who holds one, also to writers of both, if it enforces leases: what is set in front decides nothing."""
+    enforced = "enforce-lease" in names
+    (tmp_path / "behind").mkdir()
+    behind_file = file_of(tmp_path / "behind", "orbeon", *names)
+    with serving(tmp_path / "behind", dialect="orbeon", options=("--config", behind_file), alone=True) as behind:
+        (tmp_path / "front").mkdir()
+        file = tmp_path / "front" / far(tmp_path / "front", behind.port)
+        file.write_text(file.read_text().replace("/base", ""))
+        with serving(tmp_path / "front", options=("--config", file.name), alone=True) as service:
+            path, draft = "a/b/data/D/data.xml", "a/b/draft/D/data.xml"
+            assert put(service, path, "lea").status == 201
+            assert lock(service, path).status == lock(behind, path).status == 200
+            assert is_held_by(lock(service, path, "bob"), "lea")
+            assert is_held_by(lock(behind, draft, "bob"), "lea")
+            assert is_held_by(unlock(service, path, "bob"), "lea")
+            refused = [put(service, path, "bob"), put(service, draft, None), delete(service, path, "bob")]
+            assert [answer.status for answer in refused] == ([423] * 3 if enforced else [204, 201, 204])
+            assert not enforced or all("lea" in answer.cause for answer in refused)
+            assert put(service, path, "lea").status == (204 if enforced else 201)
+            assert unlock(service, path).status == 200
+            assert put(service, path, "bob").status == 204
+            assert service.get(path).status == 200

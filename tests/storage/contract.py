@@ -494,6 +494,20 @@ class StorageContract:
         assert set(subject.complete.documents(subject.form)) == names
         assert set(subject.complete.documents(Form(subject.form.app, "nowhere"))) == set()
 
+    @pytest.mark.parametrize("kind", ["data", "draft", "definition"])
+    def test_the_attachments_beside_data_and_definitions_are_listed(self, subject: Subject, kind: str) -> None:
+        storage, main = subject.storage, subject.address(kind)
+        beside = subject.address({"data": "attachment"}.get(kind, f"attachment of a {kind}"))
+        assert storage.names(main) == []
+        if kind == "draft":
+            write(storage, subject.data, "")
+        holder = (
+            f"<a>/fr/service/persistence/crud/{subject.form}/{'form' if kind == 'definition' else f'{kind}/D'}/%s</a>"
+        )
+        write(storage, main, holder % beside.name)
+        write(storage, beside, "1")
+        assert storage.names(main) == sorted([main.name, beside.name])
+
     def test_drafts_and_deleted_documents_are_listed_too(self, subject: Subject) -> None:
         write(subject.storage, subject.definition, "f")
         write(subject.storage, subject.data, "d")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -11,9 +13,10 @@ from persistence.errors import DamagedError, StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.storage import directories, files
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.split_attachments import SplitStorage
+from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -146,3 +149,51 @@ def test_a_body_that_is_lost_is_damage(place: Place) -> None:
 def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="there is no directory"):
         FileBodies(str(tmp_path / "none"))
+
+
+def _stopping(calls: int, real: Callable[..., object]) -> Callable[..., object]:
+    """A call that stops the process, so to speak, after it was made so often."""
+    left = [calls]
+
+    def call(*arguments: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("calls", range(4))
+@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (directories, "sync")])
+def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
+    place: Place, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, calls: int
+) -> None:
+    """Every revision can be read, or is gone; what is left of a body goes with the next one."""
+    stored = [place.write(b"cat"), place.write(b"tiger")]
+    older, current = stored[0].modified, stored[1].modified
+    for is_current in (False, True):
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt), place.attached.writing(CAT) as writer:
+            over = writer.current(CAT)
+            assert over is not None
+            patch.setattr(module, name, _stopping(calls, getattr(module, name)))
+            if is_current:
+                writer.remove_current(CAT, over=over)
+            else:
+                writer.remove_older(CAT, [older])
+        RevisionRewriter(place.store, lambda _: place.bodies).finish(CAT.main)
+        for instant in (older, current):
+            found = place.attached.read_revision(CAT, instant, content=True)
+            if found is not None:
+                found.close()
+        with place.attached.writing(CAT) as writer:
+            over = writer.current(CAT)
+            if is_current and over is not None:
+                writer.remove_current(CAT, over=over)
+            elif not is_current:
+                assert over is not None
+                writer.remove_older(CAT, [older])
+        assert place.attached.read_revision(CAT, older, content=False) is None
+    assert [path for path in place.base.rglob("*") if path.is_file()] == []
+    assert not (place.base / "pics/album/data/D").exists()
+    assert place.store.sidecar(CAT) is None

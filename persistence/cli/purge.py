@@ -1,0 +1,164 @@
+"""``persistence purge``: remove old revisions, deleted documents, drafts, and attachments that nothing names."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import click
+
+from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.terminal import counted, progress, safe, say
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError, disk_errors
+from persistence.index.sync.journal import OfflineJournal
+from persistence.limits.documents import MOST_PURGE_PROBLEMS
+from persistence.model.addresses import Form
+from persistence.model.retention import cutoff
+from persistence.providers.opened import OfflineProviders
+from persistence.services.purging import PurgeRules, PurgeTally, TreePurge, purge_documents
+from persistence.storage import owner
+from persistence.storage.reader import StoreReader
+
+_KINDS = ("revisions", "tombstones", "drafts", "orphans")
+
+
+@click.command()
+@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False)
+@click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
+@click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
+@click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
+@click.option("--drafts", is_flag=True, help="Drafts.")
+@click.option("--orphans", is_flag=True, help="Attachments that no data names, and those of deleted documents.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go and what that would free: the default.")
+@click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
+@tree_options
+def purge(*, path: str | None, older_than: str | None, dry_run: bool, yes: bool, **options: str | None) -> None:
+    """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
+
+    At least one of --revisions, --tombstones, --drafts and --orphans says what is to go. The current revision of what
+    is not deleted always stays, and definitions with their history do. Without --yes nothing is changed.
+
+    The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
+    goes on where it was when it is called again.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no such form or document, no data directory, another user's
+                 2  wrong usage, or a date in the future
+                 4  something could not be purged, as its line says
+    """  # noqa: D301 - click's mark for lines that stay apart
+    kinds = {name: bool(options.pop(name)) for name in _KINDS}
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other")
+    with usage_errors():
+        if older_than is None or not any(kinds.values()):
+            raise BadRequestError(f"say how old with --older-than, and what: --{', --'.join(_KINDS)}")
+        before = cutoff(older_than, datetime.now(UTC))
+        rules = PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
+        app, form, document = _parts(path)
+    choice = choose_trees(options)
+    trees = choice.trees if form is None else (choice.tree_of(form),)
+    run = _Run(app, form, document, rules, is_trial=not yes)
+    sys.exit(on_each(trees, run.on))
+
+
+def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
+    match [] if path is None else path.split("/"):
+        case []:
+            return None, None, None
+        case [app] if app:
+            return app, None, None
+        case [app, name] if app and name:
+            return app, Form(app, name), None
+        case [app, name, document] if app and name and document:
+            return app, Form(app, name), document
+        case _:
+            raise BadRequestError(f"{safe(path or '')} is not APP, APP/FORM or APP/FORM/DOC")
+
+
+class _Run:
+    """One run over trees, by the same rules."""
+
+    def __init__(
+        self, app: str | None, form: Form | None, document: str | None, rules: PurgeRules, *, is_trial: bool
+    ) -> None:
+        self._app = app
+        self._form = form
+        self._document = document
+        self._rules = rules
+        self._is_trial = is_trial
+        self._problems = 0
+
+    def on(self, tree: ChosenTree, prefix: str) -> int:
+        """Purge a tree; return the exit status."""
+        total, before, began = PurgeTally(), self._problems, time.monotonic()
+        with _opened(tree) as purging:
+            forms = self._forms(tree)
+            label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
+            with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
+                for form in forms:
+                    tally = PurgeTally()
+                    documents = self._documents(purging, form)
+                    for result in purge_documents(purging, form, documents, self._rules, is_trial=self._is_trial):
+                        bar.step()
+                        if isinstance(result, PersistenceError):
+                            self._problem(f"{prefix}{result}")
+                        else:
+                            tally.add(result)
+                    if not tally.is_empty:
+                        bar.say(safe(f"{prefix}{form}: {_line(tally)}"))
+                    total.add(tally)
+        done = "would go" if self._is_trial else "purged"
+        say(f"{prefix}{_line(total)} {done} in {time.monotonic() - began:.1f} s")
+        if self._is_trial and not total.is_empty:
+            click.echo("nothing was changed: --yes does it", err=True)
+        return REMAINS if self._problems > before else 0
+
+    def _forms(self, tree: ChosenTree) -> list[Form]:
+        found = sorted(StoreReader(tree.root).forms(self._app), key=lambda form: (form.app, form.name))
+        if self._form is None:
+            return found
+        if self._form not in found:
+            raise NotFoundError(f"{self._form} does not exist")
+        return [self._form]
+
+    def _documents(self, purging: TreePurge, form: Form) -> Iterator[str]:
+        if self._document is None:
+            yield from purging.documents(form)
+        elif purging.has(form, self._document):
+            yield self._document
+        else:
+            raise NotFoundError(f"{form} has no document {safe(self._document)}")
+
+    def _problem(self, line: str) -> None:
+        self._problems += 1
+        if self._problems <= MOST_PURGE_PROBLEMS:
+            click.echo(safe(line), err=True)
+
+
+@contextmanager
+def _opened(tree: ChosenTree) -> Iterator[TreePurge]:
+    """Open what purges a tree, whose index hears of it."""
+    with disk_errors(f"data directory {tree.root}"):
+        owner.require(StoreReader(tree.root).root)
+    root = StoreReader(tree.root).root
+    with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+        yield TreePurge(providers.tree(root).store, providers.bodies_by_form)
+        noting.leave()
+
+
+def _line(tally: PurgeTally) -> str:
+    parts = [
+        counted(number, what)
+        for number, what in (
+            (tally.revisions, "revision"),
+            (tally.documents, "deleted document"),
+            (tally.drafts, "draft"),
+            (tally.attachments, "attachment"),
+        )
+        if number
+    ]
+    return f"{', '.join(parts) or 'nothing'}, {tally.freed} bytes"

@@ -1,0 +1,130 @@
+"""The export of forms and data as an archive, for administrators only (spec crud 8.4)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+from flask import Flask, Request, Response, request
+
+from persistence.errors import BadRequestError, PersistenceError
+from persistence.http import logs
+from persistence.http.application import add_route
+from persistence.http.bodies import body_of
+from persistence.http.callers import KeySetting
+from persistence.http.logs import REQUEST_ID
+from persistence.http.parsing import Face
+from persistence.http.responses import BareResponse, Headers
+from persistence.limits.documents import MOST_EXPORT_PATTERNS
+from persistence.limits.requests import LARGEST_QUERY
+from persistence.model.exports import (
+    SINCE,
+    UNTIL,
+    ExportQuery,
+    parse_contents,
+    parse_history,
+    parse_patterns,
+    parse_range,
+)
+from persistence.model.instants import next_after
+from persistence.model.texts import flag, nearest
+from persistence.services.exporting import Exporting
+
+_FORM = "application/x-www-form-urlencoded"
+_DRAFTS = {"exclude": False, "include": True}
+_ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt")
+PARAMETERS = ("match", *_ONCE)
+"""The parameters of an export. Others are refused: with one that is misspelt, more would be exported than is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportApi:
+    """The handler. ``administrators`` are the callers who may export; permissions of forms do not count for them."""
+
+    face: Face
+    exporting: Exporting
+    administrators: KeySetting
+
+    def add_to(self, app: Flask) -> None:
+        """Add the route."""
+        add_route(app, f"{self.face.prefix}/export", self.export, "GET", "POST")
+
+    def export(self) -> Response:
+        """Answer ``GET`` or ``POST /export``: an archive that is sent while it is made, so that no length is known.
+
+        What cannot be done is refused before it begins. An archive that must stop breaks the connection.
+        """
+        number = request.environ.get(REQUEST_ID)
+        self.administrators.require(request.environ, "export")
+        query = _query(_parameters(request))
+
+        def report(line: str) -> None:
+            logs.write("not-exported", is_error=True, id=number, cause=line)
+
+        export = self.exporting.begin(query, report, lambda: None)
+        return BareResponse(_breaking(export.archive(), number), HTTPStatus.OK, _headers(), streams=True)
+
+
+def _headers() -> Headers:
+    day = next_after(None)[:10]
+    return [
+        ("Content-Type", "application/zip"),
+        ("Content-Disposition", f'attachment; filename="export-{day}.zip"'),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
+    ]
+
+
+def _breaking(pieces: Iterator[bytes], number: object) -> Iterator[bytes]:
+    """Yield pieces; what keeps them from being whole breaks the connection, and its cause is in the log."""
+    try:
+        yield from pieces
+    except PersistenceError as error:
+        logs.write("export-stopped", is_error=True, id=number, cause=str(error))
+        raise OSError(errno.EIO, str(error)) from error
+
+
+def _parameters(asked: Request) -> list[tuple[str, str]]:
+    """Return the parameters of the query, and of a form-encoded body."""
+    pairs = list(asked.args.items(multi=True))
+    if asked.method == "POST":
+        body = b"".join(body_of(asked.environ, LARGEST_QUERY))
+        if body and asked.mimetype != _FORM:
+            raise BadRequestError(f"the parameters of an export are sent as {_FORM}, not {asked.mimetype or 'nothing'}")
+        most = MOST_EXPORT_PATTERNS + len(PARAMETERS)
+        try:
+            pairs += parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
+        except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
+            raise BadRequestError("the body is no form-encoded list of parameters, or has too many") from error
+    return pairs
+
+
+def _query(pairs: list[tuple[str, str]]) -> ExportQuery:
+    once: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in PARAMETERS:
+            raise BadRequestError(
+                f"an export has no parameter {name[:60]!r}; the nearest is {nearest(name, PARAMETERS)}"
+            )
+        if name != "match" and name in once:
+            raise BadRequestError(f"{name} is sent twice")
+        once[name] = value
+    since, until = parse_range(once.get(SINCE), once.get(UNTIL))
+    return ExportQuery(
+        parse_patterns([value for name, value in pairs if name == "match"]),
+        parse_contents(once.get("content")),
+        parse_history(once.get("data-revision-history")),
+        since,
+        until,
+        _drafts(once.get("drafts")),
+        flag(once.get("decrypt") or None, "decrypt") is True,
+    )
+
+
+def _drafts(text: str | None) -> bool:
+    if text and text not in _DRAFTS:
+        raise BadRequestError(f"drafts must be exclude or include, not {text[:60]!r}")
+    return _DRAFTS.get(text or "", False)

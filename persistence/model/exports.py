@@ -1,0 +1,170 @@
+"""The choice of an export: forms and versions, content, history and dates, as requests and commands name them.
+
+The parameters are those of spec crud 8.4; ``drafts`` and ``decrypt`` are the service's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from persistence.errors import BadRequestError
+from persistence.limits.documents import MOST_EXPORT_PATTERNS
+from persistence.limits.requests import LONGEST_SHOWN
+from persistence.model.addresses import Form
+from persistence.model.instants import Instant, first_from, parse_time
+from persistence.model.texts import word
+from persistence.model.versions import Searched, parse_searched
+
+SINCE, UNTIL = "data-last-modified-time-gte", "data-last-modified-time-lt"
+_NAMES_IN_PATTERN = 3
+
+
+class ExportedContent(Enum):
+    """The kinds of content."""
+
+    DEFINITIONS = "form-definition"
+    DATA = "form-data"
+
+
+class RevisionHistory(Enum):
+    """The export of older revisions of form data, beside the current ones or alone."""
+
+    EXCLUDE = "exclude"
+    INCLUDE = "include"
+    ONLY = "only"
+
+
+@dataclass(frozen=True, slots=True)
+class FormPattern:
+    """A pattern of forms; ``None`` stands for any application or form."""
+
+    app: str | None = None
+    name: str | None = None
+    version: int | Searched = Searched.ALL
+
+    @property
+    def form(self) -> Form | None:
+        """The one form that it names; ``None`` for a wildcard."""
+        return None if self.app is None or self.name is None else Form(self.app, self.name)
+
+    def matches(self, form: Form) -> bool:
+        """Return whether it is a pattern of a form."""
+        return self.app in (None, form.app) and self.name in (None, form.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportQuery:
+    """The revisions to export: everything current, by default.
+
+    ``since`` is the first instant of form data that is exported, and ``until`` the first that is not any more.
+    """
+
+    patterns: tuple[FormPattern, ...] = (FormPattern(),)
+    contents: frozenset[ExportedContent] = frozenset(ExportedContent)
+    history: RevisionHistory = RevisionHistory.EXCLUDE
+    since: Instant | None = None
+    until: Instant | None = None
+    with_drafts: bool = False
+    decrypts: bool = False
+
+    def is_in_range(self, instant: Instant) -> bool:
+        """Return whether form data of an instant is exported."""
+        return (self.since is None or instant >= self.since) and (self.until is None or instant < self.until)
+
+    @property
+    def has_range(self) -> bool:
+        """Return whether the instants of form data count."""
+        return self.since is not None or self.until is not None
+
+    def versions(self, form: Form, latest: Callable[[], int]) -> VersionFilter | None:
+        """Return the versions of a form that are exported; ``None`` where it is not.
+
+        ``latest`` returns the latest version; it is called if that counts.
+        """
+        asked = {pattern.version for pattern in self.patterns if pattern.matches(form)}
+        if not asked:
+            return None
+        numbers = {each for each in asked if isinstance(each, int)}
+        if Searched.LATEST in asked and Searched.ALL not in asked:
+            numbers.add(latest())
+        return VersionFilter(None if Searched.ALL in asked else frozenset(numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFilter:
+    """Versions of a form: ``None`` is all of them."""
+
+    numbers: frozenset[int] | None
+
+    def __contains__(self, version: int) -> bool:
+        return self.numbers is None or version in self.numbers
+
+
+def parse_pattern(text: str) -> FormPattern:
+    """Read ``APP/FORM/VERSION``; parts that are empty, or missing at the end, stand for everything.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    parts = text.split("/")
+    if len(parts) > _NAMES_IN_PATTERN:
+        raise BadRequestError(f"a match is APP/FORM/VERSION with a number, latest or all, not {text[:LONGEST_SHOWN]!r}")
+    app, name, version = (*parts, "", "")[:_NAMES_IN_PATTERN]
+    if version.strip() == Searched.LATEST.value:
+        asked: int | Searched = Searched.LATEST
+    else:
+        asked = parse_searched(version or Searched.ALL.value)
+    return FormPattern(app or None, name or None, asked)
+
+
+def parse_patterns(texts: Sequence[str]) -> tuple[FormPattern, ...]:
+    """Read patterns; none at all match everything.
+
+    Raises:
+        BadRequestError: one is none, or there are too many.
+    """
+    if len(texts) > MOST_EXPORT_PATTERNS:
+        raise BadRequestError(f"more than {MOST_EXPORT_PATTERNS} matches are not accepted at once")
+    return tuple(map(parse_pattern, texts)) or (FormPattern(),)
+
+
+def parse_contents(text: str | None) -> frozenset[ExportedContent]:
+    """Read the list of kinds of content; nothing means all.
+
+    Raises:
+        BadRequestError: a word is none.
+    """
+    words = [each.strip() for each in (text or "").split(",") if each.strip()]
+    return frozenset(word(ExportedContent, each, "content") for each in words) or frozenset(ExportedContent)
+
+
+def parse_history(text: str | None) -> RevisionHistory:
+    """Read whether older revisions are exported.
+
+    Raises:
+        BadRequestError: it is none of the words.
+    """
+    return word(RevisionHistory, text, "data-revision-history") if text else RevisionHistory.EXCLUDE
+
+
+def parse_range(since: str | None, until: str | None) -> tuple[Instant | None, Instant | None]:
+    """Read the times between which form data was stored: as those of searches, without a zone in the server's own.
+
+    Raises:
+        BadRequestError: one is none, or nothing can be between them.
+    """
+    first, end = _bound(since, SINCE), _bound(until, UNTIL)
+    if first is not None and end is not None and first >= end:
+        raise BadRequestError(f"there is no time from {first} to before {end}")
+    return first, end
+
+
+def _bound(text: str | None, name: str) -> Instant | None:
+    if not text or not text.strip():
+        return None
+    try:
+        return first_from(parse_time(text.strip(), name))
+    except OverflowError as error:
+        raise BadRequestError(f"{name} is after the last time that there is") from error

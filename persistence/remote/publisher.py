@@ -1,0 +1,136 @@
+"""Publishing on another server: its CRUD API is called as the designer calls it there (spec crud 5.1, 8.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from persistence.errors import RemoteError, RemoteTimeoutError
+from persistence.model.addresses import DefinitionAddress, Form
+from persistence.model.sidecar import ClientHash
+from persistence.model.versions import VersionRequest
+from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.headers import HeaderFields
+from persistence.storage.uploads import OutgoingFile
+
+_VERSION = "Form-Definition-Version"
+_HASH_ALGORITHM, _HASH_VALUE = "Hash-Algorithm", "Hash-Value"
+_SHA_256 = "SHA-256"
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePublisher:
+    """Publishes versions of a form on another server.
+
+    ``fields`` go with each request, and so does the id of the unpublished definition, ``source``. ``flat_view`` asks
+    for flat views (spec search 7.1). With ``is_forced`` attachments are sent although the server has them.
+    """
+
+    client: Client
+    form: Form
+    fields: HeaderFields
+    source: str | None
+    flat_view: bool
+    is_forced: bool
+
+    def publish(self, asked: VersionRequest, attachments: Sequence[OutgoingFile], main: OutgoingFile) -> int:
+        """Store attachments and ``form.xhtml``, which comes last; return the version that the server says.
+
+        With ``next``, the server gives all of them the number after its latest, as long as nobody else publishes the
+        form. If somebody has, ``form.xhtml`` is in a later version: the attachments are stored again in that one.
+
+        Raises:
+            RemoteError: the server does not do it; the text says what it has got.
+        """
+        sent_to: list[int | None] = []
+        for file in attachments:
+            with _after(f"after {len(sent_to)} of {len(attachments)} attachments"):
+                sent_to.append(self._attachment(file, asked))
+        with _after(f"after all {len(attachments)} attachments"):
+            flat_view = (self.client.names.field("Create-Flat-View", "true"),) if self.flat_view else ()
+            version = self._put(main, asked, *flat_view)
+            if version is None:
+                raise RemoteError("the other server has stored form.xhtml, and does not say as which version")
+        with _after(f"form.xhtml is version {version} on the other server, and lacks attachments"):
+            for file, number in zip(attachments, sent_to, strict=True):
+                if number not in (version, None):
+                    self._attachment(file, VersionRequest(number=version))
+        return version
+
+    def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
+        """Send an attachment, unless the server has it; return its version there, ``None`` where that is not said."""
+        pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
+        if not self.is_forced and not asked.wants_next:
+            with self._found(file, asked) as answer:
+                if answer.status == HTTPStatus.OK and (file.may_stay or self._is_same(file, pair, answer)):
+                    return self._version(answer)
+        names = self.client.names
+        return self._put(
+            file, asked, names.field(_HASH_ALGORITHM, pair.algorithm), names.field(_HASH_VALUE, pair.value)
+        )
+
+    @contextmanager
+    def _found(self, file: OutgoingFile, asked: VersionRequest) -> Iterator[RemoteAnswer]:
+        """Ask for a file of a version, which is not ``next``; only 200 says that it is there."""
+        answer = self.client.send(RemoteCall("HEAD", self._path(file), (*self.fields, *self._asked(asked))))
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+    def _put(self, file: OutgoingFile, asked: VersionRequest, *more: tuple[str, bytes]) -> int | None:
+        """Store a file; return its version, ``None`` where the server does not say it.
+
+        Raises:
+            RemoteError: the server refuses, whatever the reason: the client's request was in order.
+        """
+        query = (("document", self.source),) if self.source else ()
+        described = ("Content-Type", file.content_type.encode("latin-1"))
+        with body_of(file.upload) as (body, length):
+            fields = (*self.fields, *self._asked(asked), described, length, *more)
+            call = RemoteCall("PUT", self._path(file), fields, query, body)
+            answer = self.client.send(call)
+        if answer.status not in DONE:
+            line = answer.line()
+            raise RemoteError(f"{self.client.label} answers {answer.status} to {call.what}{line and f': {line}'}")
+        answer.close()
+        return self._version(answer)
+
+    def _path(self, file: OutgoingFile) -> str:
+        return self.client.names.path(DefinitionAddress(self.form, 1, file.name))
+
+    def _asked(self, asked: VersionRequest) -> HeaderFields:
+        if asked.wants_next:
+            return (self.client.names.version("next"),)
+        return () if asked.number is None else (self.client.names.version(asked.number),)
+
+    def _version(self, answer: RemoteAnswer) -> int | None:
+        text = self._field(answer, _VERSION)
+        return int(text) if _NUMBER.fullmatch(text) else None
+
+    def _is_same(self, file: OutgoingFile, pair: ClientHash, answer: RemoteAnswer) -> bool:
+        """Return whether the server has the content: a hash that a client has computed is not verified here."""
+        there = ClientHash(self._field(answer, _HASH_ALGORITHM), self._field(answer, _HASH_VALUE))
+        return there == pair and pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
+
+    def _field(self, answer: RemoteAnswer, name: str) -> str:
+        return answer.field(self.client.names.theirs.header(name)) or ""
+
+
+def _digest(file: OutgoingFile) -> str:
+    """Return the SHA-256 of a file, which was computed when it was received, in hex digits."""
+    return file.upload.digest.partition(":")[2]
+
+
+@contextmanager
+def _after(before: str) -> Iterator[None]:
+    """Tell in the errors of a step what the server had before it."""
+    try:
+        yield
+    except RemoteError as error:
+        kind = RemoteTimeoutError if isinstance(error, RemoteTimeoutError) else RemoteError
+        raise kind(f"{before}: {error}") from error

@@ -1,0 +1,248 @@
+"""The revisions that an export contains, found document by document through the protocol of storages.
+
+Nothing is held but the facts of one document. Documents in a range of dates are found by their sidecars, which are read
+one after the other: an index need not be there, and some 30,000 in a second are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    RemoteError,
+)
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress
+from persistence.model.archives import ArchiveEntry, entry_of
+from persistence.model.exports import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
+from persistence.storage.storage import Revisions
+from persistence.storage.stored_revision import StoredRevision
+
+_ATTEMPTS = 20
+
+LEFT_OUT = (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    NotFoundError,
+    NotSupportedError,
+    RemoteError,
+)
+"""Errors of one revision, which is left out and named. Others end the export: a disk that refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRevision:
+    """A revision to export, as it was when its document was looked at."""
+
+    storage: Revisions
+    address: Address
+    sidecar: Sidecar
+    is_current: bool
+
+    @property
+    def entry(self) -> ArchiveEntry:
+        """Its entry in an archive."""
+        return entry_of(self.address, self.sidecar.version, self.sidecar.modified, is_current=self.is_current)
+
+    def opened(self) -> StoredRevision:
+        """Return this very revision, its content open; also if it has been replaced meanwhile, and so is an older one.
+
+        Raises:
+            BusyError: it was replaced, and older revisions are not kept.
+            DamagedError: its content is damaged.
+        """
+        read = partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)
+        found = self.storage.read(self.address, content=True) if self.is_current else read()
+        if found is not None and not self._is_same(found):
+            found.close()
+            found = read()
+        if found is None or not self._is_same(found):
+            if found is not None:
+                found.close()
+            raise BusyError(f"{self.address} of {self.sidecar.modified} was replaced while it was exported")
+        return found
+
+    def _is_same(self, found: StoredRevision) -> bool:
+        return found.sidecar.modified == self.sidecar.modified and found.file is not None
+
+
+Found = ExportedRevision | PersistenceError
+"""A revision, or the reason why one is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedForm:
+    """A form of which versions are exported."""
+
+    route: Route
+    query: ExportQuery
+    versions: VersionFilter
+
+    def groups(self) -> Iterator[Iterator[Found]]:
+        """Yield what belongs together: a version of the definition, a document, or a draft."""
+        contents = self.query.contents
+        if ExportedContent.DEFINITIONS in contents:
+            for version in self._definitions():
+                main = DefinitionAddress(self.route.form, version, FORM_XHTML)
+                yield _left_out(_Folder(self.route.definition.storage, main, self.query, self.versions).found())
+        if ExportedContent.DATA in contents:
+            for address in self.documents():
+                yield _left_out(_Folder(self.route.storage, address, self.query, self.versions).found())
+
+    def documents(self) -> Iterator[DocumentAddress]:
+        """Yield the documents and drafts that are looked at, of all versions."""
+        collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
+        for collection in collections:
+            for document in self.route.data.storage.documents(self.route.form, collection):
+                yield DocumentAddress(self.route.form, collection, document, DATA_XML)
+
+    def _definitions(self) -> Iterator[int]:
+        every = self.route.definition.storage.versions(self.route.form)
+        return (version for version in every if version in self.versions)
+
+
+def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
+    """Return the forms that a query names, in order. What a wildcard finds may be nothing.
+
+    Raises:
+        NotFoundError: there is no form of a name that is given in full.
+        ConfigurationError: it has no provider.
+    """
+    apps = {pattern.app for pattern in query.patterns}
+    every = {form for app in ({None} if None in apps else apps) for form in router.forms(app)}
+    for form in filter(None, (pattern.form for pattern in query.patterns)):
+        if form not in every:
+            router.of(form)
+            raise NotFoundError(f"there is no form {form}")
+    selected = []
+    for form in sorted(every, key=lambda each: (each.app, each.name)):
+        route = router.of(form)
+        versions = query.versions(form, cache(lambda route=route: route.catalog.latest_version(route.form) or 1))
+        if versions is not None:
+            selected.append(SelectedForm(route, query, versions))
+    return selected
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A ``data.xml`` or ``form.xhtml``, with everything that is stored beside it."""
+
+    storage: Revisions
+    main: Address
+    query: ExportQuery
+    versions: VersionFilter
+
+    def found(self) -> Iterator[Found]:
+        """Yield the revisions that are exported, those of the data or definition first; each newest first.
+
+        Raises:
+            DamagedError: the current revision of the data or definition is damaged: nothing beside it is of use.
+        """
+        known = self._stable()
+        own = known.pop(self.main.name, None)
+        if isinstance(own, PersistenceError):
+            raise own
+        version = next((each.version for each in (own, *known.values()) if isinstance(each, Sidecar)), None)
+        if version is None or version not in self.versions or not self._is_alive(own):
+            return
+        is_wanted = own is None and not self._is_dated
+        for revision in () if own is None else self._revisions(self.main, own):
+            if isinstance(revision, PersistenceError) or self._is_chosen(revision):
+                is_wanted = True
+                yield revision
+        for name, sidecar in known.items() if is_wanted else ():
+            if isinstance(sidecar, PersistenceError):
+                yield sidecar
+            else:
+                yield from self._revisions(replace(self.main, name=name), sidecar)
+
+    @property
+    def _is_data(self) -> bool:
+        return isinstance(self.main, DocumentAddress)
+
+    @property
+    def _is_dated(self) -> bool:
+        return self._is_data and self.query.has_range
+
+    @property
+    def _has_history(self) -> bool:
+        return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
+
+    def _is_alive(self, own: Sidecar | None) -> bool:
+        """Return whether there may be something to export: of what is deleted, only the history."""
+        return self._has_history or own is None or not own.deleted
+
+    def _is_chosen(self, revision: ExportedRevision) -> bool:
+        is_older_only = self.query.history is RevisionHistory.ONLY and self._is_data and self._has_history
+        is_in_range = not self._is_data or self.query.is_in_range(revision.sidecar.modified)
+        return is_in_range and not (is_older_only and revision.is_current)
+
+    def _stable(self) -> dict[str, Sidecar | PersistenceError]:
+        """Return the current sidecars by file name, all of one moment.
+
+        Raises:
+            BusyError: writers passed by at every attempt.
+        """
+        known = self._looked_at()
+        for _ in range(_ATTEMPTS):
+            again = known if len(known) <= 1 else self._looked_at()
+            if _states(again) == _states(known):
+                return again
+            known = again
+        raise BusyError(f"{self.main} is being written too often to be exported")
+
+    def _looked_at(self) -> dict[str, Sidecar | PersistenceError]:
+        known: dict[str, Sidecar | PersistenceError] = {}
+        for name in self.storage.names(self.main):
+            try:
+                sidecar = self.storage.sidecar(replace(self.main, name=name))
+            except LEFT_OUT as error:
+                known[name] = error
+            else:
+                if sidecar is not None:
+                    known[name] = sidecar
+        return known
+
+    def _revisions(self, address: Address, current: Sidecar) -> Iterator[Found]:
+        """Yield the current revision, and the older ones if they are wanted."""
+        if not current.deleted or self._has_history:
+            yield ExportedRevision(self.storage, address, current, is_current=True)
+        if self._has_history:
+            yield from _left_out(self._older(address, current.modified))
+
+    def _older(self, address: Address, current: Instant) -> Iterator[Found]:
+        revisions = self.storage.history(address)
+        for position in range(0 if revisions is None else revisions.total):
+            if revisions is None or revisions.instant(position) >= current:
+                continue
+            found = revisions.revision(position)
+            if found is not None and found.sidecar is not None:
+                yield ExportedRevision(self.storage, address, found.sidecar, is_current=False)
+            elif found is not None:
+                yield DamagedError(f"the sidecar of {address} of {found.instant} is damaged")
+
+
+def _states(known: dict[str, Sidecar | PersistenceError]) -> dict[str, Instant | str]:
+    return {name: each.modified if isinstance(each, Sidecar) else str(each) for name, each in known.items()}
+
+
+def _left_out(revisions: Iterator[Found]) -> Iterator[Found]:
+    """Yield revisions, and an error in finding more of them as the last."""
+    try:
+        yield from revisions
+    except LEFT_OUT as error:
+        yield error

@@ -1,0 +1,215 @@
+"""The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory.
+
+Permissions of forms do not count: whoever may export decides that. What cannot be read is left out, and named in the
+last entry. A disk that refuses ends the archive before its end, so that nobody takes it for a whole one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from persistence.errors import DamagedError, NotSupportedError, PersistenceError, disk_errors
+from persistence.forms.archive_metadata import write_metadata
+from persistence.limits.documents import MOST_EXPORT_PROBLEMS
+from persistence.limits.requests import CHUNK
+from persistence.model.addresses import DocumentAddress
+from persistence.model.archives import ERRORS_ENTRY
+from persistence.model.exports import ExportQuery
+from persistence.model.instants import next_after
+from persistence.model.sidecar import Sidecar
+from persistence.providers.router import Router
+from persistence.services.codec import Codec
+from persistence.services.export_source import LEFT_OUT, ExportedRevision, SelectedForm, select_forms
+from persistence.services.rules import Get, Read
+from persistence.services.transforms import TransformedContent, transformed
+from persistence.services.zip_stream import ZipStream
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+
+_TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
+"""Beginnings of content types that are worth compressing; most attachments are compressed already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """An open content: its facts, and its pieces. ``is_decrypted`` says that they are not the bytes that are stored."""
+
+    sidecar: Sidecar
+    size: int | None
+    content: TransformedContent | None
+    found: StoredRevision
+    is_decrypted: bool
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes.
+
+        Raises:
+            DamagedError: there are fewer, or more, than the size of the content.
+            DiskError: they cannot be read.
+        """
+        with disk_errors("exporting a content"):
+            if self.content is not None:
+                yield from self.content
+                return
+            count = 0
+            while piece := self.found.opened.read(CHUNK):
+                count += len(piece)
+                yield piece
+        if self.size not in (None, count):
+            raise DamagedError(f"a content has {count} bytes, and not {self.size}: it was changed while it was read")
+
+    def close(self) -> None:
+        """Close it."""
+        self.found.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """Exports what the providers of a router have. ``codec`` decrypts."""
+
+    router: Router
+    codec: Codec
+
+    def begin(self, query: ExportQuery, report: Callable[[str], None], done: Callable[[], None]) -> Export:
+        """Begin an export. ``report`` gets a line for all that is left out, ``done`` is called after each document.
+
+        Raises:
+            NotFoundError: there is no form of a name that is given in full.
+        """
+        return Export(self, select_forms(self.router, query), query, report, done)
+
+    def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
+        """Open a revision, decrypted if that is asked for; then it was read once, and can be read.
+
+        Raises:
+            DamagedError: it is damaged, or does not decrypt.
+            ConfigurationError: the key to it is not here.
+            BusyError: it was replaced, and older revisions are not kept.
+        """
+        address, found = revision.address, revision.opened()
+        if not query.decrypts or not isinstance(address, DocumentAddress):
+            return ExportedFile(found.sidecar, _size(found), None, found, is_decrypted=False)
+        read = self.codec.decode(Read(address, found, None), address, Get(decrypt=True))
+        if read.decryption is not None:
+            content = transformed(read, only_relevant=False)
+            return ExportedFile(_plain(read.found.sidecar), content.size, content, read.found, is_decrypted=True)
+        if read.is_decrypted:
+            _check(read)
+            return ExportedFile(_plain(read.found.sidecar), read.size, None, read.found, is_decrypted=True)
+        return ExportedFile(read.found.sidecar, _size(read.found), None, read.found, is_decrypted=False)
+
+
+class _Hashing:
+    """Pieces that are counted and hashed as they pass by; ``digest`` is as sidecars have it."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self._hash.update(piece)
+            self.size += len(piece)
+            yield piece
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+@dataclass(slots=True)
+class Export:
+    """One export. ``problems`` are the lines about what was left out."""
+
+    exporting: Exporting
+    forms: list[SelectedForm]
+    query: ExportQuery
+    report: Callable[[str], None]
+    done: Callable[[], None]
+    problems: list[str] = field(default_factory=list)
+
+    def archive(self) -> Iterator[bytes]:
+        """Yield the archive in pieces.
+
+        Raises:
+            DiskError: the disk refuses. The archive has no end then.
+            PersistenceError: a content cannot be read to its end, or too much is left out.
+        """
+        with disk_errors("exporting"), ZipStream() as archive:
+            for form in self.forms:
+                for group in form.groups():
+                    for found in group:
+                        if isinstance(found, PersistenceError):
+                            self._leave_out(str(found))
+                        else:
+                            yield from self._add(archive, found)
+                    self.done()
+            if self.problems:
+                lines = "".join(f"{line}\n" for line in self.problems).encode()
+                yield from archive.add(ERRORS_ENTRY, next_after(None), [lines], len(lines), compresses=True)
+            yield from archive.end()
+
+    def _add(self, archive: ZipStream, revision: ExportedRevision) -> Iterator[bytes]:
+        sidecar, is_decrypted = revision.sidecar, False
+        entry = revision.entry
+        if not sidecar.deleted:
+            try:
+                file = self.exporting.opened(revision, self.query)
+            except LEFT_OUT as error:
+                self._leave_out(str(error))
+                return
+            with closing(file):
+                hashing = _Hashing(file.pieces())
+                compresses = revision.address.is_main or (file.sidecar.content_type or "").startswith(_TEXTUAL)
+                compresses = compresses and not (file.sidecar.encrypted and not revision.address.is_main)
+                yield from archive.add(entry.path, sidecar.modified, hashing, file.size, compresses=compresses)
+                sidecar, is_decrypted = self._described(revision, file, hashing), file.is_decrypted
+        metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
+        beside = replace(entry, is_metadata=True)
+        yield from archive.add(beside.path, sidecar.modified, [metadata], len(metadata), compresses=True)
+
+    def _described(self, revision: ExportedRevision, file: ExportedFile, hashing: _Hashing) -> Sidecar:
+        """Return the facts of a content that was read: of an edited one, and of another service's, as it was read."""
+        sidecar, found = file.sidecar, file.found
+        if file.is_decrypted or sidecar.digest is None or found.is_edited:
+            sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
+        elif sidecar.digest != hashing.digest:
+            self._leave_out(
+                f"{revision.address} of {sidecar.modified} has not the digest of its sidecar: it is damaged"
+            )
+        if found.is_edited and not file.is_decrypted:
+            sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
+        return sidecar
+
+    def _leave_out(self, line: str) -> None:
+        self.problems.append(line)
+        self.report(line)
+        if len(self.problems) > MOST_EXPORT_PROBLEMS:
+            raise NotSupportedError(f"more than {MOST_EXPORT_PROBLEMS} revisions cannot be exported: {line}")
+
+
+def _size(found: StoredRevision) -> int | None:
+    return None if found.size == UNKNOWN_SIZE else found.size
+
+
+def _plain(sidecar: Sidecar) -> Sidecar:
+    """Return the facts of a content that is decrypted; its size and digest are those of what is read."""
+    return msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
+
+
+def _check(read: Read) -> None:
+    """Read a decrypted attachment to its end once, and go back: in the middle of an entry it would be too late."""
+    file = read.found.opened
+    try:
+        with disk_errors(f"reading {read.address}"):
+            while file.read(CHUNK):
+                pass
+            file.seek(0)
+    except PersistenceError:
+        file.close()
+        raise

@@ -1,0 +1,73 @@
+"""Find the attachments of a document that its data names, in its bytes, without a parser, and rather too often.
+
+An attachment is named by the last part of a path, in a text or an attribute. A name that stands anywhere in the data
+counts, whether it is written as it is, with character references or percent-encoded.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from persistence.errors import disk_errors
+from persistence.limits.requests import CHUNK
+from persistence.model.addresses import Collection, DocumentAddress
+from persistence.model.instants import Instant
+from persistence.storage.store import Store
+
+_OVERLAP = 1 << 13
+"""Bytes that are looked at twice, where one piece ends: a name has 200 bytes, and each may be written as ten."""
+_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+
+
+def unnamed(store: Store, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
+    """Return those of some names of attachments that no revision of the data or the draft names.
+
+    Of the older revisions those count that ``stays`` says will be kept.
+
+    Raises:
+        DamagedError: one cannot be read, so that nobody knows.
+    """
+    left = set(names)
+    for content in _contents(store, main, stays):
+        with content:
+            left = _without(content, left)
+        if not left:
+            break
+    return left
+
+
+def _contents(store: Store, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
+    """Yield the contents of the data and the draft of a document, and of older revisions of the data."""
+    for collection in Collection:
+        found = store.read(main.moved(collection), content=True)
+        if found is not None and found.file is not None:
+            yield found.file
+    for instant in store.revisions(main):
+        older = store.read_older(main, instant, content=True) if stays(instant) else None
+        if older is not None and older.file is not None:
+            yield older.file
+
+
+def _without(content: BinaryIO, names: set[str]) -> set[str]:
+    """Return the names that a content does not have."""
+    left, tail, encoding = set(names), b"", "utf-8"
+    with disk_errors("reading form data"):
+        while left and (read := content.read(CHUNK)):
+            encoding = encoding if tail else _ENCODINGS.get(read[:2], encoding)
+            piece = tail + read
+            left -= _named(piece, encoding, left)
+            tail = piece[-_OVERLAP:]
+    return left
+
+
+def _named(piece: bytes, encoding: str, names: set[str]) -> set[str]:
+    found = set[str]()
+    for each in (encoding, "latin-1"):
+        text = piece.decode(each, "replace")
+        plain = unquote(unescape(text)) if "%" in text or "&" in text else text
+        found |= {name for name in names if name in text or name in plain}
+    return found

@@ -1,0 +1,232 @@
+"""Bringing back older revisions: as new ones, of a document with the attachments that it names.
+
+A document that is brought back is stored as by a PUT of the revision, as its bytes are stored: decided twice, refused
+for the same reasons, and encrypted if it was. Its attachments are stored before it, as a form runtime does (spec crud
+4.2). So while a deleted document is brought back it stays deleted, until all of it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import BinaryIO
+
+from persistence.errors import (
+    BadAddressError,
+    BadRequestError,
+    BusyError,
+    DeletedError,
+    NotFoundError,
+    ReplacedError,
+    disk_errors,
+)
+from persistence.limits.documents import MOST_RESTORED, RESTORED_AT_ONCE
+from persistence.limits.requests import CHUNK
+from persistence.model import versions
+from persistence.model.addresses import DocumentAddress
+from persistence.model.instants import Instant
+from persistence.model.preconditions import NO_PRECONDITION
+from persistence.model.sidecar import Sidecar
+from persistence.model.versions import VersionRequest
+from persistence.providers.provider import Route
+from persistence.services.decisions import Arrival
+from persistence.services.documents import Documents, commit
+from persistence.services.leasing import protecting
+from persistence.services.rules import Get, Origin, Put, Revert, Written
+from persistence.services.selection import selected
+from persistence.services.transforms import holders_in
+from persistence.storage.storage import Writing
+from persistence.storage.stored_revision import StoredRevision
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredFile:
+    """A file to be brought back: its revision of before, the ``current`` one, if any, and what was ``asked`` for it."""
+
+    address: DocumentAddress
+    older: Sidecar
+    current: StoredRevision | None
+    asked: Revert
+
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether there is no living revision."""
+        return self.current is None or self.current.sidecar.deleted
+
+    @property
+    def put(self) -> Put:
+        """The PUT that stores it."""
+        older, asked = self.older, self.asked
+        return Put(
+            version=VersionRequest(number=older.version),
+            precondition=asked.precondition,
+            user=asked.user,
+            content_type=older.content_type,
+            valid=older.valid,
+            stage=older.stage,
+            source=older.source,
+            client_hash=None if older.sealed_hash is not None else older.client_hash,
+            origin=self._origin,
+            token=asked.token,
+            restores=older,
+        )
+
+    @property
+    def _origin(self) -> Origin:
+        """A deleted file gets its creation back, unless it was created again since: a life has one creation."""
+        current = None if self.current is None else self.current.sidecar
+        if current is not None and not current.deleted:
+            return Origin(current.created, current.facts.owner)
+        is_same_life = current is None or current.created <= self.older.created
+        return Origin(self.older.created if is_same_life else None, self.older.facts.owner)
+
+
+Seen = dict[DocumentAddress, str | None]
+"""The ids of the current revisions by which a plan was made; ``None`` for what was never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """A file with the attachments that come back with it.
+
+    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current.
+    """
+
+    file: RestoredFile
+    attachments: list[RestoredFile] = field(default_factory=list)
+    unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def notice(self) -> str | None:
+        """A line about attachments that do not come back."""
+        if not self.missing:
+            return None
+        return f"attachments that it names were missing already at that time: {', '.join(self.missing)}"
+
+    def seen(self) -> Seen:
+        """Return what must be unchanged when it is carried out."""
+        files = [(each.address, each.current) for each in (*self.attachments, self.file)]
+        return {address: None if found is None else found.sidecar.id for address, found in (*files, *self.unchanged)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reverting:
+    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
+
+    Methods raise the domain errors of ``persistence.errors``.
+    """
+
+    documents: Documents
+
+    def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
+        """Return what would be done; raises as ``restore``, as far as that can be decided now."""
+        route = self.documents.router.of(address.form)
+        current = route.storage.read(address, content=False)
+        found = self.documents.read(address, asked.get).found
+        with found.opened as content:
+            versions.must_equal(asked.version.number, found.sidecar.version, address)
+            file = RestoredFile(address, found.sidecar, current, asked)
+            self.documents.decided_early(route, address, file.put)
+            if not address.is_main:
+                return RestorePlan(file)
+            names = dict.fromkeys(holder.held.name for holder in holders_in(address, content))
+        if len(names) > MOST_RESTORED:
+            raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
+        return _with_attachments(route, file, names)
+
+    def restore(self, address: DocumentAddress, asked: Revert) -> tuple[RestorePlan, Written]:
+        """Make an older revision the current one again, by a new revision. What was current stays in the history.
+
+        Attachments that have been replaced or deleted since come back in the revision of that time. If this is
+        interrupted, a repetition completes it.
+
+        Raises:
+            NotFoundError, DeletedError: there is no such revision, or it is a tombstone.
+            VersionError: the document has another form version now.
+            ForbiddenError: the user may not read the revision, or not write over what is there.
+            ReplacedError: somebody else has written meanwhile; nothing of that is overwritten.
+        """
+        plan = self.plan(address, asked)
+        files, seen = (*plan.attachments, plan.file), plan.seen()
+        *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
+        for batch in first:
+            own = {each: seen[each] for each in (address, *(file.address for file in batch))}
+            done = self._stored(batch, own)
+            seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
+        return plan, replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
+
+    def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
+        """Store some files, one after the other, if nothing is another than was ``seen``."""
+        address, documents = files[0].address, self.documents
+        route = documents.router.of(address.form)
+        with ExitStack() as opened:
+            arrivals = [opened.enter_context(self._arriving(route, file)) for file in files]
+            with route.storage.writing(address) as writer:
+                _require_unchanged(writer, seen)
+                ready = [documents.ready(writer, arrival) for arrival in arrivals]
+                with protecting(route, address, files[0].asked.user):
+                    return [commit(writer, each) for each in ready]
+
+    @contextmanager
+    def _arriving(self, route: Route, file: RestoredFile) -> Iterator[Arrival]:
+        """Copy the content of the older revision, for the length of a block."""
+        address = file.address
+        older = route.storage.read_revision(address, file.older.modified, content=True)
+        if older is None or older.sidecar.id != file.older.id or older.file is None:
+            raise BusyError(f"the revision of {address} of {file.older.modified} has changed meanwhile")
+        with older.file, self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
+            yield arrival
+
+
+def _pieces(content: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
+    with disk_errors("reading", address):
+        yield from iter(partial(content.read, CHUNK), b"")
+
+
+def _with_attachments(route: Route, file: RestoredFile, names: Iterable[str]) -> RestorePlan:
+    """Look for the revisions of attachments that were current when a revision of their document was."""
+    plan, asked = RestorePlan(file), replace(file.asked, precondition=NO_PRECONDITION)
+    for name in names:
+        address = file.address.moved(file.address.collection, name)
+        try:
+            current = route.storage.read(address, content=False)
+            older = _as_of(route, address, file.older.modified)
+        except BadAddressError:  # no attachment has such a name
+            current = older = None
+        if older is not None and not _is_same(current, older):
+            plan.attachments.append(RestoredFile(address, older.sidecar, current, asked))
+        elif current is not None and not current.sidecar.deleted:
+            plan.unchanged.append((address, current))
+        else:
+            plan.missing.append(name)
+    return plan
+
+
+def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
+    """Return the revision of an attachment that was current at a moment; ``None`` where there was none."""
+    try:
+        return selected(route, address, Get(as_of=moment), content=False)
+    except (DeletedError, NotFoundError):
+        return None
+
+
+def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
+    """Return whether the current revision has the content of another one: it is it, or has brought it back already."""
+    if current is None or current.sidecar.deleted:
+        return False
+    if current.etag == older.etag:
+        return True
+    now, then = current.sidecar, older.sidecar
+    is_known = now.digest is not None and not current.is_edited
+    return is_known and (now.digest, now.content_type) == (then.digest, then.content_type)
+
+
+def _require_unchanged(writer: Writing, seen: Seen) -> None:
+    """Make sure that nobody has written meanwhile. Raises ``ReplacedError``."""
+    for address, content_id in seen.items():
+        stored = writer.current(address)
+        if content_id != (None if stored is None else stored.sidecar.id):
+            raise ReplacedError(f"{address} was written by another request meanwhile")

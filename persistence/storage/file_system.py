@@ -1,0 +1,95 @@
+"""Trials of what the commit needs of a file system, and the room that is left on it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from persistence.errors import StartupError
+from persistence.model.sidecar import fresh_id
+from persistence.storage import directories, files, owner
+from persistence.storage.layout import SERVICE, SPOOL
+from persistence.storage.locks import try_lock
+
+_LEAST_FREE = 1 << 20
+_LEAST_INODES = 64
+_FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+def free_bytes(root: str) -> int:
+    """Bytes that an ordinary user may still write into a tree; raises ``OSError`` where it cannot make files."""
+    if not os.access(f"{root}/{SERVICE}", os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return free_in(root)
+
+
+def free_in(directory: str) -> int:
+    """Bytes that an ordinary user may still write there; raises ``OSError`` where it cannot make files."""
+    status = os.statvfs(directory)
+    if status.f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if status.f_files and status.f_favail < _LEAST_INODES:  # some file systems do not count them, and say 0 of 0
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return status.f_bavail * status.f_frsize
+
+
+def probe(root: str) -> str | None:
+    """Try out, in the spool, everything the commit needs of the file system.
+
+    Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
+    is not for ever.
+
+    Raises:
+        StartupError: names the first thing that does not work, or the user to run as.
+    """
+    if os.geteuid() == 0:
+        owner.require(root)
+    first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
+    steps: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("writing and fsync", lambda: _write(first)),
+        ("hard links", lambda: files.keep_as(first, second)),
+        ("rename", lambda: files.rename(first, second)),
+        ("fsync of a directory", lambda: directories.sync(f"{root}/{SPOOL}")),
+        ("locks between processes", lambda: _lock(second)),
+        ("free space", lambda: _space(root)),
+    )
+    try:
+        for what, step in steps:
+            try:
+                step()
+            except OSError as error:
+                cause = f"data directory {root}: {what}: {error.strerror or error}"
+                if error.errno in _FOR_NOW:
+                    return cause
+                raise StartupError(cause) from error
+        return None
+    finally:
+        files.remove_quietly(first, second)
+
+
+def _write(path: str) -> None:
+    with files.written(path, b"probe\n") as descriptor:
+        files.sync(descriptor)
+
+
+_CONTENDER = "import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcept BlockingIOError: sys.exit(7)"
+
+
+def _lock(path: str) -> None:
+    with open(path, "rb") as file:
+        try_lock(file.fileno())
+        contender = subprocess.run(  # noqa: S603 - our own interpreter, our own text
+            [sys.executable, "-S", "-E", "-c", _CONTENDER, path], check=False, capture_output=True, timeout=20
+        )
+    if contender.returncode != 7:  # noqa: PLR2004 - the contender's own code for "locked", two lines above
+        raise OSError("a second process was not locked out")
+
+
+def _space(root: str) -> None:
+    if free_bytes(root) < _LEAST_FREE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,423 @@
+"""The export of forms and data as an archive, over HTTP (spec crud 8.4)."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from persistence.dialect import DIALECTS
+from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
+from persistence.keys import Keys
+from persistence.model.archives import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.services import export_source, zip_stream
+from persistence.storage import sidecars
+from persistence.storage.layout import HISTORY, revision_of
+from tests import service as services
+from tests.http.test_permissions import LEA, V1
+from tests.in_process import serving
+from tests.service import Answer, Service, running
+
+FORM = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Leave</title></head></html>'
+EXPORT = "/fr/service/persistence/export"
+ALL = {"data-revision-history": "include", "drafts": "include"}
+PROXIED_LACKS = "another service has no API for older revisions of definitions, nor for what is deleted or not named"
+
+
+@contextmanager
+def a_service(directory: Path, dialect: str = "svc", more: str = "", *, is_real: bool = False) -> Iterator[Service]:
+    """A service that an administrator calls."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "settings.toml"
+    file.write_text(f'keys = "keys.json"\nadministrators = ["desk"]\n{more}\n')
+    start = running if is_real else serving
+    with start(directory, dialect=dialect, options=("--config", str(file))) as service:
+        service.extra = {"Authorization": f"Bearer {key_of(directory, 'desk')}"}
+        yield service
+
+
+def key_of(directory: Path, name: str) -> str:
+    return Keys(f"{directory}/keys.json", tree=f"{directory}/data").add(name)
+
+
+@pytest.fixture(params=sorted(DIALECTS))
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    with a_service(tmp_path, request.param) as service:
+        yield service
+
+
+class Archive:
+    """An archive that was exported, with the metadata of its entries."""
+
+    def __init__(self, data: bytes) -> None:
+        self.zip = zipfile.ZipFile(io.BytesIO(data))
+        assert self.zip.testzip() is None
+        self.names = self.zip.namelist()
+        assert len(set(self.names)) == len(self.names)
+        self.contents = {
+            name: self.zip.read(name)
+            for name in self.names
+            if not name.endswith(METADATA_SUFFIX) and name != ERRORS_ENTRY
+        }
+        self.metadata: dict[str, ArchiveMetadata] = {
+            name.removesuffix(METADATA_SUFFIX): read_metadata([self.zip.read(name)])
+            for name in self.names
+            if name.endswith(METADATA_SUFFIX)
+        }
+        assert self.contents.keys() <= self.metadata.keys()
+        for name in self.contents:
+            parse_entry(name)
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines about what was left out."""
+        if ERRORS_ENTRY not in self.names:
+            return []
+        assert self.names[-1] == ERRORS_ENTRY
+        return self.zip.read(ERRORS_ENTRY).decode().splitlines()
+
+    def sidecar(self, name: str) -> Sidecar:
+        """The facts of an entry."""
+        found = self.metadata[name].sidecar
+        assert found is not None
+        return found
+
+
+def exported(service: Service, *pairs: tuple[str, str], **parameters: str) -> Archive:
+    answer = asked(service, *pairs, **parameters)
+    assert answer.status == 200, answer.cause
+    assert answer["Content-Type"] == "application/zip"
+    return Archive(answer.body)
+
+
+def asked(service: Service, *pairs: tuple[str, str], **parameters: str) -> Answer:
+    return service.raw("GET", f"{EXPORT}?{urlencode([*pairs, *parameters.items()])}")
+
+
+def stored(service: Service, form: str = "hr/leave") -> None:
+    """A form in two versions, a document with two revisions and attachments, a deleted one, and a draft."""
+    for version in (1, 2):
+        own = {"Form_Definition_Version": version}
+        service.put(f"{form}/form/logo.png", b"\x89PNG%d" % version, {"Content-Type": "image/png"}, **own)
+        assert service.put(f"{form}/form/form.xhtml", FORM, **own).status == 201
+    service.put(
+        f"{form}/form/form.xhtml",
+        FORM,
+        **V1,
+    )
+    assert service.put(f"{form}/data/A/data.xml", b"<d>1</d>", **V1, **LEA, Workflow_Stage="open").status == 201
+    service.put(f"{form}/data/A/a%20b.bin", b"1", {"Content-Type": "text/plain"}, **V1, **LEA)
+    service.put(f"{form}/data/A/a%20b.bin", b"2", {"Content-Type": "text/plain"}, **V1, **LEA)
+    service.put(f"{form}/data/A/x.metadata.xml", b"mine", **V1, **LEA)
+    assert service.put(f"{form}/data/A/data.xml", b"<d>2</d>", **LEA).status == 204
+    assert service.put(f"{form}/data/B/data.xml", b"<d>3</d>", Form_Definition_Version=2).status == 201
+    assert service.put(f"{form}/data/C/data.xml", b"<d>4</d>", **V1).status == 201
+    assert service.delete(f"{form}/data/C/data.xml").status == 204
+    assert service.put(f"{form}/draft/D/data.xml", b"<d>5</d>", **V1, **LEA).status == 201
+    assert service.put(f"{form}/draft/D/e.bin", b"5", **V1, **LEA).status == 201
+
+
+def instant_of(service: Service, path: str) -> str:
+    found = service.head(path)[f"{service.prefix}Last-Modified"]
+    assert found
+    return found
+
+
+def test_what_is_current_is_exported_by_default(service: Service) -> None:
+    stored(service)
+    archive = exported(service)
+    a, b = (instant_of(service, f"hr/leave/data/{document}/data.xml") for document in "AB")
+    expected = {
+        "hr/leave/1/form/latest/form.xhtml": FORM,
+        "hr/leave/1/form/latest/logo.png": b"\x89PNG1",
+        "hr/leave/2/form/latest/form.xhtml": FORM,
+        "hr/leave/2/form/latest/logo.png": b"\x89PNG2",
+        f"hr/leave/1/data/A/{a}/data.xml": b"<d>2</d>",
+        "hr/leave/1/data/A/latest/a b.bin": b"2",
+        "hr/leave/1/data/A/latest/x.metadata.xml.attachment": b"mine",
+        f"hr/leave/2/data/B/{b}/data.xml": b"<d>3</d>",
+    }
+    if not services.is_proxied:  # what data does not name is known to nobody else
+        assert archive.contents == expected
+        assert archive.metadata.keys() == expected.keys()
+    assert archive.errors == []
+    found = archive.sidecar(f"hr/leave/1/data/A/{a}/data.xml")
+    assert (found.creator, found.modifier, found.stage, found.version) == ("lea", "lea", None, 1)
+
+
+def sidecars_of(tree: Path) -> dict[str, tuple[Sidecar, bytes]]:
+    """Every sidecar in a tree with its content, by address and instant."""
+    found = {}
+    for path in tree.glob("*/*/*/*/**/*.json"):
+        content = path.with_suffix("")
+        folder = content.parent.parent if content.parent.name == HISTORY else content.parent
+        older = revision_of(content.name) if content.parent.name == HISTORY else None
+        name = content.name if older is None else older[1]
+        address = f"{folder.relative_to(tree)}/{name}"
+        sidecar = sidecars.decode(path.read_bytes(), str(path), address)
+        found[f"{address} {sidecar.modified}"] = (sidecar, b"" if sidecar.deleted else content.read_bytes())
+    return found
+
+
+def test_with_history_and_drafts_nothing_is_missing(service: Service, tmp_path: Path) -> None:
+    """Every sidecar of the tree is in the archive with all its facts, and every content byte for byte."""
+    if services.is_proxied:
+        pytest.skip(PROXIED_LACKS)
+    stored(service)
+    service.delete("hr/leave/form/form.xhtml", Form_Definition_Version=2)
+    archive = exported(service, **ALL)
+    tree = sidecars_of(tmp_path / "data")
+    assert len(tree) == 16
+    found = {}
+    for name, metadata in archive.metadata.items():
+        entry = parse_entry(name)
+        where = (
+            str(entry.address).removesuffix(f" version {entry.version}").replace("/form/", f"/form/{entry.version}/")
+        )
+        assert metadata.sidecar is not None
+        found[f"{where} {metadata.sidecar.modified}"] = (metadata.sidecar, archive.contents.get(name, b""))
+    assert found == tree
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"match": "hr/leave/1", "content": "form-data"}, {"A"}),
+        ({"match": "hr/leave/2", "content": "form-data"}, {"B"}),
+        ({"match": "hr/leave/latest", "content": "form-data"}, {"B"}),
+        ({"match": "//latest", "content": "form-data"}, {"B", "E"}),
+        ({"match": "/leave/all", "content": "form-data"}, {"A", "B"}),
+        ({"match": "x//", "content": "form-data"}, {"E"}),
+        ({"match": "x", "content": "form-data"}, {"E"}),
+        ({"match": "nothing//", "content": "form-data"}, set()),
+        ({"match": "hr/leave/7", "content": "form-data"}, set()),
+        ({"match": "hr/leave", "content": "form-definition"}, set()),
+        ({"content": "form-data,form-definition"}, {"A", "B", "E"}),
+        ({"content": "form-data", "data-last-modified-time-lt": "2001-01-01"}, set()),
+        ({"content": "form-data", "data-last-modified-time-gte": "2001-01-01T00:00:00Z"}, {"A", "B", "E"}),
+        ({"content": "form-data", "data-last-modified-time-gte": "2999-01-01T00:00:00+01:00"}, set()),
+    ],
+)
+def test_patterns_contents_and_dates_choose(choice: Service, parameters: dict[str, str], expected: set[str]) -> None:
+    archive = exported(choice, **parameters)
+    assert {name.split("/")[4] for name in archive.contents if "/data/" in name} == expected
+    has_definitions = "form-definition" in parameters.get("content", "form-definition")
+    assert any("/form/" in name for name in archive.contents) is has_definitions
+
+
+@pytest.fixture(scope="module")
+def choice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with a_service(tmp_path_factory.mktemp("choice")) as service:
+        stored(service)
+        service.put("x/y/form/form.xhtml", FORM, **V1)
+        service.put("x/y/data/E/data.xml", **V1)
+        yield service
+
+
+def test_several_patterns_export_each_form_once(choice: Service) -> None:
+    archive = exported(choice, ("match", "hr/leave/1"), ("match", "hr//"), ("match", "x/y/latest"))
+    assert {name.split("/")[4] for name in archive.contents if "/data/" in name} == {"A", "B", "E"}
+
+
+def test_only_history_leaves_current_data_out(choice: Service) -> None:
+    if services.is_proxied:
+        pytest.skip(PROXIED_LACKS)
+    archive = exported(choice, content="form-data", **{"data-revision-history": "only"})
+    data = [body for name, body in archive.contents.items() if name.endswith("/data.xml")]
+    assert sorted(data) == [b"<d>1</d>", b"<d>4</d>"]
+
+
+def test_dates_choose_revisions(choice: Service) -> None:
+    if services.is_proxied:
+        pytest.skip(PROXIED_LACKS)
+    now = Instant(instant_of(choice, "hr/leave/data/A/data.xml"))
+    parameters = {"match": "hr/leave/1", "content": "form-data", "data-revision-history": "include"}
+    before = exported(choice, **parameters, **{"data-last-modified-time-lt": now})
+    since = exported(choice, **parameters, **{"data-last-modified-time-gte": now})
+    first = [body for name, body in before.contents.items() if "/A/" in name and name.endswith("/data.xml")]
+    second = [body for name, body in since.contents.items() if "/A/" in name and name.endswith("/data.xml")]
+    assert (first, second) == ([b"<d>1</d>"], [b"<d>2</d>"])
+
+
+def test_a_post_says_the_same_in_its_body(choice: Service) -> None:
+    body = urlencode([("match", "x/y/1"), ("content", "form-data"), ("match", "hr/leave/2")]).encode()
+    answer = choice.raw("POST", EXPORT, {"Content-Type": "application/x-www-form-urlencoded"}, body)
+    assert answer.status == 200
+    assert {name.split("/")[4] for name in Archive(answer.body).contents} == {"B", "E"}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "cause"),
+    [
+        ("match=a/b/1/2", 400, "APP/FORM/VERSION"),
+        ("match=hr/leave/0", 400, "positive integer"),
+        ("match=hr/leave/newest", 400, "positive integer"),
+        ("match=hr/nothing/all", 404, "there is no form hr/nothing"),
+        ("match=hr/..", 404, "no form"),
+        ("content=data", 400, "there is no content 'data'"),
+        ("data-revision-history=yes", 400, "there is no data-revision-history 'yes'"),
+        ("data-last-modified-time-gte=yesterday", 400, "must be a time"),
+        ("data-last-modified-time-lt=2025-02-30", 400, "must be a time"),
+        ("data-last-modified-time-gte=2025-02-02&data-last-modified-time-lt=2025-02-01", 400, "no time from"),
+        ("data-last-modified-time-gte=9999-12-31T23:59:59.9999Z", 400, "after the last time"),
+        ("drafts=only", 400, "exclude or include"),
+        ("decrypt=1", 400, "decrypt must be"),
+        ("content=form-data&content=form-data", 400, "twice"),
+        ("macth=hr/leave", 400, "the nearest is match"),
+        ("&".join(["match=a"] * 101), 400, "more than 100"),
+    ],
+)
+def test_bad_parameters_are_refused_with_their_cause(choice: Service, query: str, status: int, cause: str) -> None:
+    answer = choice.raw("GET", f"{EXPORT}?{query}")
+    assert (answer.status, cause in answer.cause) == (status, True), answer.cause
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/xml", b"<match/>"),
+        ("application/x-www-form-urlencoded", b"\xff"),
+        ("application/x-www-form-urlencoded", b"match=%ff"),
+        ("application/x-www-form-urlencoded", b"&".join([b"match=a"] * 1000)),
+    ],
+)
+def test_bad_bodies_are_refused(choice: Service, kind: str, body: bytes) -> None:
+    assert choice.raw("POST", EXPORT, {"Content-Type": kind}, body).status == 400
+
+
+def test_nobody_else_may_export(tmp_path: Path) -> None:
+    with a_service(tmp_path, more='trusted = ["127.0.0.1"]') as service:
+        assert exported(service).names == []
+        service.extra = {"Authorization": f"Bearer {key_of(tmp_path, 'other')}"}
+        assert asked(service).status == 403
+        service.extra = {}
+        answer = asked(service)
+        assert (answer.status, "administrators" in answer.cause) == (403, True)
+    with serving(tmp_path / "open") as service:
+        assert asked(service).status == 403
+
+
+def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
+    if services.is_proxied:
+        pytest.skip("the damage is behind the other service")
+    with a_service(tmp_path) as service:
+        stored(service)
+        folder = tmp_path / "data/hr/leave/data"
+        (folder / "B/data.xml").write_bytes(b"<cut")
+        (folder / "A/a b.bin.json").write_bytes(b"{}")
+        rotten = folder / "A/x.metadata.xml"
+        stamp = rotten.stat().st_mtime_ns
+        rotten.write_bytes(b"mind")  # of the same size and time: only the digest tells
+        os.utime(rotten, ns=(stamp, stamp))
+        archive = exported(service)
+    names = {name.split("/", 3)[3] for name in archive.contents if "/data/" in name}
+    assert len(names) == 2
+    assert not any("/B/" in name for name in archive.names)
+    expected = ["B/data.xml", "a b.bin", "x.metadata.xml"]
+    assert sorted(name for line in archive.errors for name in expected if name in line) == expected
+
+
+def test_entries_of_more_than_4_gib_are_of_the_larger_format(choice: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit of the smaller format set to a few bytes, in entries and in the directory."""
+    if services.is_proxied:
+        pytest.skip("the service is another process")
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 50)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
+    monkeypatch.setattr(zip_stream, "SPOOLED_DIRECTORY", 100)
+    body = asked(choice, **ALL).body
+    monkeypatch.undo()
+    assert b"PK\x06\x06" in body
+    archive = Archive(body)
+    assert archive.zip.infolist()[0].extract_version == 45
+    assert archive.contents == exported(choice, **ALL).contents
+
+
+def test_a_disk_that_stops_breaks_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sees that the answer is not whole, and the next request is served."""
+    if services.is_proxied:
+        pytest.skip("the service is another process")
+    with a_service(tmp_path) as service:
+        for number in range(20):
+            service.put(f"hr/leave/data/{number}/data.xml", b"<d>%s</d>" % (b"x" * 100_000), **V1)
+
+        def refuse(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(zip_stream._Directory, "__iter__", refuse)  # noqa: SLF001 - no disk breaks at will
+        with pytest.raises(Exception, match="IncompleteRead"):
+            asked(service)
+        monkeypatch.undo()
+        assert len(exported(service).contents) == 20
+
+
+def test_a_client_that_goes_away_leaves_nothing_open(tmp_path: Path) -> None:
+    if services.is_proxied:
+        pytest.skip("the service is another process")
+    with a_service(tmp_path) as service:
+        for number in range(30):
+            body = b"<d>%s</d>" % bytes(range(65, 90)) * 40_000
+            service.put(f"hr/leave/data/{number}/a.bin", body, {"Content-Type": "image/png"}, **V1)
+        before = set(open_files(tmp_path))
+        for _ in range(8):  # more than there are threads
+            with socket.create_connection(("127.0.0.1", service.port)) as client:
+                fields = "\r\n".join(f"{name}: {value}" for name, value in service.extra.items())
+                client.sendall(f"GET {EXPORT} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n".encode())
+                assert b"200" in client.recv(200)
+        assert service.get("hr/leave/data/1/a.bin").status == 404  # a thread answers, if only that there is no data
+        until = time.monotonic() + 10
+        while set(open_files(tmp_path)) - before and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not set(open_files(tmp_path)) - before
+
+
+def open_files(tree: Path) -> Iterator[str]:
+    """The contents below a directory that this process has open."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue
+        if target.startswith(str(tree)) and "/hr/leave/" in target:
+            yield target
+
+
+def test_a_document_that_changes_meanwhile_is_of_one_state(tmp_path: Path) -> None:
+    """What is replaced after its document was looked at is read from the history."""
+    if services.is_proxied:
+        pytest.skip("the export of the other service is meant")
+    with a_service(tmp_path) as service:
+        service.put("hr/leave/data/A/data.xml", b"<d>1</d>", **V1)
+        service.put("hr/leave/data/A/a.bin", b"1", **V1)
+        looked = export_source._Folder._stable  # noqa: SLF001
+
+        def slowly(folder: export_source._Folder) -> dict[str, object]:
+            known = looked(folder)
+            service.put("hr/leave/data/A/data.xml", b"<d>2</d>")
+            service.put("hr/leave/data/A/a.bin", b"2")
+            return dict(known)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(export_source._Folder, "_stable", slowly)  # noqa: SLF001
+            archive = exported(service)
+        assert sorted(archive.contents.values()) == [b"1", b"<d>1</d>"]
+        assert archive.errors == []
+
+
+def test_a_real_service_streams_without_a_length(tmp_path: Path) -> None:
+    with a_service(tmp_path, is_real=True) as service:
+        stored(service)
+        answer = asked(service)
+        assert (answer["Content-Length"], answer["Transfer-Encoding"]) == (None, "chunked")
+        disposition = answer["Content-Disposition"] or ""
+        assert disposition.startswith('attachment; filename="export-')
+        assert Archive(answer.body).contents
