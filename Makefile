@@ -60,7 +60,9 @@ test-rigs: install ## a short run of every rig, and their own tests (4 min)
 # The long runs. Each prints tables at its end, and fails if anything is wrong. docs/measurements.md has the figures.
 
 test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (3 min)
-	$(BIN)/python -m pytest -m long tests
+	$(IN_MEMORY) $(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
+		$(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
+	$(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
 
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http

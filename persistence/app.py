@@ -32,8 +32,10 @@ from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
+from persistence.http.imports import ImportApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
+from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
@@ -49,8 +51,12 @@ from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
+from persistence.services.forced_deletes import PurgeRequests, TreePurges
+from persistence.services.imports.importer import Importer
+from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
+from persistence.services.purging import TreePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -184,15 +190,19 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    purges = TreePurges(
+        (tree.provider, TreePurge(tree.store, providers.bodies_by_form)) for tree in providers.trees.values()
+    )
     publishing = Publishing(
         dialect,
         Documents(providers.router, dialect, access),
         Definitions(providers.router),
         PublicationServers(settings),
     )
-    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest))
+    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
     of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin)
+        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin, purges.of)
         for root, tree in providers.trees.items()
     }
     roots = settings.roots
@@ -204,15 +214,15 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
-        CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        CrudApi(face, dialect, headers, contents, settings.max_body, administrators).add_to(app)
         HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
+    PurgeApi(public_face, PurgeRequests(purges, providers.router.of), administrators).add_to(app)
+    _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
@@ -224,6 +234,15 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
     dialect = DIALECTS[settings.dialect]
     audits_reads = lambda form: properties.of(form).audits_reads  # noqa: E731 - a name would say no more
     RequestAudit(audit, dialect, RequestParser(dialect), audits_reads).add_to(app)
+
+
+def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
+    """Add export and import, which are for administrators."""
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    store = providers.trees[settings.roots.default].store
+    importer = Importer(providers.router, codec, settings.max_body)
+    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
+    ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 
 
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:

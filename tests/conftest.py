@@ -50,14 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if services.is_proxied:
         config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
         items[:] = [item for item in items if not _is_left_out(item)]
-    items.sort(key=lambda item: not _module(item).startswith(tuple(f"tests/{name}" for name in _FIRST)))
+    items.sort(key=_order)
     for number, item in enumerate(items):
+        alone = item.nodeid if item.get_closest_marker("long") else None
         if services.is_proxied:
             _mark_proxied(item)
         elif _is_repetition(item):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group(item) or f"{_module(item)}-{number // _TOGETHER}"))
+            item.add_marker(pytest.mark.xdist_group(_group(item) or alone or f"{_module(item)}-{number // _TOGETHER}"))
 
 
 def pytest_collection_finish() -> None:
@@ -71,6 +72,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Take off what xdist adds to a test's name, its group, with which ``--last-failed`` would not find it."""
     if hasattr(report, "node") and report.nodeid.rfind("@") > report.nodeid.rfind("]"):
         report.nodeid = report.nodeid.rpartition("@")[0]
+
+
+def _order(item: pytest.Item) -> tuple[bool, bool]:
+    """Long tests, each by itself, come first, then the modules that take long."""
+    is_first = _module(item).startswith(tuple(f"tests/{name}" for name in _FIRST))
+    return item.get_closest_marker("long") is None, not is_first
 
 
 def _is_left_out(item: pytest.Item) -> bool:

@@ -1,7 +1,8 @@
 """Start Python programs by forking a process that has imported the service already: half of each start are imports.
 
 A program started so is a process like any other, with arguments, environment, directory and streams of its own, and
-without threads or open files of whoever starts it. ``start`` returns what ``subprocess.Popen`` would.
+without threads or open files of whoever starts it. It has the user and the groups as whom the caller works just then.
+``start`` returns what ``subprocess.Popen`` would.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class _Server:
         return Forked(int(answer), ours, program["arguments"])
 
 
+_USER = os.geteuid()
+
 _server: _Server | None = None
 _starting = threading.Lock()
 
@@ -143,15 +146,21 @@ def start(
     stderr: int,
     stdin: int = subprocess.DEVNULL,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Run ``python -m module arguments``, by ``Popen`` where its environment is about the interpreter itself."""
-    if any(name.startswith(_OF_THE_INTERPRETER) and os.environ.get(name) != text for name, text in env.items()):
+    """Run ``python -m module arguments``, by ``Popen`` where its environment is about the interpreter itself.
+
+    What another user starts first is a ``Popen`` too: a fork server of that user could not serve this one.
+    """
+    global _server  # noqa: PLW0603 - one for this process
+    is_early = _server is None and os.geteuid() != _USER
+    others = (name for name, text in env.items() if os.environ.get(name) != text)
+    if is_early or any(name.startswith(_OF_THE_INTERPRETER) for name in others):
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr
         )
-    global _server  # noqa: PLW0603 - one for this process
     with _starting:
         _server = _server or _Server()
     program = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "umask": _umask()}
+    program |= {"user": os.geteuid(), "group": os.getegid(), "groups": os.getgroups()}
     return _server.start(program, stdout, stderr, *(() if stdin == subprocess.DEVNULL else (stdin,)))
 
 
@@ -217,14 +226,17 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                 message, passed, _, _ = socket.recv_fds(connection, _MESSAGE, 4)
                 if not message:
                     return None
+                becoming, become = os.pipe()
                 pid = os.fork()
                 if pid == 0:
                     selector.close()
-                    _become(json.loads(message), *passed[1:])
+                    _become(json.loads(message), *passed[1:])  # which closes the pipe, too
                     return dict(json.loads(message))
                 status, *streams = passed
-                for stream in streams:
-                    os.close(stream)
+                for each in (become, *streams):
+                    os.close(each)
+                os.read(becoming, 1)  # only when it has its user may that one send it signals
+                os.close(becoming)
                 watched = os.pidfd_open(pid)
                 children[watched] = (pid, status)
                 selector.register(watched, selectors.EVENT_READ)
@@ -240,7 +252,11 @@ def _report(watched: int, pid: int, status: int) -> None:
 
 
 def _become(program: dict[str, Any], stdout: int, stderr: int, stdin: int | None = None) -> None:
-    """Take on the streams, directory and environment of a program."""
+    """Take on the streams, user, directory and environment of a program."""
+    if program["user"] != os.geteuid():
+        os.setgroups(program["groups"])
+        os.setresgid(*(program["group"],) * 3)
+        os.setresuid(*(program["user"],) * 3)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     if stdin is not None:

@@ -68,6 +68,11 @@ def cut(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
 
 
+def reserve(descriptor: int, size: int) -> None:
+    """Take room for so many bytes of an open file, which get no content. Raises ``OSError``."""
+    os.posix_fallocate(descriptor, 0, size)
+
+
 def set_size(descriptor: int, size: int) -> None:
     """Give an open file a size in bytes; added bytes are zeros, which take no room."""
     os.ftruncate(descriptor, size)
@@ -96,6 +101,30 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
         sync(descriptor)
     os.rename(fresh, path)
     directories.sync(os.path.dirname(path))
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[int]:
+    """A new file, open to be written, that has ``path`` when the block has ended, durably and whole.
+
+    After an error, what was there is as it was. A kill leaves nothing where the file system has unnamed files.
+    """
+    path = os.path.abspath(path)
+    directory, fresh = os.path.dirname(path), f"{path}.{os.getpid()}"
+    unnamed = open_unnamed(directory)
+    descriptor = open_new(fresh) if unnamed is None else unnamed
+    try:
+        yield descriptor
+        sync(descriptor)
+        if unnamed is not None:
+            link_descriptor(descriptor, fresh)
+        os.rename(fresh, path)
+        directories.sync(directory)
+    except BaseException:
+        remove_quietly(fresh)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def overwrite(path: str, data: bytes) -> None:

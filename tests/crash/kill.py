@@ -105,7 +105,7 @@ class Killer:
 
     def trial(self, request: Request) -> Trial:
         """Serve a request to its end, and note every system call of the thread that serves it."""
-        form, _ = self._fresh(request)
+        form, *_ = self._fresh(request)
         log = self._directory / "calls.log"
         with strace.attached(self._thread(), log, "-e", f"trace={_CALLS}", "-e", "signal=none"):
             answer = send(self.service, form, request.step)
@@ -118,8 +118,8 @@ class Killer:
 
     def kill(self, trial: Trial, point: Point) -> Scene:
         """Kill the worker when it begins a call of a request, and look at what a client finds then."""
-        form, kept = self._fresh(trial.request)
-        before, workers = views.seen(self.service, form, trial.request.resources), self.service.workers()
+        form, kept, before = self._fresh(trial.request)
+        workers = self.service.workers()
         answer = self._strike(form, trial.request.step, point)
         # The first of these waits for the new worker in the listener's queue.
         found = views.seen(self.service, form, trial.request.resources)
@@ -133,8 +133,12 @@ class Killer:
         left = tuple(remains.left(self.service.data, form))
         return Scene(form, trial, point, kept, comparison, left, tuple(faults))
 
-    def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...]]:
-        """A form of an application of its own with an index, prepared by a worker that has served nothing else."""
+    def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...], Views]:
+        """A form of an application of its own with an index, prepared by a worker that has served nothing else.
+
+        Everything is looked at before the request, whether it is recorded or killed: a worker that meets its first
+        definition makes calls that it makes only once, and they would count in the one and be missing in the other.
+        """
         (worker,) = self.service.workers()
         os.kill(worker, signal.SIGKILL)
         form = f"kill-{next(self._numbers)}/form"
@@ -145,8 +149,7 @@ class Killer:
             if step.method == "PUT" and step.path.startswith("data/"):
                 kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
         search_faults.await_index(self.service, form)
-        send(self.service, form, Step("GET", "data/document/data.xml"))
-        return form, tuple(kept)
+        return form, tuple(kept), views.seen(self.service, form, request.resources)
 
     def _thread(self) -> int:
         """The thread that serves requests: one, as the service was told."""

@@ -41,7 +41,9 @@ def expect_refusal(answer: Answer) -> None:
 
 
 KINDS = pytest.mark.parametrize(
-    "kind", [disks.EXT4, disks.EXT4_LARGE_BLOCKS, disks.TMPFS, disks.XFS, disks.BTRFS], ids=lambda kind: kind.title
+    "kind",
+    [disks.EXT4, disks.EXT4_LARGE_BLOCKS, disks.TMPFS, disks.XFS, disks.BTRFS, disks.BTRFS_QUOTA],
+    ids=lambda kind: kind.title,
 )
 
 

@@ -23,7 +23,7 @@ from persistence.storage.locks import stripe
 from tests.maintenance.workshop import furnished
 
 NOBODY = 65534
-_SPARSE = 1 << 30  # more than the memory that commands have here
+_SPARSE = 1 << 29  # more than the memory that commands have here
 _DOCUMENT = "app/form/data/document"
 
 OWN_DIRECTORIES = (

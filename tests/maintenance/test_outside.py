@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import resource
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,6 +29,7 @@ from persistence.starting import Served
 from persistence.storage import owner
 from persistence.storage.integrity import Integrity
 from persistence.storage.owner import Identity
+from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted
 from tests.maintenance.workshop import ATTACHMENT, DATA, DRAFT, Workshop, furnished
@@ -35,7 +38,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be othe
 
 CHANGING = (("check", "--repair", "--adopt", "--all", "--deep"), ("reindex",), ("reencrypt",), ("upgrade",))
 LOOKING = (("check", "--deep"), ("forms",), ("show", "app/form/data/document"), ("search", "app/form"))
-_ROOM = 600 << 20
+_ROOM = 400 << 20
 
 outside.load_commands()
 
@@ -126,7 +129,11 @@ def check_owners(root: Path, user: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("who", ["root on its own", "root on another's", "the user"])
-@pytest.mark.parametrize(("plant", "name"), PLANTS, ids=lambda each: each if isinstance(each, str) else each.__name__)
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [pytest.param(*each, marks=pytest.mark.xdist_group(f"outside-{each[0].__name__}")) for each in PLANTS],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
 def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
     everything(source, open_directory / "case", (plant, name), who)
 
@@ -296,3 +303,18 @@ def test_gunicorn_has_the_user_whom_root_has_become(tmp_path: Path) -> None:
     with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
         server = Server(served, lambda: served)
     assert (server.cfg.uid, server.cfg.gid) == (NOBODY, NOBODY)
+
+
+def test_a_process_that_root_starts_as_a_user_is_that_users(open_directory: Path) -> None:
+    """The tests' own way of starting processes does as ``Popen``: what a user has started, the user can end."""
+    forkserver.run("persistence.cli", ["--version"])
+    waited_for, _ = pipe = os.pipe()
+    with as_nobody(really=True), open(os.devnull, "wb") as nowhere:
+        streams = {"stdin": waited_for, "stdout": nowhere.fileno(), "stderr": nowhere.fileno()}
+        process = forkserver.start("persistence.index", (), cwd=open_directory, env=os.environ, **streams)
+        users = re.findall(r"^[UG]id:(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+        assert {int(user) for line in users for user in line.split()} == {NOBODY}
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+    for end in pipe:
+        os.close(end)

@@ -62,8 +62,6 @@ _LEAST = 1 << 20
 """Bytes that must be free: much more than SQLite maps at a time."""
 _LEAST_INODES = 16
 """Files that can still be made: an index has four, and another one may be made beside it."""
-_TRIAL = 1 << 16
-"""Bytes that are written where the numbers of the file system may not tell the truth."""
 _USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -252,17 +250,21 @@ def require_room(root: str) -> None:
     It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
     system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
 
+    A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
+    not tell of its quotas. It counts no inodes; there the room is tried out.
+
     Raises:
         OSError: ``ENOSPC``, there is no room.
     """
     status = os.statvfs(root)
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
-    if is_short_of_inodes or status.f_bavail * status.f_frsize < _LEAST:
+    is_short_of_bytes = status.f_bavail * status.f_frsize < _LEAST
+    if is_short_of_inodes or is_short_of_bytes or (not status.f_files and is_full(root)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def is_full(root: str) -> bool:
-    """Test whether the disk is full by writing: some file systems report free bytes in another way, or have quotas.
+    """Test whether the disk is full by taking room: some file systems report free bytes in another way, or have quotas.
 
     SQLite reports this as any other error of the disk.
     """
@@ -271,7 +273,7 @@ def is_full(root: str) -> bool:
         if descriptor is None:
             return False
         try:
-            files.write_all(descriptor, bytes(_TRIAL))
+            files.reserve(descriptor, _LEAST)
         finally:
             os.close(descriptor)
     except OSError as error:
