@@ -83,6 +83,9 @@ PURGED_AT_ONCE = 256
 MOST_PURGE_PROBLEMS = 1000
 """Problems of a purge that are reported, one for each document that has one."""
 
+MOST_OLDER_BODIES = 6
+"""Bodies of an attachment that are requested from another service to find one of an older revision."""
+
 # Archives, which are exported and imported (spec crud 8.4).
 
 LARGEST_ARCHIVE_METADATA = 4 << 20
