@@ -11,6 +11,7 @@ from functools import partial
 from flask import Flask
 
 from persistence import settings as configuration
+from persistence.audit.log import AuditLog, open_audit
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
@@ -24,19 +25,22 @@ from persistence.http.apis import (
     add_attachment_lists,
 )
 from persistence.http.application import add_health
+from persistence.http.audit import RequestAudit
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
+from persistence.http.imports import ImportApi
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
+from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import open_encryption_keys, open_keys
+from persistence.providers.locations import open_encryption_keys, open_keys, trees_and_bases
 from persistence.providers.opened import Providers
 from persistence.providers.publication_servers import PublicationServers
 from persistence.providers.trees import probe
@@ -47,8 +51,12 @@ from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
+from persistence.services.forced_deletes import PurgeRequests, TreePurges
+from persistence.services.imports.importer import Importer
+from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
+from persistence.services.purging import TreePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -120,6 +128,15 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
+def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
+    """Return the audit of the settings, whose faults go to the log.
+
+    Raises:
+        StartupError: it cannot be used.
+    """
+    return open_audit(settings, open_keys(settings), trees_and_bases(settings, properties), _log_audit_fault)
+
+
 def warn_of(cause: str | None) -> None:
     """Return the reason why the service cannot write; stored content can be read nevertheless."""
     if cause is not None:
@@ -144,9 +161,11 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         reencrypts = opened.enter_context(
             ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
         )
+        audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings.worker_memory)
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
+        _audit(app, settings, properties, audit)
     except BaseException:
         app.close()
         raise
@@ -171,15 +190,19 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    purges = TreePurges(
+        (tree.provider, TreePurge(tree.store, providers.bodies_by_form)) for tree in providers.trees.values()
+    )
     publishing = Publishing(
         dialect,
         Documents(providers.router, dialect, access),
         Definitions(providers.router),
         PublicationServers(settings),
     )
-    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest))
+    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
     of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin)
+        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin, purges.of)
         for root, tree in providers.trees.items()
     }
     roots = settings.roots
@@ -191,20 +214,35 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
-        CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        CrudApi(face, dialect, headers, contents, settings.max_body, administrators).add_to(app)
         HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    ExportApi(public_face, Exporting(providers.router, EncryptionCodec(at_rest)), administrators).add_to(app)
+    PurgeApi(public_face, PurgeRequests(purges, providers.router.of), administrators).add_to(app)
+    _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
     add_health(app, providers.written, min_free=settings.min_free)
     if dialect.has_proxy:
         add_unknown_paths(app)
+
+
+def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditLog) -> None:
+    dialect = DIALECTS[settings.dialect]
+    audits_reads = lambda form: properties.of(form).audits_reads  # noqa: E731 - a name would say no more
+    RequestAudit(audit, dialect, RequestParser(dialect), audits_reads).add_to(app)
+
+
+def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
+    """Add export and import, which are for administrators."""
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    store = providers.trees[settings.roots.default].store
+    importer = Importer(providers.router, codec, settings.max_body)
+    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
+    ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 
 
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
@@ -220,6 +258,10 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
         return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
 
     return job_of
+
+
+def _log_audit_fault(cause: str) -> None:
+    logs.write("audit-fault", is_error=True, cause=cause)
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

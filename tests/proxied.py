@@ -34,6 +34,7 @@ NOT_OF_A_PAIR = {
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
     "test_flat_views.py": "flat views are made behind, and looked at in the tree",
+    "test_history_elsewhere.py": "it has providers of its own",
     "test_history_diffs.py::test_encrypted_values_are_not_shown": _OWN_FACE,
     "test_history_diffs.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,

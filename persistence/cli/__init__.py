@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -20,8 +21,13 @@ _MODULES: Mapping[str, str] = {
     "forms": "show",
     "show": "show",
     "history": "history",
+    "diff": "diff",
+    "revert": "revert",
     "search": "search",
     "leases": "leases",
+    "audit": "audit",
+    "export": "export",
+    "import": "imports",
     "check": "check",
     "reindex": "trees",
     "reencrypt": "trees",
@@ -41,8 +47,11 @@ class _Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
-        return command
+        command: click.Command = getattr(
+            import_module(f"{__name__}.{module}"), f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        )
+        auditing = import_module(f"{__name__}.auditing")
+        return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

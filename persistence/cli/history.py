@@ -8,10 +8,9 @@ from collections.abc import Iterable
 import click
 import msgspec
 
-from persistence.cli.options import REMAINS, choose_trees, tree_options, usage_errors
+from persistence.cli.options import REMAINS, choose_trees, data_address, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say, table, terminal_width
-from persistence.errors import BadRequestError, NotFoundError
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
 from persistence.model.sidecar import Sidecar
 from persistence.storage import owner
@@ -44,7 +43,7 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
-        address = _address(path)
+        address = data_address(path)
         tree = choice.tree_of(address.form)
         with owner.acting(tree.root):
             found = tree.reader().store.history(address)
@@ -58,16 +57,6 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
         _say(revisions)
     if any(revision.sidecar is None for revision in revisions):
         sys.exit(REMAINS)
-
-
-def _address(path: str) -> DocumentAddress:
-    match path.split("/"):
-        case [app, name, Collection.DATA.value, document]:
-            return DocumentAddress(Form(app, name), Collection.DATA, document, DATA_XML)
-        case [app, name, Collection.DATA.value, document, file]:
-            return DocumentAddress(Form(app, name), Collection.DATA, document, file)
-        case _:
-            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT or APP/FORM/data/DOCUMENT/FILE")
 
 
 def _say(revisions: list[ListedRevision]) -> None:

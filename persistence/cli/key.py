@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import key_options, key_property_options, load, usage_errors
+from persistence.cli.options import key_options, load, property_options, usage_errors
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
@@ -99,7 +99,7 @@ def remove_signing(*, key_id: str, **options: str | None) -> None:
 
 
 @key.command()
-@key_property_options
+@property_options
 def new(**options: str | None) -> None:
     """Make an encryption key, which encrypts from now on.
 
@@ -117,7 +117,7 @@ def new(**options: str | None) -> None:
 
 
 @key.command()
-@key_property_options
+@property_options
 def ring(**options: str | None) -> None:
     """Print the id of each encryption key and what it does."""
     effective = load(options)

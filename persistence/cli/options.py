@@ -17,7 +17,8 @@ from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
-from persistence.model.addresses import Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant, parse
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.properties import Properties
@@ -73,8 +74,8 @@ key_options = _options(_DATA, _CONFIG)
 """The options of commands on keys; each overrides the setting of its name."""
 
 
-key_property_options = _options(_DATA, _CONFIG, _DIALECT)
-"""The options of commands on keys that look at properties, too; each overrides the setting of its name."""
+property_options = _options(_DATA, _CONFIG, _DIALECT)
+"""The options of commands that look at properties and keys; each overrides the setting of its name."""
 
 
 def load(options: Mapping[str, object]) -> Effective:
@@ -112,6 +113,30 @@ def form_and_version(text: str) -> tuple[Form, int | None]:
             return Form(app, name), version_number(number)
         case _:
             raise BadRequestError(f"{safe(text)} is not APP/FORM or APP/FORM/VERSION")
+
+
+class Time(click.ParamType[Instant]):
+    """The time of a revision, such as 2025-03-04T05:06:07.089Z."""
+
+    name = "instant"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
+        """Read it."""
+        try:
+            return parse(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f"{safe(str(value))} is no time such as 2025-03-04T05:06:07.089Z", param, ctx)
+
+
+def data_address(text: str) -> DocumentAddress:
+    """Parse ``APP/FORM/data/DOCUMENT``, or with a file. Raises ``BadRequestError`` if it is neither."""
+    match text.split("/"):
+        case [app, name, Collection.DATA.value, document]:
+            return DocumentAddress(Form(app, name), Collection.DATA, document, DATA_XML)
+        case [app, name, Collection.DATA.value, document, file]:
+            return DocumentAddress(Form(app, name), Collection.DATA, document, file)
+        case _:
+            raise BadRequestError(f"{safe(text)} is not APP/FORM/data/DOCUMENT or APP/FORM/data/DOCUMENT/FILE")
 
 
 def version_number(text: str) -> int:

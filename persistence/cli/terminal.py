@@ -114,11 +114,15 @@ def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
 
 
 class ProgressBar:
-    """The progress of a long run: ``lines`` go to standard output, the bar of ``steps`` to standard error."""
+    """The progress of a long run: ``lines`` go to standard output, the bar of ``steps`` to standard error.
 
-    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+    With ``only_errors``, lines go to standard error, too: where the result itself may go to standard output.
+    """
+
+    def __init__(self, advance: Callable[[int], None] | None = None, *, only_errors: bool = False) -> None:
         self.steps = self.lines = 0
         self._advance = advance
+        self._only_errors = only_errors
 
     def step(self, steps: int = 1) -> None:
         """Advance by some steps."""
@@ -131,20 +135,20 @@ class ProgressBar:
         self.lines += 1
         if self._advance is not None:
             click.echo(_CLEAR, nl=False, err=True)
-        click.echo(line)
+        click.echo(line, err=self._only_errors)
 
 
 @contextmanager
-def progress(label: str, count: Callable[[], int]) -> Iterator[ProgressBar]:
+def progress(label: str, count: Callable[[], int], *, only_errors: bool = False) -> Iterator[ProgressBar]:
     """Show a bar of ``count`` steps for a block. Without a terminal nothing is counted or shown."""
     if not sys.stderr.isatty():
-        yield ProgressBar()
+        yield ProgressBar(only_errors=only_errors)
         return
     length = count()
     with click.progressbar(
         length=length, label=label, file=sys.stderr, show_pos=True, update_min_steps=max(1, length // 200)
     ) as bar:
-        yield ProgressBar(bar.update)
+        yield ProgressBar(bar.update, only_errors=only_errors)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:

@@ -10,11 +10,13 @@ from flask import Flask, Request, Response
 from flask.globals import request_ctx
 
 from persistence.dialect import Dialect
-from persistence.errors import BadAddressError, LockedError
+from persistence.errors import BadAddressError, BadRequestError, LockedError
 from persistence.http.application import LEASE_METHODS, RESOURCE_METHODS, add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
+from persistence.http.callers import KeySetting
 from persistence.http.contents import Contents, send_transformed
-from persistence.http.parsing import Face
+from persistence.http.parsing import Face, is_forced
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
 from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
@@ -25,13 +27,14 @@ from persistence.services.transforms import migrated, removes_nonrelevant, trans
 
 @dataclass(frozen=True, slots=True)
 class CrudApi:
-    """The handlers of one face; ``max_body`` is in bytes."""
+    """The handlers of one face; ``max_body`` is in bytes. ``administrators`` are those who may purge."""
 
     face: Face
     dialect: Dialect
     headers: ResponseHeaders
     contents: Contents
     max_body: int
+    administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
@@ -54,6 +57,8 @@ class CrudApi:
         if request.method == "DELETE":
             definitions = self.face.services(request).definitions
             return self._removed(definitions.delete(target, name, parser.delete(request)))
+        if request.query_string and is_forced(request):
+            raise BadRequestError("definitions are not purged (force-delete)")
         data_format = parser.definition_format(request) if request.query_string and name == FORM_XHTML else None
         read = self.face.services(request).definitions.read(target, name, parser.get(request))
         return self._read(request, read, data_format)
@@ -66,6 +71,8 @@ class CrudApi:
             put = parser.put(request)
             body = body_of(request.environ, self.max_body)
             return self._written(self.face.services(request).documents.write(address, put, body))
+        if request.query_string and is_forced(request):
+            return self._forced(request, address)
         if request.method == "DELETE":
             documents = self.face.services(request).documents
             return self._removed(documents.delete(address, parser.delete(request)))
@@ -77,6 +84,16 @@ class CrudApi:
         read = self.face.services(request).documents.read(address, parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
 
+    def _forced(self, request: Request, address: DocumentAddress) -> Response:
+        """Answer a HEAD or DELETE with ``force-delete=true`` (spec crud 4.9)."""
+        if not self.administrators.keys:
+            raise BadRequestError("purging (force-delete) is not enabled on this service")
+        self.administrators.require(request.environ, "purge")
+        parser, forced = self.face.parser, self.face.services(request).forced_deletes
+        if request.method == "DELETE":
+            return self._removed(forced.delete(address, *parser.forced_delete(request)))
+        return self._read(request, forced.read(address, parser.get(request)), None)
+
     def lease(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
         """Answer LOCK and UNLOCK of a document, by the path of anything in it (spec crud 7)."""
         address = DocumentAddress(Form(app, form), collection, document, name)
@@ -85,15 +102,16 @@ class CrudApi:
             if request.method == "LOCK":
                 seconds = parser.lease_seconds(request)
                 body = body_of(request.environ, LARGEST_LOCK)
-                self.face.services(request).leasing.lock(address, seconds, body)
+                holder = self.face.services(request).leasing.lock(address, seconds, body)
             else:
                 body = body_of(request.environ, LARGEST_LOCK)
-                self.face.services(request).leasing.unlock(address, body)
+                holder = self.face.services(request).leasing.unlock(address, body)
         except LockedError as error:
-            holder = holder_document(error)
-            if not holder:
+            others = holder_document(error)
+            if not others:
                 raise
-            return locked(request.environ, error, holder)
+            return locked(request.environ, error, others)
+        note_in_audit(request.environ, user=holder.user)
         return empty(HTTPStatus.OK, [])
 
     def no_lease(self, app: str, form: str, name: str) -> Response:

@@ -64,8 +64,10 @@ class ExportApi:
         def report(line: str) -> None:
             logs.write("not-exported", is_error=True, id=number, cause=line)
 
-        export = self.exporting.begin(query, report, lambda: None)
-        return BareResponse(_breaking(export.archive(), number), HTTPStatus.OK, _headers(), streams=True)
+        export = self.exporting.begin(query)
+        return BareResponse(
+            _breaking(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers(), streams=True
+        )
 
 
 def _headers() -> Headers:

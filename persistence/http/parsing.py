@@ -76,8 +76,6 @@ class RequestParser:
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
         sent = self._sent(environ)
         instant, as_of = _moments(args) if args else (None, None)
-        if args:
-            _refuse_purge(request)
         return Get(
             version=self._version(environ, sent),
             instant=instant,
@@ -113,6 +111,15 @@ class RequestParser:
         _refuse_purge(request)
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
+        return self._delete(request)
+
+    def forced_delete(self, request: Request) -> tuple[Delete, Instant | None]:
+        """Read a DELETE that leaves no trace, and the instant of the revision that is meant (spec crud 4.9)."""
+        if request.args.get("as-of"):
+            raise BadRequestError("as-of cannot say which revision is to be deleted: last-modified-time does")
+        return self._delete(request), _moments(request.args)[0]
+
+    def _delete(self, request: Request) -> Delete:
         environ = request.environ
         sent = self._sent(environ)
         return Delete(
@@ -298,9 +305,14 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
     return instant, as_of
 
 
+def is_forced(request: Request) -> bool:
+    """Return whether a HEAD or DELETE is about purging (spec crud 4.9); on a GET the parameter has no effect."""
+    return request.method != "GET" and bool(flag(request.args.get("force-delete") or None, "force-delete"))
+
+
 def _refuse_purge(request: Request) -> None:
-    if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
-        raise BadRequestError("purging (force-delete) is not enabled on this service")
+    if is_forced(request):
+        raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
 
 
 def _token(args: Mapping[str, str]) -> str | None:

@@ -83,6 +83,9 @@ PURGED_AT_ONCE = 256
 MOST_PURGE_PROBLEMS = 1000
 """Problems of a purge that are reported, one for each document that has one."""
 
+MOST_OLDER_BODIES = 6
+"""Bodies of an attachment that are requested from another service to find one of an older revision."""
+
 # Archives, which are exported and imported (spec crud 8.4).
 
 LARGEST_ARCHIVE_METADATA = 4 << 20
@@ -96,3 +99,6 @@ MOST_EXPORT_PROBLEMS = 10_000
 
 SPOOLED_DIRECTORY = 8 << 20
 """Bytes of the directory of an archive that are held in memory, some 50,000 entries; more go to a temporary file."""
+
+MOST_CELL_CHARACTERS = 16 << 20
+"""Characters in the controls of a document that becomes a row of a table. A row is held in memory."""

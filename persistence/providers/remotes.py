@@ -14,9 +14,9 @@ from persistence.properties.properties import ProviderProperties
 from persistence.providers.provider import Opening, Provider
 from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.headers import ProviderNames
+from persistence.remote.remote_bodies import RemoteBodies
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.remote.remote_leases import RemoteLeases
-from persistence.remote.remote_reader import RemoteBodies
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage.layout import FORMS, Layout
 from persistence.storage.locks import Locks

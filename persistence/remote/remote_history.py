@@ -19,7 +19,10 @@ from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, Sidecar
 from persistence.remote.client import Client, RemoteCall
 from persistence.storage.revision_list import RevisionList, count_since
 
-_NO_HISTORY = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_NO_HISTORY = (
+    *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND),  # for unknown paths (spec crud 11)
+    *(HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED),
+)
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -142,6 +145,8 @@ class RemoteRevisions(RevisionList):
             found = read_history([answer.whole(LARGEST_ANSWER)])
         except MalformedXmlError as error:
             raise self._no_list("is no XML") from error
+        if len(found.revisions) > size:
+            raise self._no_list("has more revisions than were asked for")
         if self._total is not None and self._total_of(found) != self._total:
             raise BusyError(f"{self._address} was written while its history was read")
         return found

@@ -1,19 +1,12 @@
-"""Reading from another service: facts by HEAD, contents by GET, or the part that a client wants (spec crud 11).
-
-Bodies of attachments that another service keeps, without their records, are here too (spec forms 5.5).
-"""
+"""Reading from another service: facts by HEAD, contents by GET, or the part that a client wants (spec crud 11)."""
 
 from __future__ import annotations
 
-import hashlib
 import io
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -23,30 +16,23 @@ from persistence.errors import (
     BusyError,
     DamagedError,
     MalformedXmlError,
-    NotSupportedError,
-    PersistenceError,
     RemoteError,
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.model.addresses import Address, AttachmentRef, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.sidecar import Sidecar, described
-from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
-from persistence.remote.headers import HeaderField, HeaderFields
+from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
+from persistence.model.sidecar import Sidecar
+from persistence.remote.client import Client, RemoteAnswer, RemoteCall
+from persistence.remote.headers import HeaderFields
+from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
 from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Spool
 from persistence.xml.markup import WordWatch
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 Parameters = tuple[tuple[str, str], ...]
 
 _AT_ONCE = 1 << 16
-_FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
-_MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
 
 class RemoteReader:
@@ -91,7 +77,7 @@ class RemoteReader:
         """Return the sidecar of an attachment, which says whether it is encrypted."""
         answer = self._ask("GET", address, (), [("Range", b"bytes=0-%d" % (len(frames.MAGIC) - 1))])
         try:
-            if answer.status not in _FOUND:
+            if answer.status not in FOUND:
                 is_empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
                 found = self.read(address, content=False) if is_empty else _missing(address, answer)
                 return None if found is None else found.sidecar
@@ -152,7 +138,7 @@ class RemoteReader:
     def _part(self, address: Address, query: Parameters, sidecar: Sidecar, size: int, at: int) -> RemoteAnswer:
         """Return the answer that has a content from an offset on, as far as the client asks for it."""
         answer = self._ask("GET", address, query, range_from(at, size))
-        answer.require(f"{address}", *_FOUND)
+        answer.require(f"{address}", *FOUND)
         try:
             go_to(at, answer)
             is_same = sidecar_of(answer, self._client.names, address).id == sidecar.id
@@ -172,7 +158,7 @@ class RemoteReader:
 
 
 def _missing(address: Address, answer: RemoteAnswer) -> StoredRevision | None:
-    answer.require(f"{address}", *_MISSING)
+    answer.require(f"{address}", *MISSING)
     answer.close()
     tombstone = tombstone_of(address)
     return None if answer.status == HTTPStatus.NOT_FOUND else StoredRevision(tombstone, tombstone.id, 0)
@@ -193,31 +179,6 @@ def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredR
     return replace(found, sidecar=msgspec.structs.replace(found.sidecar, encrypted=encrypted))
 
 
-def range_from(at: int, size: int) -> list[HeaderField]:
-    """Return the field that asks for a content of ``size`` bytes from an offset on, as far as the client wants it."""
-    asked = _RANGE.fullmatch((client_request.current().field_of("Range") or "").strip())
-    last = size - 1
-    if asked is not None and asked[2] is not None and int(asked[1]) == at:
-        last = min(int(asked[2]), last)
-    return [("Range", f"bytes={at}-{last}".encode())] if (at, last) != (0, size - 1) else []
-
-
-def go_to(at: int, answer: RemoteAnswer) -> None:
-    """Make an answer go on from an offset; ranges are optional (spec crud 11).
-
-    Raises:
-        RemoteError: it cannot; it is closed.
-    """
-    try:
-        if at and answer.status == HTTPStatus.OK:
-            answer.skip(at)
-        elif at and not (answer.field("Content-Range") or "").startswith(f"bytes {at}-"):
-            raise RemoteError("a provider does not send the range that it was asked for")  # noqa: TRY301
-    except RemoteError:
-        answer.close()
-        raise
-
-
 def named_in(main: Address, file: BinaryIO) -> set[str]:
     """Return the names of the attachments beside a definition or data that its open content, closed here, names.
 
@@ -235,159 +196,3 @@ def named_in(main: Address, file: BinaryIO) -> set[str]:
             return {holder.held.name for holder in reader.read(iter(partial(file.read, _AT_ONCE), b"")).holders}
     except MalformedXmlError as error:
         raise DamagedError(f"{main} cannot be read: {error}") from error
-
-
-class _RemoteContent(io.RawIOBase):
-    """A content of ``size`` bytes that is read from another service as it is needed. Reading raises ``RemoteError``.
-
-    ``ask`` returns the answer that has it from an offset on. It is called when something is read, and again where that
-    is not what follows. ``answer`` is one that has all of it, where that is known already.
-    """
-
-    def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
-        super().__init__()
-        self._size = size
-        self._ask = ask
-        self._answer = answer
-        self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
-        self._held = memoryview(b"")
-        self._at = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True: an answer from elsewhere on is asked for."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Take what follows from the piece that is held, else from the next one."""
-        if self._at < self._size and not self._held:
-            piece = next(self._pieces, None)
-            if piece is None:  # nothing was requested yet, or only a part
-                self._release()
-                self._answer = self._ask(self._at)
-                self._pieces = iter(self._answer)
-                piece = next(self._pieces, b"")
-            self._held = memoryview(piece)
-        room = memoryview(buffer)
-        taken, self._held = self._held[: len(room)], self._held[len(room) :]
-        room[: len(taken)] = taken
-        self._at += len(taken)
-        return len(taken)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to an offset from the beginning, or from here."""
-        target = self._at + offset if whence == io.SEEK_CUR else offset
-        if target != self._at:
-            self._release()
-            self._at, self._held = target, memoryview(b"")
-        return target
-
-    def close(self) -> None:
-        """Release the answer that is being read."""
-        self._release()
-        super().close()
-
-    def _release(self) -> None:
-        if self._answer is not None:
-            self._answer.close()
-        self._answer, self._pieces = None, iter(())
-
-
-def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
-    """Return a content elsewhere as a file, for whoever reads it, seeks in it from its beginning, and closes it."""
-    return io.BufferedReader(_RemoteContent(size, ask, answer))
-
-
-class RemoteBodies:
-    """The ``Bodies`` of another service, which has one body of each attachment: the current revision's.
-
-    ``current`` returns the sidecar that is stored of an attachment.
-    """
-
-    def __init__(self, client: Client, spool: Spool, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
-        self._client = client
-        self._spool = spool
-        self._current = current
-
-    def upload(self) -> Upload:
-        """See ``Bodies``."""
-        return self._spool.upload()
-
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """See ``Bodies``; a body whose length differs from its record may be of another revision.
-
-        Raises:
-            NotSupportedError: the revision is an older one.
-        """
-        sidecar, stored = described(record), self._current(address)
-        if stored is not None and stored.modified != sidecar.modified:
-            raise NotSupportedError(f"provider {self._client.who!r} keeps no older revisions of attachments")
-        answer = self._ask("HEAD", address, sidecar.version)
-        answer.close()
-        if answer.status in _MISSING:
-            return None
-        answer.require(f"HEAD {address}", HTTPStatus.OK)
-        size = sidecar.size if answer.length is None else answer.length
-        etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
-        if not content:
-            return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
-        ask = partial(self._from, address, sidecar.version, size)
-        return StoredRevision(sidecar, etag, size, opened_remotely(size, ask))
-
-    @contextmanager
-    def placing(
-        self,
-        address: DocumentAddress,
-        sidecar: Sidecar,
-        upload: Upload,
-        over: Sidecar | None,  # noqa: ARG002
-    ) -> Iterator[None]:
-        """See ``Bodies``; the body before is gone then, also where the record cannot be stored."""
-        kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
-        with body_of(upload) as (body, length):
-            fields = [self._version(sidecar.version), ("Content-Type", kind), length]
-            self._done(RemoteCall("PUT", self._client.names.path(address), fields, body=body))
-        yield
-
-    @contextmanager
-    def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
-        """See ``Bodies``."""
-        yield
-        with suppress(PersistenceError):  # what counts is the record, which is gone
-            self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
-
-    @contextmanager
-    def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
-        """See ``Bodies``; bodies of older revisions are not kept there."""
-        yield
-        for record in () if are_older else records:
-            with self.removing(address, record):
-                pass
-
-    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
-        """See ``Bodies``; a failure is reported (spec forms 5.5)."""
-        draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
-        self._done(RemoteCall("DELETE", draft, [] if version is None else [self._version(version)]))
-
-    def _done(self, call: RemoteCall) -> None:
-        answer = self._client.send(call)
-        answer.require(call.what, *DONE, *(_MISSING if call.method == "DELETE" else ()))
-        answer.close()
-
-    def _from(self, address: DocumentAddress, version: int, size: int, at: int) -> RemoteAnswer:
-        answer = self._ask("GET", address, version, range_from(at, size))
-        answer.require(f"GET {address}", HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
-        go_to(at, answer)
-        return answer
-
-    def _ask(
-        self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None
-    ) -> RemoteAnswer:
-        fields = [self._version(version), *(wanted or ())]
-        return self._client.send(RemoteCall(method, self._client.names.path(address), fields))
-
-    def _version(self, version: int) -> HeaderField:
-        return self._client.names.version(version)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from persistence.definitions.catalog import Definition
 from persistence.errors import (
     BadRequestError,
+    ConfigurationError,
     DamagedError,
     DeletedError,
     ForbiddenError,
@@ -22,6 +23,7 @@ from persistence.errors import (
     RemoteFailureError,
     disk_errors,
 )
+from persistence.forms import diffs_text
 from persistence.forms.data_tree import DataNode, opaque_data, read_data
 from persistence.forms.diffs import OTHER, Difference, differences
 from persistence.forms.diffs_xml import DiffsWriter
@@ -71,6 +73,20 @@ class RevisionDiffs:
             NotFoundError: there is no such revision, the version is not published, or it has no language for labels.
             ForbiddenError: the reader may not read one of them.
         """
+        found = self._compared(address, pair, reader, options.language)
+        return options.writer().write(found, pair.older, pair.newer).encode()
+
+    def lines(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
+    ) -> list[str]:
+        """Return a line for each difference, for a terminal or as a JSON object; raises as ``between``."""
+        write = diffs_text.as_json if as_json else diffs_text.as_line
+        found = self._compared(address, pair, reader, options.language)
+        return [write(each, options.language, options.truncation) for each in found]
+
+    def _compared(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None
+    ) -> Iterator[Difference]:
         reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
             older = reading.read(version, pair.older)
@@ -80,10 +96,9 @@ class RevisionDiffs:
             outline = reading.outline(version)
             if outline is None:
                 raise NotFoundError(f"version {version} of {address.form} is not published: its controls are not known")
-            if options.language is not None and not (outline.languages or reading.is_designer):
+            if language is not None and not (outline.languages or reading.is_designer):
                 raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
-            found = _between(reading.tree(older, outline), reading.tree(newer, outline), outline)
-            return options.writer().write(found, pair.older, pair.newer).encode()
+            return _between(reading.tree(older, outline), reading.tree(newer, outline), outline)
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
@@ -182,10 +197,10 @@ class _Reading:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 
     def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
-        """Return the tree of a revision; ``None`` where it cannot be read, or no more is compared."""
+        """Return the tree of a revision; ``None`` where it cannot be read or decrypted, or no more is compared."""
         if self.left <= 0 or revision.sidecar is None:
             return None
         try:
             return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
-        except (DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
+        except (ConfigurationError, DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
             return None

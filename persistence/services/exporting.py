@@ -74,13 +74,13 @@ class Exporting:
     router: Router
     codec: Codec
 
-    def begin(self, query: ExportQuery, report: Callable[[str], None], done: Callable[[], None]) -> Export:
-        """Begin an export. ``report`` gets a line for all that is left out, ``done`` is called after each document.
+    def begin(self, query: ExportQuery) -> Export:
+        """Begin an export.
 
         Raises:
             NotFoundError: there is no form of a name that is given in full.
         """
-        return Export(self, select_forms(self.router, query), query, report, done)
+        return Export(self, select_forms(self.router, query), query)
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, and can be read.
@@ -122,75 +122,90 @@ class _Hashing:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Problems:
+    """The lines about what is left out, each of which is reported at once."""
+
+    report: Callable[[str], None]
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        """Note a line; raise ``NotSupportedError`` where there are too many."""
+        self.lines.append(line)
+        self.report(line)
+        if len(self.lines) > MOST_EXPORT_PROBLEMS:
+            raise NotSupportedError(f"more than {MOST_EXPORT_PROBLEMS} revisions cannot be exported: {line}")
+
+
+@dataclass(frozen=True, slots=True)
 class Export:
-    """One export. ``problems`` are the lines about what was left out."""
+    """One export, which has not begun."""
 
     exporting: Exporting
     forms: list[SelectedForm]
     query: ExportQuery
-    report: Callable[[str], None]
-    done: Callable[[], None]
-    problems: list[str] = field(default_factory=list)
 
-    def archive(self) -> Iterator[bytes]:
+    def count(self) -> int:
+        """Count the versions of definitions, the documents and the drafts that will be looked at."""
+        return sum(1 for form in self.forms for _ in form.groups())
+
+    def archive(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
         """Yield the archive in pieces.
+
+        ``report`` gets a line for all that is left out, ``done`` is called after each document.
 
         Raises:
             DiskError: the disk refuses. The archive has no end then.
             PersistenceError: a content cannot be read to its end, or too much is left out.
         """
+        problems = _Problems(report)
         with disk_errors("exporting"), ZipStream() as archive:
             for form in self.forms:
                 for group in form.groups():
                     for found in group:
                         if isinstance(found, PersistenceError):
-                            self._leave_out(str(found))
+                            problems.add(str(found))
                         else:
-                            yield from self._add(archive, found)
-                    self.done()
-            if self.problems:
-                lines = "".join(f"{line}\n" for line in self.problems).encode()
+                            yield from self._add(archive, found, problems)
+                    done()
+            if problems.lines:
+                lines = "".join(f"{line}\n" for line in problems.lines).encode()
                 yield from archive.add(ERRORS_ENTRY, next_after(None), [lines], len(lines), compresses=True)
             yield from archive.end()
 
-    def _add(self, archive: ZipStream, revision: ExportedRevision) -> Iterator[bytes]:
-        sidecar, is_decrypted = revision.sidecar, False
-        entry = revision.entry
+    def _add(self, archive: ZipStream, revision: ExportedRevision, problems: _Problems) -> Iterator[bytes]:
+        """Add a content with its metadata; of a deletion, only these."""
+        sidecar, is_decrypted, entry = revision.sidecar, False, revision.entry
         if not sidecar.deleted:
             try:
                 file = self.exporting.opened(revision, self.query)
             except LEFT_OUT as error:
-                self._leave_out(str(error))
+                problems.add(str(error))
                 return
             with closing(file):
-                hashing = _Hashing(file.pieces())
-                compresses = revision.address.is_main or (file.sidecar.content_type or "").startswith(_TEXTUAL)
-                compresses = compresses and not (file.sidecar.encrypted and not revision.address.is_main)
-                yield from archive.add(entry.path, sidecar.modified, hashing, file.size, compresses=compresses)
-                sidecar, is_decrypted = self._described(revision, file, hashing), file.is_decrypted
+                pieces = _Hashing(file.pieces())
+                compresses = _is_compressible(revision, file.sidecar)
+                yield from archive.add(entry.path, sidecar.modified, pieces, file.size, compresses=compresses)
+            sidecar, is_decrypted = _described(file, pieces), file.is_decrypted
+            if pieces.digest != sidecar.digest:
+                problems.add(f"{revision.address} of {sidecar.modified} has not the digest of its sidecar")
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
-        beside = replace(entry, is_metadata=True)
-        yield from archive.add(beside.path, sidecar.modified, [metadata], len(metadata), compresses=True)
+        beside = replace(entry, is_metadata=True).path
+        yield from archive.add(beside, sidecar.modified, [metadata], len(metadata), compresses=True)
 
-    def _described(self, revision: ExportedRevision, file: ExportedFile, hashing: _Hashing) -> Sidecar:
-        """Return the facts of a content that was read: of an edited one, and of another service's, as it was read."""
-        sidecar, found = file.sidecar, file.found
-        if file.is_decrypted or sidecar.digest is None or found.is_edited:
-            sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
-        elif sidecar.digest != hashing.digest:
-            self._leave_out(
-                f"{revision.address} of {sidecar.modified} has not the digest of its sidecar: it is damaged"
-            )
-        if found.is_edited and not file.is_decrypted:
-            sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
-        return sidecar
 
-    def _leave_out(self, line: str) -> None:
-        self.problems.append(line)
-        self.report(line)
-        if len(self.problems) > MOST_EXPORT_PROBLEMS:
-            raise NotSupportedError(f"more than {MOST_EXPORT_PROBLEMS} revisions cannot be exported: {line}")
+def _is_compressible(revision: ExportedRevision, sidecar: Sidecar) -> bool:
+    return revision.address.is_main or (not sidecar.encrypted and (sidecar.content_type or "").startswith(_TEXTUAL))
+
+
+def _described(file: ExportedFile, hashing: _Hashing) -> Sidecar:
+    """Return the facts of a content that was read: of an edited one, and of another service's, as it was read."""
+    sidecar, found = file.sidecar, file.found
+    if file.is_decrypted or sidecar.digest is None or found.is_edited:
+        sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
+    if found.is_edited and not file.is_decrypted:
+        sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
+    return sidecar
 
 
 def _size(found: StoredRevision) -> int | None:

@@ -14,6 +14,7 @@ from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.diffs import RevisionDiffs
 from persistence.services.documents import Documents
+from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.form_list import PublishedForms
 from persistence.services.histories import Histories
 from persistence.services.jobs import Reindexing
@@ -36,15 +37,30 @@ class Services:
     forms: PublishedForms
     searching: Searching
     reindexing: Reindexing
+    forced_deletes: ForcedDeletes
 
     @classmethod
-    def public(cls, router: Router, access: Access, admins: Iterable[Admin] = (), codec: Codec = AS_STORED) -> Services:
+    def public(
+        cls,
+        router: Router,
+        access: Access,
+        admins: Iterable[Admin] = (),
+        codec: Codec = AS_STORED,
+        purge_of: PurgeOf = lambda _: None,
+    ) -> Services:
         """Wire the services of the public face; ``codec`` translates between clients and storage."""
         documents = Documents(router, access.dialect, access)
-        return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
+        return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins, purge_of)
 
     @classmethod
-    def of_tree(cls, provider: Provider, router: Router, access: Access, admins: Iterable[Admin] = ()) -> Services:
+    def of_tree(
+        cls,
+        provider: Provider,
+        router: Router,
+        access: Access,
+        admins: Iterable[Admin] = (),
+        purge_of: PurgeOf = lambda _: None,
+    ) -> Services:
         """Wire the services of the provider face for one tree; in some dialects a proxy comes before it (spec crud 11).
 
         Definitions are read and published in the tree itself, while rules go by the definitions that ``router`` finds.
@@ -52,7 +68,7 @@ class Services:
         dialect = access.dialect
         documents = Documents(router, dialect, access)
         definitions = Definitions(only(provider, router.properties))
-        wired = cls._wired(documents, documents, definitions, admins)
+        wired = cls._wired(documents, documents, definitions, admins, purge_of)
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, access)
@@ -62,11 +78,17 @@ class Services:
             documents=served,
             histories=Histories(router, None, RevisionDiffs(served)),
             reverting=Reverting(served),
+            forced_deletes=ForcedDeletes(served, None, purge_of),
         )
 
     @classmethod
     def _wired(
-        cls, documents: Documents, served: Documents, definitions: Definitions, admins: Iterable[Admin]
+        cls,
+        documents: Documents,
+        served: Documents,
+        definitions: Definitions,
+        admins: Iterable[Admin],
+        purge_of: PurgeOf,
     ) -> Services:
         router, dialect = documents.router, documents.dialect
         forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
@@ -80,4 +102,5 @@ class Services:
             forms=forms,
             searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),
+            forced_deletes=ForcedDeletes(documents, documents.access, purge_of),
         )

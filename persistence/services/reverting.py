@@ -56,6 +56,11 @@ class RestoredFile:
         return self.current is None or self.current.sidecar.deleted
 
     @property
+    def replaced(self) -> Sidecar | None:
+        """The sidecar of the current revision."""
+        return None if self.current is None else self.current.sidecar
+
+    @property
     def put(self) -> Put:
         """The PUT that stores it."""
         older, asked = self.older, self.asked
@@ -76,7 +81,7 @@ class RestoredFile:
     @property
     def _origin(self) -> Origin:
         """A deleted file gets its creation back, unless it was created again since: a life has one creation."""
-        current = None if self.current is None else self.current.sidecar
+        current = self.replaced
         if current is not None and not current.deleted:
             return Origin(current.created, current.facts.owner)
         is_same_life = current is None or current.created <= self.older.created
@@ -230,3 +235,19 @@ def _require_unchanged(writer: Writing, seen: Seen) -> None:
         stored = writer.current(address)
         if content_id != (None if stored is None else stored.sidecar.id):
             raise ReplacedError(f"{address} was written by another request meanwhile")
+
+
+def before_current(documents: Documents, address: DocumentAddress) -> Instant:
+    """Return the instant of the last living revision before the current one, which may be a tombstone.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    revisions = documents.router.of(address.form).storage.history(address)
+    if revisions is None:
+        raise NotFoundError(f"{address} does not exist")
+    for position in range(1, revisions.total):
+        found = revisions.revision(position)
+        if found is not None and found.sidecar is not None and not found.sidecar.deleted:
+            return found.instant
+    raise NotFoundError(f"{address} has no older revision")

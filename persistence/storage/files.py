@@ -103,6 +103,30 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     directories.sync(os.path.dirname(path))
 
 
+@contextmanager
+def replacing(path: str) -> Iterator[int]:
+    """A new file, open to be written, that has ``path`` when the block has ended, durably and whole.
+
+    After an error, what was there is as it was. A kill leaves nothing where the file system has unnamed files.
+    """
+    path = os.path.abspath(path)
+    directory, fresh = os.path.dirname(path), f"{path}.{os.getpid()}"
+    unnamed = open_unnamed(directory)
+    descriptor = open_new(fresh) if unnamed is None else unnamed
+    try:
+        yield descriptor
+        sync(descriptor)
+        if unnamed is not None:
+            link_descriptor(descriptor, fresh)
+        os.rename(fresh, path)
+        directories.sync(directory)
+    except BaseException:
+        remove_quietly(fresh)
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def overwrite(path: str, data: bytes) -> None:
     """Write over a small file in place, and make it if it is missing: not durable. A pipe in its place does not block.
 
@@ -138,6 +162,27 @@ def append(path: str, data: bytes) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_shared(path: str, flags: int = 0) -> int:
+    """Return a file that several processes write, for reading too, and make it if it is missing.
+
+    With ``os.O_APPEND`` in ``flags`` each write goes to its end. Raises ``OSError`` where something else has the name,
+    a link too.
+    """
+    always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, always | flags, FILE_MODE)
+    try:
+        nofollow.require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def write_at_start(descriptor: int, data: bytes) -> None:
+    """Write over the beginning of an open file: not durable."""
+    os.pwrite(descriptor, data, 0)
 
 
 def open_log(path: str) -> int:

@@ -14,6 +14,7 @@ from persistence.errors import LockedError, NotFoundError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.leases import LeaseHolder
 from persistence.storage import uploads
+from persistence.storage.document_leases import listed
 from persistence.storage.layout import UNFINISHED_LEASE, Layout
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -89,9 +90,29 @@ def test_a_link_among_leases_is_found(store: Store, tmp_path: Path) -> None:
     assert "not-a-file" in run(store, "check").stdout
 
 
+def test_an_upgrade_keeps_them(tmp_path: Path) -> None:
+    """The next request of their holder is answered as the last one was."""
+    root = Path(initialised(tmp_path / "old"))
+    with Store(str(root), lock_timeout=1) as store:
+        store.leases.lock(address("D"), LeaseHolder("lea", "staff"), 600)
+    layout = root / "layout.json"
+    layout.write_text('{"format":2}\n')
+    done = CliRunner().invoke(commands, ["upgrade", "--data", str(root)])
+    assert (done.exit_code, layout.read_text() != '{"format":2}\n') == (0, True), done.output
+    with Store(str(root), lock_timeout=1) as store:
+        store.leases.lock(address("D"), LeaseHolder("lea"), 600)
+        with pytest.raises(LockedError):
+            store.leases.lock(address("D"), LeaseHolder("bob"), 600)
+
+
 def test_they_are_not_in_a_backup(store: Store, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     assert run(store, "backup", str(tmp_path / "backups")).exit_code == 0
+    restored = CliRunner().invoke(
+        commands, ["restore", str(tmp_path / "backups"), "--data", str(tmp_path / "restored")]
+    )
+    assert restored.exit_code == 0, restored.output
+    assert list(listed(str(tmp_path / "restored"))) == []
     names = [path.name for path in (tmp_path / "backups").rglob("*")]
     assert "layout.json" in names
     assert [name for name in names if name == ".leases" or len(name) == 64] == []

@@ -49,7 +49,8 @@ def strategies(dialect: str) -> Iterator[tuple[int, SearchStrategy[tuple[Request
     """
     schemathesis.openapi.media_type("application/xml", documents() | definitions | st.just(b"<d/>"))
     schemathesis.openapi.media_type("application/xhtml+xml", documents() | definitions)
-    schemathesis.openapi.media_type("*/*", _bodies)
+    for kind in ("*/*", "application/zip", "application/jsonl"):
+        schemathesis.openapi.media_type(kind, _bodies)
     schema = schemathesis.openapi.from_dict(yaml.safe_load(text_of(dialect)))
     operations = [found.ok() for found in schema.get_all_operations()]
     for operation in sorted(operations, key=lambda each: _ORDER.index(each.method)):

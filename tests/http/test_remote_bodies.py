@@ -124,4 +124,59 @@ def test_older_bodies_are_not_taken_for_the_one_there_is(files: Files, served: S
     first = served.put(path, b"first")["Svc-Last-Modified"]
     assert served.put(path, b"other").status == 204
     answer = served.get(f"{path}?last-modified-time={first}")
-    assert (answer.status, "no older revisions" in answer.cause) == (501, True)
+    assert (answer.status, "has no history" in answer.cause) == (501, True)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+    """A service, and another one like it, which has the bodies and a history of them."""
+    behind, front = tmp_path_factory.mktemp("bodies-behind"), tmp_path_factory.mktemp("bodies-front")
+    with serving(behind, dialect="orbeon", alone=True) as bodies:
+        (front / "settings.toml").write_text(
+            '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
+            f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{bodies.port}"\n'
+            '"svc.persistence.files-elsewhere.dialect" = "orbeon"\n'
+        )
+        with serving(front, options=("--config", "settings.toml"), alone=True) as service:
+            service.face = PUBLIC
+            yield service, bodies
+
+
+def test_older_bodies_are_found_in_the_history_of_the_other_service(places: tuple[Service, Service]) -> None:
+    """By their digest: its clock is another one, and it may have bodies that have no record here."""
+    service, bodies = places
+    service.put("acme/order/data/D/data.xml", Form_Definition_Version=3)
+    contents = [bytes([number]) * (size + 70_000) for number, size in enumerate((1, 1, 2, 1, 3, 1, 1, 0))]
+    instants = []
+    for number, content in enumerate(contents):
+        if number in (2, 5):  # stored by nobody here, as by a PUT that was cut off after the body had arrived
+            assert bodies.put(FILE, b"?" * len(contents[number - 1]), Form_Definition_Version=3).status == 204
+        if number == 4:
+            assert service.delete(FILE).status == 204
+        put = service.put(FILE, content)
+        assert put.status in (201, 204)
+        instants.append(put["Svc-Last-Modified"])
+    for instant, content in zip(instants, contents, strict=True):
+        for query in (f"last-modified-time={instant}", f"as-of={instant}"):
+            found = service.get(f"{FILE}?{query}")
+            assert (found.status, found.body == content, found["Svc-Last-Modified"]) == (200, True, instant), (
+                found.cause
+            )
+            assert service.head(f"{FILE}?{query}")["Content-Length"] == str(len(content))
+        part = service.get(f"{FILE}?last-modified-time={instant}", {"Range": "bytes=69990-69999"})
+        assert (part.status, part.body) == (206, content[69_990:70_000])
+    listed = service.raw("GET", f"{PUBLIC}/history/acme/order/D/cat.bin")
+    assert listed.body.count(b"<document ") == len(contents) + 1
+
+
+def test_an_older_body_that_is_not_there_any_more_is_501(places: tuple[Service, Service]) -> None:
+    service, bodies = places
+    path = "acme/order/data/gone/cat.bin"
+    service.put("acme/order/data/gone/data.xml", Form_Definition_Version=3)
+    first = service.put(path, b"first")["Svc-Last-Modified"]
+    assert service.put(path, b"other").status == 204
+    for file in (bodies.data / "acme/order/data/gone/.history").iterdir():
+        file.unlink()
+    answer = service.get(f"{path}?last-modified-time={first}")
+    assert (answer.status, "does not show the body" in answer.cause) == (501, True)
+    assert service.get(path).body == b"other"

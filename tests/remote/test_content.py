@@ -19,7 +19,8 @@ from persistence.errors import RemoteError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.remote.client import RemoteAnswer, RemoteCall
 from persistence.remote.headers import ProviderNames
-from persistence.remote.remote_reader import RemoteReader, opened_remotely
+from persistence.remote.remote_content import opened_remotely
+from persistence.remote.remote_reader import RemoteReader
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
@@ -103,6 +104,15 @@ def test_what_lies_elsewhere_is_asked_for_again_and_the_first_answer_let_go() ->
     assert file.read(3) == BODY[5000:5003]
     assert asked.offsets == [0, 5000]
     assert asked.answers[0].is_closed
+
+
+def test_positions_count_from_the_beginning_from_here_and_from_the_end() -> None:
+    file = content(Asked())
+    assert (file.seek(0, io.SEEK_END), file.read()) == (len(BODY), b"")
+    assert (file.seek(-7, io.SEEK_END), file.read()) == (len(BODY) - 7, BODY[-7:])
+    assert (file.seek(-9, io.SEEK_CUR), file.read(3)) == (len(BODY) - 9, BODY[-9:-6])
+    with pytest.raises(ValueError, match="before the beginning"):
+        file.seek(-len(BODY) - 1, io.SEEK_END)
 
 
 def test_more_than_the_range_that_a_client_wanted_is_asked_for() -> None:

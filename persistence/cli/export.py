@@ -1,0 +1,184 @@
+"""``persistence export``: forms and data as a ZIP archive, for other programs and other services."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import click
+
+from persistence.cli.options import REMAINS, load, property_options, usage_errors
+from persistence.cli.terminal import counted, progress, safe, shown_path
+from persistence.dialect import DIALECTS
+from persistence.errors import disk_errors
+from persistence.model.exports import (
+    ExportQuery,
+    RevisionHistory,
+    parse_contents,
+    parse_history,
+    parse_patterns,
+    parse_range,
+)
+from persistence.providers.locations import open_encryption_keys, root_of
+from persistence.providers.opened import OfflineProviders
+from persistence.services.codec import EncryptionCodec
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.export_tables import TableExport, TableOptions
+from persistence.services.exporting import Exporting
+from persistence.settings import Effective
+from persistence.storage import files, owner
+from persistence.storage.storage import NOBODY
+
+_STDOUT = "-"
+
+Counting = Callable[[], int]
+"""Counts the steps of an export."""
+
+Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
+"""Yields an export; calls the first with a line for all that is left out, the second after each step."""
+
+
+@click.command()
+@click.argument("target", metavar="FILE")
+@click.option("--match", "matches", multiple=True, metavar="APP/FORM/VERSION", help="Only these forms; repeatable.")
+@click.option("--content", metavar="KINDS", help="form-definition, form-data, or both with a comma (default).")
+@click.option(
+    "--history",
+    type=click.Choice([each.value for each in RevisionHistory]),
+    help="Older revisions: exclude (default), include, or only.",
+)
+@click.option("--since", metavar="TIME", help="Only form data stored at this time or later.")
+@click.option("--until", metavar="TIME", help="Only form data stored before this time.")
+@click.option("--drafts", is_flag=True, help="Drafts, too.")
+@click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
+@click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
+@click.option("--jsonl", "as_json", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
+@click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
+@click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
+@property_options
+def export(  # noqa: PLR0913 - click passes each option
+    *,
+    target: str,
+    matches: tuple[str, ...],
+    content: str | None,
+    history: str | None,
+    since: str | None,
+    until: str | None,
+    drafts: bool,
+    decrypt: bool,
+    as_csv: bool,
+    as_json: bool,
+    lang: str | None,
+    all_controls: bool,
+    bom: bool,
+    **options: str | None,
+) -> None:
+    """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
+
+    Empty parts of APP/FORM/VERSION stand for everything, and parts may be missing at the end. VERSION is a number,
+    latest or all. A TIME is one such as 2025-03-04T05:06:07Z, or a date. Without --match, all forms are exported that a
+    request would find in a tree here. The service may run. FILE is there when it is whole, and not before; one that was
+    there is replaced. What docs/export.md says of the archive and of what is left out is true here, too.
+
+    --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
+    the current values of indexed controls, under their labels.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no such form, no data directory, the disk refused
+                 2  wrong usage
+                 4  something could not be exported, as its line on standard error says
+    """  # noqa: D301 - click's mark for lines that stay apart
+    with usage_errors():
+        begin, end = parse_range(since, until)
+        patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
+        query = ExportQuery(patterns, contents, revisions, begin, end, with_drafts=drafts, decrypts=decrypt)
+    if (as_csv and as_json) or ((as_csv or as_json) and (content or history)):
+        raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
+    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_json)):
+        raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
+    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_json, bom)
+    effective = load(options)
+    with _output(target) as write:
+        problems = _export(effective, chosen, write)
+    sys.exit(REMAINS if problems else 0)
+
+
+@contextmanager
+def _output(file: str) -> Iterator[Callable[[bytes], None]]:
+    """Yield what writes to a file, which has its name at the end of the block, or to standard output."""
+    if file == _STDOUT:
+        yield _to_stdout
+        sys.stdout.buffer.flush()
+        return
+    with disk_errors(f"writing {shown_path(file)}"):
+        if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
+            raise click.UsageError(f"{shown_path(file)} is no file: - writes to standard output")
+        with files.replacing(os.path.realpath(file)) as descriptor:
+            yield lambda piece: files.write_all(descriptor, piece)
+
+
+def _to_stdout(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The choice of what is exported, and how: as an archive unless as a table."""
+
+    query: ExportQuery
+    table: TableOptions
+    is_csv: bool
+    is_json: bool
+    has_mark: bool
+
+    def begin(self, exporting: Exporting) -> tuple[Counting, Pieces]:
+        """Begin the export. Raises ``click.UsageError`` if the rows of a table would be of several versions."""
+        if not (self.is_csv or self.is_json):
+            export = exporting.begin(self.query)
+            return export.count, export.archive
+        table = TableExport(exporting, self.query, self.table)
+        if self.is_json:
+            return table.count, table.json_lines
+        with usage_errors():
+            table.only_version()
+        return table.count, partial(table.csv, has_mark=self.has_mark)
+
+
+def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> int:
+    """Write an export, and return how many revisions were left out. Messages go to standard error."""
+    settings, properties = effective.settings, effective.properties
+    _say_elsewhere(effective)
+    keys = open_encryption_keys(settings, properties)
+    with owner.acting(settings.roots.default), OfflineProviders(settings, properties, NOBODY) as providers:
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
+        count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
+        started, size = time.monotonic(), 0
+        with progress("exporting", count, only_errors=True) as bar:
+            for piece in pieces(lambda line: bar.say(safe(line)), bar.step):
+                write(piece)
+                size += len(piece)
+    seconds = max(time.monotonic() - started, 0.001)
+    left_out = f", {counted(bar.lines, 'revision')} left out" if bar.lines else ""
+    click.echo(
+        f"exported {bar.steps:,} definitions, documents and drafts, {size / 1e6:,.1f} MB, "
+        f"in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",
+        err=True,
+    )
+    return bar.lines
+
+
+def _say_elsewhere(effective: Effective) -> None:
+    """Say which forms are not exported, because another service has them."""
+    for each in effective.properties.form_providers:
+        if root_of(each, effective.settings.roots) is None:
+            click.echo(
+                f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
+            )

@@ -1,0 +1,144 @@
+"""``persistence import``: an archive, a folder or JSON lines into the trees."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader, FileIO
+
+import click
+
+from persistence.cli.options import REMAINS, load, property_options
+from persistence.cli.terminal import ProgressBar, progress, safe
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
+from persistence.index.sync.journal import OfflineJournal
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
+from persistence.providers.locations import bases_of, open_encryption_keys, root_of
+from persistence.providers.opened import OfflineProviders
+from persistence.services.codec import EncryptionCodec
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.imports.importer import Importer, ImportOptions
+from persistence.services.imports.planning import OnConflict
+from persistence.services.imports.report import ImportReport
+from persistence.services.imports.revisions import ImportResult, ImportSource
+from persistence.services.imports.sources import open_source
+from persistence.settings import Settings
+from persistence.storage import nofollow, owner
+
+_NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
+
+
+@click.command("import")
+@click.argument("path", metavar="FILE|DIR")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([each.value for each in OnConflict]),
+    default=OnConflict.REFUSE.value,
+    show_default=True,
+    help="What to do with a document that differs here.",
+)
+@property_options
+def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None) -> None:
+    """Import definitions, documents and drafts with their histories.
+
+    FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
+    with files as the paths of the interface name them. Each form goes where the settings and properties
+    say. What is there already is left as it is, so an import that was interrupted goes on when it is called again. What
+    cannot be imported is named, and the rest is imported. The service may run.
+
+    \b
+    Exit status: 0  imported, or there already
+                 1  could not: no such file, no data directory, a full disk
+                 2  wrong usage
+                 4  something was refused; the lines say what and why
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = load(options)
+    settings, properties = effective.settings, effective.properties
+    chosen = ImportOptions(dry_run, OnConflict(on_conflict))
+    report = ImportReport()
+    started = time.monotonic()
+    with ExitStack() as opened:
+        source = _opened(path, opened, settings.max_body)
+        owner.become((*settings.roots, *bases_of(properties)))
+        importer = _importer(settings, properties, opened)
+        bar = opened.enter_context(progress("importing", lambda: 0))
+        try:
+            _run(importer, source, chosen, report, bar)
+        finally:
+            for line in report.lines(is_dry=dry_run):
+                click.echo(safe(line), err=True)
+            click.echo(f"{time.monotonic() - started:.1f} s", err=True)
+    sys.exit(REMAINS if report.refused else 0)
+
+
+def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
+    """Open what is to be imported, as the user who calls.
+
+    Raises:
+        StartupError: it is missing, cannot be read, or is nothing that can be imported.
+    """
+    try:
+        if os.path.isdir(path):
+            return open_source(path, None, largest=largest)
+        with disk_errors(f"reading {path}"):
+            file = opened.enter_context(BufferedReader(FileIO(nofollow.open_linked(path))))
+        return open_source(path, file, largest=largest)
+    except BadRequestError as error:
+        raise StartupError(f"{path}: {error}") from error
+
+
+def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
+    journals = opened.enter_context(_Journals.of(settings, properties))
+    providers = opened.enter_context(OfflineProviders(settings, properties, journals))
+    keys = open_encryption_keys(settings, properties)
+    codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
+    return Importer(providers.router, codec, settings.max_body, calls_others=False)
+
+
+def _run(
+    importer: Importer, source: ImportSource, options: ImportOptions, report: ImportReport, bar: ProgressBar
+) -> None:
+    for outcome in importer.run(source, options):
+        report.add(outcome)
+        bar.step()
+        if outcome.result in _NAMED:
+            bar.say(safe(f"{outcome.name}: {outcome.result.value}: {outcome.cause}"))
+
+
+class _Journals:
+    """Writes journal entries in the tree that has the data of a form. A ``ChangeListener``."""
+
+    def __init__(self, settings: Settings, properties: Properties, opened: ExitStack) -> None:
+        self._roots = settings.roots
+        self._properties = properties
+        self._at = {root: opened.enter_context(OfflineJournal(root)) for root in settings.roots}
+
+    @classmethod
+    @contextmanager
+    def of(cls, settings: Settings, properties: Properties) -> Iterator[_Journals]:
+        """Open the journals of all trees for a block."""
+        with ExitStack() as opened:
+            journals = cls(settings, properties, opened)
+            yield journals
+            for journal in journals._at.values():
+                journal.leave()
+
+    def changing(self, form: Form, document: str) -> None:
+        """Write an entry, before a document changes."""
+        self._of(form).changing(form, document)
+
+    def changed(self, form: Form, document: str) -> None:
+        """See ``OfflineJournal``."""
+        self._of(form).changed(form, document)
+
+    def _of(self, form: Form) -> OfflineJournal:
+        root = root_of(self._properties.of(form).route.data, self._roots)
+        if root is None:
+            raise ConfigurationError(f"the data of {form} is with another service")
+        return self._at[root]

@@ -1,0 +1,92 @@
+"""``persistence revert``: bring back an older revision of a document or an attachment, or a deleted one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
+from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.dialect import DIALECTS
+from persistence.errors import PersistenceError, disk_errors
+from persistence.index.sync.journal import OfflineJournal
+from persistence.model.addresses import DocumentAddress
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.model.texts import short
+from persistence.model.users import User
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_index
+from persistence.services.access import as_administrator
+from persistence.services.documents import Documents
+from persistence.services.reverting import RestorePlan, Reverting, before_current
+from persistence.services.rules import Revert
+from persistence.storage import owner
+
+_HEADINGS = ("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")
+_NUMBERS = (3,)
+
+
+@click.command()
+@click.argument("path")
+@click.argument("instant", type=Time(), required=False)
+@click.option("--as", "user", metavar="USER", help="Who brings it back: the last modifier of the new revision.")
+@click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@tree_options
+def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, **options: str | None) -> None:
+    """Make an older revision of a document the current one again, as a new revision.
+
+    \b
+    PATH is one of  APP/FORM/data/DOCUMENT        a document, with the attachments that the revision names
+                    APP/FORM/data/DOCUMENT/FILE   one attachment of a document that is not deleted
+    INSTANT is the time of a revision, as persistence history lists it. Without it, the revision before the
+    current one comes back, and of something deleted the last one that was not.
+
+    Attachments that were deleted or replaced since come back as they were then. What is current now stays in the
+    history, and the draft of the document is removed, as with a save. Permissions do not count, leases do where the
+    property enforce-lease is set. The service may run. A run that was interrupted is completed by the next.
+
+    \b
+    Exit status: 0  brought back
+                 1  could not: no such revision, one of another form version, somebody else writes, another user's tree
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    choice = choose_trees(options)
+    with usage_errors():
+        address, by = data_address(path), User(name=short(user, "user name"))
+    tree = choice.tree_of(address.form)
+    with owner.acting(tree.root), _opened(tree) as reverting:
+        asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
+        plan = reverting.plan(address, asked) if dry_run else reverting.restore(address, asked)[0]
+    _say(plan, dry_run=dry_run)
+
+
+@contextmanager
+def _opened(tree: ChosenTree) -> Iterator[Reverting]:
+    """Open the providers for a block; the index hears of changes."""
+    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
+    with OfflineJournal(tree.root) as noting, OfflineProviders(settings, tree.properties, noting) as providers:
+        with disk_errors(f"data directory {tree.root}"):
+            owner.require(tree.root)
+        yield Reverting(Documents(providers.router, dialect, as_administrator(dialect)))
+        noting.leave()
+    with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:
+        index.recover()  # or the next search takes in what was noted
+
+
+def _say(plan: RestorePlan, *, dry_run: bool) -> None:
+    rows = [_HEADINGS, *(_row(each.address, each.older, each.replaced) for each in (*plan.attachments, plan.file))]
+    for line in table(rows, right=_NUMBERS, room=terminal_width()):
+        say(line)
+    if plan.notice is not None:
+        say(safe(plan.notice))
+    say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")
+
+
+def _row(address: DocumentAddress, older: Sidecar, replaced: Sidecar | None) -> tuple[str, ...]:
+    instead = ""
+    if replaced is not None:
+        instead = f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
+    return safe(address.name), older.modified, safe(older.modifier or ""), str(older.size), instead

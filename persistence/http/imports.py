@@ -1,0 +1,50 @@
+"""The import of an archive or of JSON lines that a request sends (spec crud 8.4), for administrators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flask import Flask, Request, Response, request
+
+from persistence.errors import BadRequestError, EncodedBodyError
+from persistence.http.application import add_route
+from persistence.http.bodies import body_of
+from persistence.http.callers import KeySetting
+from persistence.http.responses import xml
+from persistence.limits.imports import LARGEST_IMPORT
+from persistence.model.addresses import PUBLIC_PREFIX
+from persistence.model.texts import flag
+from persistence.services.imports.importer import ImportOptions
+from persistence.services.imports.planning import OnConflict
+from persistence.services.imports.sources import is_importable
+from persistence.services.imports.spooled import SpooledImports
+
+
+@dataclass(frozen=True, slots=True)
+class ImportApi:
+    """The handler. ``administrators`` are the API keys whose callers may import."""
+
+    imports: SpooledImports
+    administrators: KeySetting
+
+    def add_to(self, app: Flask) -> None:
+        """Add the route."""
+        add_route(app, f"{PUBLIC_PREFIX}/import", self.receive, "POST")
+
+    def receive(self) -> Response:
+        """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
+        self.administrators.require(request.environ, "import")
+        options, kind = _options(request), request.environ.get("CONTENT_TYPE")
+        if not is_importable(kind):
+            raise EncodedBodyError(
+                "the body is to be application/zip or application/jsonl, and its content type says so"
+            )
+        return xml(self.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))
+
+
+def _options(asked: Request) -> ImportOptions:
+    word = asked.args.get("on-conflict") or OnConflict.REFUSE.value
+    known = {each.value: each for each in OnConflict}
+    if word not in known:
+        raise BadRequestError(f"on-conflict must be one of {', '.join(known)}, not {word!r}")
+    return ImportOptions(flag(asked.args.get("dry-run") or None, "dry-run") is True, known[word])

@@ -1,0 +1,50 @@
+"""Bounds on what is imported: archives, folders and JSON lines (spec crud 8.4)."""
+
+LARGEST_IMPORT = 4 << 30
+"""Bytes of an archive that a request sends. It is spooled to disk. The command takes files of any size."""
+
+LARGEST_DIRECTORY = 256 << 20
+"""Bytes of the central directory of a ZIP file, which `zipfile` holds in memory, and of the entries in it.
+
+An entry takes some 600 bytes of memory beside it: a million entries take some 800 MB. A larger export is to be cut by
+forms.
+"""
+
+LARGEST_SENT_DIRECTORY = 32 << 20
+"""Bytes of the central directory of a ZIP file that a request sends: some 150,000 entries."""
+
+MOST_FILES = 1_000_000
+"""Entries of an archive, or files of a folder. Their names are in memory, to find those of one document."""
+
+LARGEST_RATIO = 200
+"""Bytes of all contents for each byte of a ZIP file. XML of forms has 10 to 30.
+
+An archive with more is refused as a bomb, before anything is read of its contents.
+"""
+
+FREE_OF_RATIO = 256 << 20
+"""Bytes of contents for which the ratio does not matter."""
+
+LONGEST_LINE = 32 << 20
+"""Bytes of a line of JSON. It is in memory several times. A larger document is imported from an archive or a folder."""
+
+MOST_AT_ONCE = 64
+"""Revisions of a document that are received before any of them is stored. Each is an open file.
+
+A document with more is stored in steps: so far as it was at an earlier time, if a later content is bad.
+"""
+
+MOST_NAMED = 1_000
+"""Refusals that the report of a request names. All are counted."""
+
+MOST_NOTES = 100
+"""Different notes in a report.
+
+Each has a count. Notes come from the archive, as far as they name facts that are not understood.
+"""
+
+LONGEST_ENTRY = 200
+"""Characters of a name in a report. A whole name may have thousands, and there may be a thousand names."""
+
+DEEPEST_FOLDER = 16
+"""Levels of folders in a folder. The deepest layout, below the path of the interface, has 11."""

@@ -1,0 +1,1 @@
+"""Import of definitions, documents and drafts from archives, folders and JSON lines."""

@@ -1,0 +1,227 @@
+"""Files of a source by their names: which revision each holds, and all that belong to one document.
+
+Two hierarchies are understood: that of archives (``model/archives.py``), and that of paths of the interface, where a
+document has no version and only one revision::
+
+    A/F/form/FILE, A/F/form/V/FILE      a file of a definition, of version 1 where none is named
+    A/F/(data|draft)/DOC/FILE           a file of a document or draft
+
+Either may begin with the path of the interface, of the public face or the provider face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from persistence.errors import BadRequestError, PersistenceError
+from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
+from persistence.limits.documents import LONGEST_PATH
+from persistence.limits.imports import LONGEST_ENTRY, MOST_FILES
+from persistence.limits.requests import LONGEST_NAME
+from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress
+from persistence.model.archives import ERRORS_ENTRY, LATEST, ArchiveEntry, parse_entry
+from persistence.model.instants import Instant
+from persistence.services.imports.revisions import (
+    NO_FACTS,
+    Content,
+    ImportedRevision,
+    ImportFacts,
+    ImportOutcome,
+    ImportResult,
+    ImportUnit,
+    refused,
+)
+
+_CRUD = ("crud",)
+_PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
+_DEFINITIONS = "form"
+_COLLECTIONS = frozenset(each.value for each in Collection)
+_OF_VERSION, _OF_FILE = 5, 4
+_FIRST = "1"
+_NOT_KEPT = ("__MACOSX", "Thumbs.db", ERRORS_ENTRY)
+"""Names of files and folders that tools add."""
+
+_Key = tuple[str, ...]
+
+
+class SourceFiles(Protocol):
+    """The files of an archive or a folder, by their names, which have slashes between them."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all files; raises ``PersistenceError`` where they cannot be listed."""
+
+    def fault(self, name: str) -> str | None:
+        """Return the reason why a file cannot be read, as far as that is known without reading it."""
+
+    def content(self, name: str) -> Content:
+        """Return what opens a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEntry:
+    """The revision that a name says, and whether it says the form version."""
+
+    entry: ArchiveEntry
+    has_version: bool
+
+    @property
+    def key(self) -> _Key:
+        """Return what all files of one document, or of one version of a definition, have in common."""
+        address = self.entry.address
+        if isinstance(address, DefinitionAddress):
+            return (address.form.app, address.form.name, str(address.version))
+        return (address.form.app, address.form.name, Collection.DATA.value, address.document)
+
+    @property
+    def unit_name(self) -> str:
+        """Return the name of that for people."""
+        address = self.entry.address
+        if isinstance(address, DefinitionAddress):
+            return f"{address.form}/{_DEFINITIONS}/{address.version}"
+        return f"{address.form}/{Collection.DATA.value}/{address.document}"
+
+
+def named_entry(name: str) -> NamedEntry:
+    """Read the name of a file in either hierarchy.
+
+    Raises:
+        BadRequestError: it is no such name, or one that could lead elsewhere.
+    """
+    parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
+    if not all(parts) or any(part in {".", ".."} or len(part) > LONGEST_NAME for part in parts) or "\\" in name:
+        raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
+    prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
+    parts = parts[len(prefix) :]
+    match parts:
+        case (app, form, "form", file):
+            return NamedEntry(_parsed(app, form, _FIRST, _DEFINITIONS, LATEST, file), has_version=True)
+        case (app, form, "form", version, file):
+            return NamedEntry(_parsed(app, form, version, _DEFINITIONS, LATEST, file), has_version=True)
+        case (app, form, collection, document, file) if collection in _COLLECTIONS:
+            entry = _parsed(app, form, _FIRST, collection, document, LATEST, file)
+            return NamedEntry(entry, has_version=False)
+    return NamedEntry(_parsed(*parts), has_version=True)
+
+
+def _parsed(*parts: str) -> ArchiveEntry:
+    try:
+        return parse_entry("/".join(parts))
+    except BadRequestError as error:
+        raise BadRequestError("its name is neither that of a definition nor that of a document") from error
+
+
+def is_ignored(name: str) -> bool:
+    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
+    parts = name.split("/")
+    return (
+        len(parts) == 1
+        or any(part.startswith(".") and part.strip(".") for part in parts)
+        or any(part in _NOT_KEPT for part in parts)
+    )
+
+
+class FilesSource:
+    """An ``ImportSource`` of files: a ZIP archive or a folder. Their names are in memory, grouped by document."""
+
+    def __init__(self, files: SourceFiles) -> None:
+        """List the files. Raises ``BadRequestError`` where there are too many, or they cannot be listed."""
+        self._files = files
+        self._groups: dict[_Key, list[str]] = {}
+        self._faults: dict[_Key, ImportOutcome] = {}
+        self._others: list[ImportOutcome] = []
+        for count, name in enumerate(files.names(), 1):
+            if count > MOST_FILES:
+                raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
+            self._add(name)
+
+    def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
+        """See ``ImportSource``."""
+        yield from self._others
+        yield from (self._unit(key) for key in self._groups if len(key) == len(("app", "form", "version")))
+
+    def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
+        """See ``ImportSource``."""
+        yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
+
+    def _add(self, name: str) -> None:
+        if is_ignored(name):
+            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED))
+            return
+        try:
+            found = named_entry(name)
+        except BadRequestError as error:
+            self._others.append(refused(name, error))
+            return
+        self._groups.setdefault(found.key, []).append(name)
+        fault = self._files.fault(name)
+        if fault is not None:
+            is_definition = isinstance(found.entry.address, DefinitionAddress)
+            outcome = refused(found.unit_name, f"{name}: {fault}", is_definition=is_definition)
+            self._faults.setdefault(found.key, outcome)
+
+    def _unit(self, key: _Key) -> ImportUnit | ImportOutcome:
+        fault = self._faults.get(key)
+        if fault is not None:
+            return fault
+        entries = [(name, named_entry(name)) for name in self._groups[key]]
+        first = entries[0][1]
+        try:
+            return ImportUnit(first.unit_name, tuple(self._revisions(entries)))
+        except PersistenceError as error:
+            is_definition = isinstance(first.entry.address, DefinitionAddress)
+            return refused(first.unit_name, error, is_definition=is_definition)
+
+    def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
+        """Yield the revisions of one document, each with the facts beside it."""
+        contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
+        beside: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
+        for name, found in entries:
+            held, key = beside if found.entry.is_metadata else contents, (found.entry.address, found.entry.instant)
+            if key in held:
+                raise BadRequestError(f"{name}: the same revision is there twice, as {held[key][0]}, too")
+            held[key] = name, found
+        for key in {**contents, **beside}:
+            name, found = contents.get(key) or beside[key]
+            facts = self._facts(beside[key][0]) if key in beside else NO_FACTS
+            yield self._revision(name, found, facts, is_there=key in contents)
+
+    def _revision(self, name: str, found: NamedEntry, facts: ImportFacts, *, is_there: bool) -> ImportedRevision:
+        entry, sidecar = found.entry, facts.sidecar
+        version = entry.version if found.has_version else None
+        if sidecar is None:
+            if not is_there:
+                raise BadRequestError(f"{name}: the content to these facts is missing")
+            if entry.instant is not None:
+                facts = replace(facts, modified=entry.instant)
+        elif sidecar.deleted == is_there:
+            raise BadRequestError(f"{name}: {'a deletion has a content' if is_there else 'the content is missing'}")
+        elif version not in (None, sidecar.version) or entry.instant not in (None, sidecar.modified):
+            raise BadRequestError(f"{name}: the facts beside it are of another version or time")
+        else:
+            version = sidecar.version
+        return ImportedRevision(name, entry.address, version, facts, self._files.content(name) if is_there else None)
+
+    def _facts(self, name: str) -> ImportFacts:
+        try:
+            return _facts_of(read_metadata(self._files.content(name)()))
+        except PersistenceError as error:
+            raise BadRequestError(f"{name}: {error}") from error
+
+
+def _facts_of(read: ArchiveMetadata) -> ImportFacts:
+    notes = tuple(f"the fact <{name}> is not understood, and left out" for name in read.unknown)
+    if read.sidecar is not None:
+        return ImportFacts(sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
+    foreign = read.foreign
+    return ImportFacts(
+        created=foreign.created,
+        modified=foreign.modified,
+        creator=foreign.creator,
+        group=foreign.group,
+        modifier=foreign.modifier,
+        stage=foreign.stage,
+        content_type=foreign.content_type,
+        notes=notes,
+    )

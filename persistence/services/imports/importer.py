@@ -1,0 +1,164 @@
+"""Import: definitions first, then documents, one after the other; what cannot be imported is named, and no obstacle.
+
+Permissions of forms do not count, and a form that has one document may get several: an administrator restores what
+there was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from persistence.crypto.frames import PlainFile
+from persistence.dialect import DIALECTS
+from persistence.errors import ConflictError, DiskFullError, NotSupportedError, PersistenceError, disk_errors
+from persistence.limits.requests import CHUNK
+from persistence.model.addresses import DocumentAddress, Form
+from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.properties.property_table import TREE
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
+from persistence.services.codec import EncryptionCodec, ReceivedContent
+from persistence.services.imports.placing import Placer
+from persistence.services.imports.planning import OnConflict, Planner
+from persistence.services.imports.revisions import (
+    ImportedRevision,
+    ImportOutcome,
+    ImportResult,
+    ImportSource,
+    ImportUnit,
+    refused,
+)
+from persistence.storage.storage import RevisionStorage
+from persistence.storage.stored_revision import StoredRevision
+
+_AHEAD = timedelta(days=1)
+"""How far the clock of another machine may be ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How to import: with ``is_dry`` nothing is stored."""
+
+    is_dry: bool = False
+    on_conflict: OnConflict = OnConflict.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Imports into the providers of a router; ``largest`` are the bytes of a content.
+
+    With ``calls_others`` other services are called that keep forms, as far as their interface allows it.
+    """
+
+    router: Router
+    codec: EncryptionCodec
+    largest: int
+    calls_others: bool = True
+
+    def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
+        """Import everything, and yield the outcome for each document and version.
+
+        Raises:
+            DiskFullError: the disk is full. Everything that was yielded before is stored.
+            BadRequestError: the source cannot be read on.
+        """
+        latest = from_datetime(to_datetime(next_after(None)) + _AHEAD)
+        for units in (source.definitions(), source.documents()):
+            for found in units:
+                yield self._import(found, options, latest) if isinstance(found, ImportUnit) else found
+
+    def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+        unit = self._here(unit)
+        try:
+            return self._placed(unit, options, latest)
+        except DiskFullError:
+            raise
+        except ConflictError as error:
+            if options.on_conflict is OnConflict.SKIP:
+                return ImportOutcome(unit.name, ImportResult.SKIPPED, unit.is_definition, cause=str(error))
+            return refused(unit.name, error, is_definition=unit.is_definition)
+        except PersistenceError as error:
+            return refused(unit.name, error, is_definition=unit.is_definition)
+
+    def _placed(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+        route = self.router.of(unit.revisions[0].address.form)
+        storage, is_exact = self._storage(route, unit)
+        plan = Planner(storage, self._has_same_content, options.on_conflict, is_exact).plan(unit)
+        placer = Placer(route, storage, self.codec, plan, latest, self.largest)
+        count = len(plan.placed)
+        if options.is_dry:
+            placer.check()
+        else:
+            count = placer.place()
+        notes = tuple(dict.fromkeys((*plan.notes, *placer.notes)))
+        result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
+        return ImportOutcome(unit.name, result, unit.is_definition, count, plan.known, notes=notes)
+
+    def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
+        """Return the storage of a unit, and whether it keeps all facts of a revision.
+
+        Raises:
+            NotSupportedError: another service has it, and is not called here.
+        """
+        names = route.properties.route
+        provider = names.definition if unit.is_definition else names.data
+        apart = None if unit.is_definition else names.attachments
+        for each in (provider, *(() if apart is None else (apart,))):
+            if each.kind != TREE and not self.calls_others:
+                raise NotSupportedError(
+                    f"{each.name!r} is another service, {each.address}: import it there, or over HTTP"
+                )
+        storage = route.definition.storage if unit.is_definition else route.storage
+        return storage, provider.kind == TREE
+
+    def _here(self, unit: ImportUnit) -> ImportUnit:
+        """Return a unit under the names of this dialect: the designer's storage is called otherwise in the other."""
+        form = unit.revisions[0].address.form
+        own = self.codec.at_rest.dialect
+        if unit.is_definition or own.is_designer(form) or not any(each.is_designer(form) for each in DIALECTS.values()):
+            return unit
+        return replace(
+            unit, revisions=tuple(_moved(each, Form(own.designer_app, form.name)) for each in unit.revisions)
+        )
+
+    def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
+        """Return whether an open revision, which is closed, has the content of one in the source.
+
+        Encrypting changes the markup around a value, so that data is compared as it would come back.
+        """
+        address, at_rest = revision.address, self.codec.at_rest
+        if revision.content is None:
+            return False
+        with found.opened as file, disk_errors("reading", address):
+            stored: Iterable[bytes] = iter(lambda: file.read(CHUNK), b"")
+            incoming: Iterable[bytes] = revision.content()
+            if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
+                plain = None if address.is_main else at_rest.plain_file(found, address)
+                stored = at_rest.decrypted(address, stored) if plain is None else _read(plain)
+                if address.is_main:
+                    incoming = at_rest.decrypted(address, self._encoded(address, found, incoming))
+            return _digest_of(stored) == _digest_of(incoming)
+
+    def _encoded(self, address: DocumentAddress, found: StoredRevision, pieces: Iterable[bytes]) -> Iterable[bytes]:
+        definition = self.router.of(address.form).catalog.of(address.form, found.sidecar.version)
+        plain = self.codec.at_rest.decrypted(address, pieces)
+        return self.codec.encode(ReceivedContent(address, definition, found, None, lambda _: True, plain)).chunks
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _read(plain: PlainFile) -> Iterator[bytes]:
+    while piece := plain.read(CHUNK):
+        yield piece
+
+
+def _moved(revision: ImportedRevision, form: Form) -> ImportedRevision:
+    return replace(revision, address=replace(revision.address, form=form))

@@ -1,0 +1,81 @@
+"""The report of an import: how much of each was imported, and what was refused and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from persistence.errors import one_line
+from persistence.forms.messages import attribute, element, text
+from persistence.limits.imports import MOST_NAMED, MOST_NOTES
+from persistence.services.imports.revisions import ImportOutcome, ImportResult
+
+_KINDS = {True: "definitions", False: "documents"}
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """Counts outcomes: ``counts`` by kind and result, ``revisions`` that were placed, and those that were ``known``.
+
+    ``named`` are the first refusals and skipped documents, each with its cause.
+    """
+
+    counts: Counter[tuple[bool, ImportResult]] = field(default_factory=Counter)
+    revisions: int = 0
+    known: int = 0
+    ignored: int = 0
+    named: list[ImportOutcome] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, outcome: ImportOutcome) -> None:
+        """Count an outcome."""
+        if outcome.result is ImportResult.IGNORED:
+            self.ignored += 1
+            return
+        self.counts[outcome.is_definition, outcome.result] += 1
+        self.revisions += outcome.placed
+        self.known += outcome.known
+        if outcome.cause and len(self.named) < MOST_NAMED:
+            self.named.append(outcome)
+        for note in outcome.notes:
+            if note in self.notes or len(self.notes) < MOST_NOTES:
+                self.notes[note] = self.notes.get(note, 0) + 1
+
+    @property
+    def refused(self) -> int:
+        """The number of refused documents, versions and files."""
+        return sum(count for (_, result), count in self.counts.items() if result is ImportResult.REFUSED)
+
+    def lines(self, *, is_dry: bool) -> list[str]:
+        """Return the counts and notes for people."""
+        lines = []
+        for is_definition, kind in _KINDS.items():
+            of_kind = {result: self.counts[is_definition, result] for result in ImportResult}
+            said = f"{of_kind[ImportResult.IMPORTED]} {'would be imported' if is_dry else 'imported'}, "
+            said += f"{of_kind[ImportResult.UNCHANGED]} were there already"
+            for result in (ImportResult.SKIPPED, ImportResult.REFUSED):
+                said += f", {of_kind[result]} {result.value}" if of_kind[result] else ""
+            lines.append(f"{kind}: {said}")
+        ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
+        lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
+        lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
+        return lines
+
+    def as_xml(self, *, is_dry: bool) -> bytes:
+        """Write the report of a request."""
+        children = [
+            element(kind, "".join(attribute(each.value, str(self.counts[is_definition, each])) for each in _COUNTED))
+            for is_definition, kind in _KINDS.items()
+        ]
+        children.append(
+            element("revisions", attribute("new", str(self.revisions)) + attribute("known", str(self.known)))
+        )
+        children += [
+            element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.named
+        ]
+        children += [element("note", attribute("count", str(count)), text(note)) for note, count in self.notes.items()]
+        root = attribute("dry-run", str(is_dry).lower()) + attribute("refused", str(self.refused))
+        return element("import", root + attribute("ignored", str(self.ignored)), "".join(children)).encode()
+
+
+_COUNTED = (ImportResult.IMPORTED, ImportResult.UNCHANGED, ImportResult.SKIPPED, ImportResult.REFUSED)

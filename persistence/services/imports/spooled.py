@@ -1,0 +1,55 @@
+"""The import of a body: a ZIP file is read from its end, so the body is received wholly before any of it is imported.
+
+It waits in a file without a name, in the data directory. One import runs at a time in each process: it reads much, and
+what others import meanwhile would be in conflict with it at worst.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from io import BufferedReader
+
+from persistence.errors import BusyError, disk_errors
+from persistence.services.imports.importer import Importer, ImportOptions
+from persistence.services.imports.report import ImportReport
+from persistence.services.imports.sources import sent_source
+from persistence.storage.uploads import Upload
+
+_RETRY_AFTER = 30
+
+
+class SpooledImports:
+    """Imports the bodies of requests; ``spool`` begins to receive one."""
+
+    def __init__(self, importer: Importer, spool: Callable[[], Upload]) -> None:
+        self._importer = importer
+        self._spool = spool
+        self._running = threading.Lock()
+
+    def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
+        """Import a body, and return the report as XML.
+
+        Raises:
+            BadRequestError: it is not what its content type says.
+            BusyError: another import is running.
+            DiskFullError: the disk is full; everything before is imported.
+        """
+        if not self._running.acquire(blocking=False):
+            raise BusyError("another import is running", _RETRY_AFTER)
+        try:
+            return self._imported(content_type, chunks, options)
+        finally:
+            self._running.release()
+
+    def _imported(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
+        report = ImportReport()
+        with self._spool() as upload:
+            for chunk in chunks:
+                with disk_errors("receiving an import"):
+                    upload.write(chunk)
+            with BufferedReader(upload.opened()) as file:
+                source = sent_source(file, content_type, largest=self._importer.largest)
+                for outcome in self._importer.run(source, options):
+                    report.add(outcome)
+        return report.as_xml(is_dry=options.is_dry)

@@ -1,0 +1,110 @@
+"""The files of a ZIP archive, which nobody is trusted to have written well.
+
+``zipfile`` reads no more of an entry than its directory says, and compares the CRC. What else may be wrong is looked
+for before anything is read: links, encryption, other compressions, entries in one another's bytes, and bombs.
+"""
+
+from __future__ import annotations
+
+import stat
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
+
+from persistence.errors import BadRequestError
+from persistence.limits.imports import FREE_OF_RATIO, LARGEST_RATIO
+from persistence.limits.requests import CHUNK
+from persistence.services.imports.revisions import Content
+
+_UTF_8 = 0x800
+_ENCRYPTED = 0x1
+_UNIX = 3
+_LOCAL_HEADER = 30
+"""Bytes before the name in the header of an entry."""
+
+_NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
+"""Errors of ``zipfile`` for an archive that is not as it should be; ``struct.error`` becomes ``BadZipFile``."""
+
+
+class ZipFiles:
+    """The ``SourceFiles`` of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
+
+    def __init__(self, file: BinaryIO, most_bytes: int, *, largest: int) -> None:
+        """Read the directory; ``largest`` are the bytes that a content may have.
+
+        Raises:
+            BadRequestError: it is no ZIP file, was cut off, is too large, or is a bomb.
+        """
+        self._largest = largest
+        try:
+            self._zip = ZipFile(cast("BinaryIO", _Measured(file, most_bytes)))
+        except UnicodeDecodeError as error:
+            raise BadRequestError("the archive has a name that is not UTF-8") from error
+        except _NOT_READ as error:
+            raise BadRequestError(f"the archive cannot be read, or was cut off: {error}") from error
+        self._require_honest(file.seek(0, 2))
+
+    def names(self) -> Iterator[str]:
+        """See ``SourceFiles``."""
+        return (each.orig_filename for each in self._zip.infolist() if not each.is_dir())
+
+    def fault(self, name: str) -> str | None:
+        """See ``SourceFiles``."""
+        info = self._zip.NameToInfo.get(name)
+        if info is None:
+            return "its name has a NUL"
+        mode = info.external_attr >> 16
+        if info.create_system == _UNIX and stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
+            return "it is a link, or no file"
+        if info.flag_bits & _ENCRYPTED:
+            return "it is encrypted with a password of the archive"
+        if info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
+            return f"its compression, method {info.compress_type}, is not understood"
+        if not info.flag_bits & _UTF_8 and not info.filename.isascii():
+            return "its name is not UTF-8"
+        if info.file_size > self._largest:
+            return f"it has {info.file_size} bytes; the limit is {self._largest}"
+        return None
+
+    def content(self, name: str) -> Content:
+        """See ``SourceFiles``."""
+        return lambda: self._pieces(name)
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        try:
+            with self._zip.open(name) as file:
+                while piece := file.read(CHUNK):
+                    yield piece
+        except _NOT_READ as error:
+            raise BadRequestError(f"{name} cannot be read: {error}") from error
+
+    def _require_honest(self, size: int) -> None:
+        """Refuse bombs: far more content than archive, or entries that share bytes. ``size`` is the archive's."""
+        total, end = 0, 0
+        for info in sorted(self._zip.infolist(), key=_place):
+            total += info.file_size
+            if info.header_offset < end:
+                raise BadRequestError(f"the entry {info.filename!r} lies within another one")
+            end = info.header_offset + _LOCAL_HEADER + info.compress_size
+        if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
+            raise BadRequestError(f"the archive has {size} bytes and would become {total}: that is a bomb")
+
+
+def _place(info: ZipInfo) -> int:
+    return info.header_offset
+
+
+class _Measured:
+    """A file of which nobody reads more than so many bytes at once: ``zipfile`` reads the directory in one piece."""
+
+    def __init__(self, file: BinaryIO, most_bytes: int) -> None:
+        self._file = file
+        self._most = most_bytes
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes; without a size, the comment at the end."""
+        if size > self._most:
+            raise BadZipFile(f"its directory has {size} bytes, and {self._most} are read: import it in parts")
+        return self._file.read(size if size >= 0 else self._most)

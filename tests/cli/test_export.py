@@ -1,0 +1,175 @@
+"""``persistence export``: an archive in a file or on standard output."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from persistence.services import zip_stream
+from persistence.storage import files
+from tests.cli.command_runner import Place, ended
+
+FORM = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Leave</title></head></html>'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path / "data")
+    place.put("hr/leave/form/form.xhtml", FORM)
+    for document in ("a", "b"):
+        place.put(f"hr/leave/data/{document}/data.xml", b"<d>1</d>", Username="lea")
+        place.put(f"hr/leave/data/{document}/data.xml", b"<d>2</d>", Username="lea")
+    place.put("hr/leave/data/a/x.bin", b"123")
+    place.put("hr/leave/draft/c/data.xml", b"<d>3</d>", Username="lea")
+    place.put("hr/other/data/o/data.xml", b"<d>4</d>")
+    return place
+
+
+def contents(archive: Path | bytes) -> dict[str, bytes]:
+    """The contents in an archive, by the end of their names."""
+    file = zipfile.ZipFile(io.BytesIO(archive) if isinstance(archive, bytes) else archive)
+    assert file.testzip() is None
+    names = [name for name in file.namelist() if not name.endswith(".metadata.xml")]
+    assert len(file.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
+    return {name: file.read(name) for name in names}
+
+
+def test_everything_current_is_exported(place: Place, tmp_path: Path) -> None:
+    done = place.run("export", str(tmp_path / "x.zip"))
+    assert (done.exit_code, done.stdout) == (0, "")
+    found = contents(tmp_path / "x.zip")
+    assert sorted(found.values()) == sorted([FORM, b"<d>2</d>", b"<d>2</d>", b"123", b"<d>4</d>"])
+    assert "exported 4 definitions, documents and drafts, " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--match", "hr/other"), [b"<d>4</d>"]),
+        (("--match", "hr/leave/1", "--match", "//all", "--content", "form-definition"), [FORM]),
+        (("--match", "hr/leave", "--content", "form-data", "--history", "only"), [b"<d>1</d>", b"<d>1</d>", b"123"]),
+        (("--match", "hr/other", "--until", "2001-01-01"), []),
+        (("--match", "hr/other", "--since", "2001-01-01"), [b"<d>4</d>"]),
+        (
+            ("--match", "hr/leave", "--content", "form-data", "--drafts"),
+            [b"123", b"<d>2</d>", b"<d>2</d>", b"<d>3</d>"],
+        ),
+    ],
+)
+def test_options_choose(place: Place, tmp_path: Path, options: tuple[str, ...], expected: list[bytes]) -> None:
+    assert place.run("export", str(tmp_path / "x.zip"), *options).exit_code == 0
+    assert sorted(contents(tmp_path / "x.zip").values()) == sorted(expected)
+
+
+def test_standard_output_has_nothing_but_the_archive(place: Place) -> None:
+    done = place.run("export", "-")
+    assert done.exit_code == 0
+    assert len(contents(done.stdout_bytes)) == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--match", "a/b/c/d"),
+        ("--match", "a/b/0"),
+        ("--content", "data"),
+        ("--history", "some"),
+        ("--since", "soon"),
+        ("--since", "2025-02-02", "--until", "2025-02-01"),
+    ],
+)
+def test_bad_options_are_refused_before_a_file_is_made(place: Place, tmp_path: Path, options: tuple[str, ...]) -> None:
+    assert place.run("export", str(tmp_path / "x.zip"), *options).exit_code == 2
+    assert os.listdir(tmp_path) == ["data"]
+
+
+def test_an_unknown_form_leaves_no_file(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["export", str(tmp_path / "x.zip"), "--match", "hr/none", "--data", str(place.root)]
+    done = ended(arguments, monkeypatch, capsys)
+    assert (done.status, done.errors) == (1, ["persistence: there is no form hr/none"])
+    assert os.listdir(tmp_path) == ["data"]
+
+
+def test_what_is_left_out_has_a_line_and_a_status(place: Place, tmp_path: Path) -> None:
+    (place.root / "hr/leave/data/b/data.xml.json").write_bytes(b"{}")
+    done = place.run("export", str(tmp_path / "x.zip"))
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "hr/leave/data/b/data.xml.json" in done.stderr
+    assert "1 revision left out" in done.stderr
+    found = contents(tmp_path / "x.zip")
+    assert b"hr/leave/data/b/data.xml.json" in found["export-errors.txt"]
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize("is_unnamed", [True, False])
+def test_a_disk_that_fills_leaves_the_file_as_it_was(
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    is_unnamed: bool,
+) -> None:
+    target = tmp_path / "x.zip"
+    target.write_bytes(b"before")
+    if not is_unnamed:
+        monkeypatch.setattr(files, "open_unnamed", lambda _: None)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "write_all", full)
+    done = ended(["export", str(target), "--data", str(place.root)], monkeypatch, capsys)
+    assert done.status == 1
+    assert "No space left" in done.errors[-1]
+    assert target.read_bytes() == b"before"
+    assert sorted(os.listdir(tmp_path)) == ["data", "x.zip"]
+    monkeypatch.undo()
+    if not is_unnamed:
+        monkeypatch.setattr(files, "open_unnamed", lambda _: None)
+    assert place.run("export", str(target)).exit_code == 0
+    assert contents(target)
+    assert sorted(os.listdir(tmp_path)) == ["data", "x.zip"]
+
+
+def test_a_disk_that_cannot_be_read_leaves_no_file(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(zip_stream._Directory, "append", refuse)  # noqa: SLF001 - no disk breaks at will
+    done = ended(["export", str(tmp_path / "x.zip"), "--data", str(place.root)], monkeypatch, capsys)
+    assert (done.status, "Input/output error" in done.errors[-1]) == (1, True)
+    assert os.listdir(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "."])
+def test_only_files_are_replaced(place: Place, target: str) -> None:
+    done = place.run("export", target)
+    assert (done.exit_code, "is no file" in done.stderr) == (2, True)
+
+
+def test_a_reader_that_goes_away_is_no_traceback(place: Place) -> None:
+    command = [sys.executable, "-m", "persistence.cli", "export", "-", "--data", str(place.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 1
+    assert b"Traceback" not in errors
+
+
+def test_a_relative_name_will_do(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert place.run("export", "x.zip").exit_code == 0
+    assert contents(tmp_path / "x.zip")

@@ -1,0 +1,216 @@
+"""Purging over HTTP: who may, what goes, and what stays (spec crud 4.8, 4.9, 8.5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from persistence.dialect import DIALECTS
+from persistence.keys import Keys
+from tests.http.test_permissions import LEA, V1, definition
+from tests.in_process import serving
+from tests.service import PROVIDER, PUBLIC, Answer, Service
+
+FORM = "hr/leave"
+D = f"{FORM}/data/D/data.xml"
+A = f"{FORM}/data/D/a.bin"
+FORCED = "?force-delete=true"
+
+
+@pytest.fixture(params=[(dialect, face) for dialect in sorted(DIALECTS) for face in (PUBLIC, PROVIDER)], ids="-".join)
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """A service whose caller has the key of an administrator."""
+    dialect, face = request.param
+    file = tmp_path / "settings.toml"
+    file.write_text('keys = "keys.json"\nadministrators = ["admin"]\ntrusted = ["127.0.0.1"]\n')
+    keys = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data")
+    admin, other = keys.add("admin"), keys.add("other")
+    with serving(tmp_path, dialect=dialect, options=("--config", str(file)), alone=True) as service:
+        service.face = face
+        service.extra = {"Authorization": f"Bearer {admin}"}
+        service.other = {"Authorization": f"Bearer {other}"}  # type: ignore[attr-defined]
+        yield service
+
+
+def stored(service: Service, path: str = D, times: int = 1, **own: object) -> list[str]:
+    """Store something so many times, and return its instants, oldest first."""
+    answers = [service.put(path, **{**V1, **own}) for _ in range(times)]
+    assert all(answer.status in (201, 204) for answer in answers)
+    return [instant(service, answer) for answer in answers]
+
+
+def instant(service: Service, answer: Answer) -> str:
+    return answer[f"{service.prefix}Last-Modified"] or ""
+
+
+def of(path: str, revision: str) -> str:
+    return f"{path}{FORCED}&last-modified-time={revision}"
+
+
+def purge(service: Service, path: str, query: str) -> Answer:
+    return service.raw("POST", f"{PUBLIC}/purge{path}?{query}")
+
+
+def test_one_older_revision_goes(service: Service) -> None:
+    """4.9: 204 without the headers of a modification, a second time 404; 4.8: the others can be read."""
+    first, second, third = stored(service, times=3)
+    answer = service.delete(of(D, second), **V1)
+    assert (answer.status, answer["Last-Modified"], answer["ETag"]) == (204, None, None)
+    assert instant(service, answer) == ""
+    assert service.delete(of(D, second), **V1).status == 404
+    read = [service.get(f"{D}?last-modified-time={each}", **V1).status for each in (first, second, third)]
+    assert read == [200, 404, 200]
+    assert service.head(f"{D}?last-modified-time={first}", **V1)[f"{service.prefix}Last-Modified"] == first
+    assert service.leftovers() == []
+
+
+def test_the_current_revision_stays(service: Service) -> None:
+    """Unlike in the real system, where the one before would become current."""
+    [only] = stored(service)
+    refused = service.delete(of(D, only), **V1)
+    assert (refused.status, "always stays" in refused.cause) == (409, True)
+    assert service.get(D, **V1).status == 200
+
+
+def test_a_deletion_goes_last_and_with_everything(service: Service) -> None:
+    [first] = stored(service)
+    stored(service, A, times=2)
+    service.put(f"{FORM}/draft/D/data.xml", **V1)
+    service.delete(D, **V1)
+    service.put(f"{FORM}/draft/D/data.xml", **V1)
+    headed = service.head(f"{D}{FORCED}", **V1)
+    deleted = instant(service, headed)
+    assert (headed.status, deleted > first, headed["Content-Length"]) == (200, True, "0")
+    assert service.delete(of(D, deleted), **V1).status == 409
+    assert service.delete(of(D, first), **V1).status == 204
+    assert service.delete(of(D, deleted), **V1).status == 204
+    assert service.head(f"{D}{FORCED}", **V1).status == 404
+    assert not (service.data / FORM / "data/D").exists()
+    assert service.get(f"{FORM}/draft/D/data.xml", **V1).status == 200, "it erases no draft"
+    assert service.put(D, **V1).status == 201
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_attachment_goes_with_all_its_revisions(service: Service, *, is_deleted: bool) -> None:
+    stored(service)
+    stored(service, A, times=3)
+    if is_deleted:
+        assert service.delete(A, **V1).status == 204
+        assert service.head(f"{A}{FORCED}", **V1).status == 200
+    assert service.delete(f"{A}{FORCED}", **V1).status == 204
+    assert service.delete(f"{A}{FORCED}", **V1).status == 404
+    assert [path.name for path in (service.data / FORM / "data/D").rglob("*a.bin*")] == []
+    assert not (service.data / FORM / "data/D/.history").exists()
+    assert service.get(D, **V1).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{D}{FORCED}",
+        f"{A}{FORCED}&last-modified-time=2025-03-04T05:06:07.089Z",
+        f"{D}{FORCED}&last-modified-time=soon",
+        f"{D}{FORCED}&as-of=2025-03-04T05:06:07.089Z",
+        f"{D}?force-delete=yes",
+        f"{D}?last-modified-time=2025-03-04T05:06:07.089Z",
+        f"{FORM}/draft/D/data.xml{FORCED}",
+        f"{FORM}/form/form.xhtml{FORCED}",
+        f"{FORM}/data/{FORCED}",
+    ],
+)
+def test_other_combinations_are_refused(service: Service, path: str) -> None:
+    stored(service)
+    stored(service, A)
+    refused = service.delete(path, **V1)
+    assert (refused.status, refused.cause.count("\n")) == (400, 0)
+    assert service.get(D, **V1).status == service.get(A, **V1).status == 200
+
+
+def test_only_administrators_purge(service: Service) -> None:
+    """Neither a trusted address nor another key is enough."""
+    first, _ = stored(service, times=2)
+    for extra in ({}, service.other):  # type: ignore[attr-defined]
+        service.extra = extra
+        assert service.delete(of(D, first), **V1).status == 403
+        assert service.head(f"{D}{FORCED}", **V1).status == 403
+        assert purge(service, "", "what=revisions&older-than=1d").status == 403
+    assert service.get(f"{D}?last-modified-time={first}", **V1).status == 200
+
+
+def test_without_administrators_it_is_switched_off(tmp_path: Path) -> None:
+    with serving(tmp_path, alone=True) as service:
+        [first, _] = stored(service, times=2)
+        refused = service.delete(of(D, first), **V1)
+        assert (refused.status, "not enabled" in refused.cause) == (400, True)
+        assert service.head(f"{D}{FORCED}", **V1).status == 400
+
+
+def test_who_may_not_delete_may_not_purge(service: Service) -> None:
+    """4.9: by the owner of the revision, or of the attachment itself. Behind a proxy nothing is decided again."""
+    if service.face == PROVIDER and service.dialect == "orbeon":
+        pytest.skip("the proxy decides")
+    own = '<permission operations="create read update"/><permission operations="delete"><owner/></permission>'
+    service.put(f"{FORM}/form/form.xhtml", definition(own), **V1)
+    first, _ = stored(service, times=2, **LEA)
+    stored(service, A, **LEA)
+    bob = {**V1, "Username": "bob"}
+    assert service.delete(of(D, first), **bob).status == service.delete(f"{A}{FORCED}", **bob).status == 403
+    assert service.delete(of(D, first), **V1, **LEA).status == service.delete(f"{A}{FORCED}", **V1, **LEA).status == 204
+
+
+def test_versions_and_preconditions_count(service: Service) -> None:
+    first, _ = stored(service, times=2)
+    assert service.delete(of(D, first), Form_Definition_Version=2).status == 400
+    assert service.delete(of(D, first), {"If-Match": '"0123"'}, **V1).status == 412
+    assert service.get(f"{D}?last-modified-time={first}", **V1).status == 200
+
+
+def test_a_trial_and_a_purge_of_all(service: Service) -> None:
+    """8.5: a dry run unless it is said otherwise; the same numbers in both."""
+    stored(service, times=3)
+    service.put(f"{FORM}/draft/E/data.xml", **V1)
+    last = stored(service, f"{FORM}/data/last/data.xml")[0]
+    query = f"what=revisions,drafts&older-than={last}"
+    dry, again = purge(service, "", query), purge(service, "", query)
+    assert (dry.status, dry.body) == (200, again.body)
+    real = purge(service, f"/{FORM}", f"{query}&dry-run=false")
+    found, expected = dict(etree.fromstring(real.body).attrib), dict(etree.fromstring(dry.body).attrib)
+    assert expected.pop("dry-run") == "true"
+    assert found.pop("dry-run") == "false"
+    assert found == expected
+    assert (found["revisions"], found["drafts"], found["documents"]) == ("2", "1", "0")
+    assert service.get(f"{FORM}/draft/E/data.xml", **V1).status == 404
+    done = etree.fromstring(purge(service, f"/{FORM}/D", query).body).attrib
+    assert {done[name] for name in ("revisions", "drafts", "bytes")} == {"0"}
+    assert purge(service, f"/{FORM}/none", query).status == 404
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "what=revisions",
+        "older-than=1d",
+        "what=all&older-than=1d",
+        "what=revisions&older-than=2099-01-01",
+        "what=revisions&older-than=soon",
+        "what=revisions&older-than=1d&dry-run=perhaps",
+    ],
+)
+def test_a_purge_that_says_too_little_or_lies_in_the_future_is_refused(service: Service, query: str) -> None:
+    assert purge(service, "", query).status == 400
+
+
+def test_purging_while_others_save_loses_nothing(service: Service) -> None:
+    """The history and the current revision go on; instants increase."""
+    instants = stored(service, times=30)
+    began = time.monotonic()
+    for each in instants[:-1:2]:
+        assert service.delete(of(D, each), **V1).status == 204
+        instants += stored(service)
+    assert instants == sorted(set(instants))
+    assert time.monotonic() - began < 30

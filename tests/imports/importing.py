@@ -1,0 +1,60 @@
+"""Imports in the process of a test: a source in one tree, with what becomes of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.definitions.catalog import Catalog
+from persistence.dialect import DIALECTS
+from persistence.properties.properties import Properties
+from persistence.providers.router import only
+from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.codec import EncryptionCodec
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.imports.importer import Importer, ImportOptions
+from persistence.services.imports.planning import OnConflict
+from persistence.services.imports.revisions import ImportOutcome, ImportSource
+from persistence.services.imports.sources import open_source
+from persistence.settings import Settings
+from persistence.storage.store import Store
+from tests.imports.archives import zipped
+from tests.opened import opened
+
+LARGEST = 1 << 20
+
+
+def importer(
+    store: Store, dialect: str = "svc", properties: Mapping[str, object] | None = None, keys: str = ""
+) -> Importer:
+    """An importer into one tree; ``keys`` is the path of a file of encryption keys."""
+    of_dialect = DIALECTS[dialect]
+    own = Properties.load(dict(properties or {}), of_dialect.property_prefix)
+    index = opened(open_index(Settings(data=store.root), own, store.root))
+    router = only(provider_of_tree(store, index, Catalog(store)), own)
+    encryption = EncryptionKeys(keys or f"{Path(store.root).parent}/none.json", trees=(store.root,))
+    return Importer(router, EncryptionCodec(EncryptionAtRest(router, of_dialect, encryption)), LARGEST)
+
+
+def run(
+    into: Importer, source: ImportSource, *, is_dry: bool = False, on_conflict: OnConflict = OnConflict.REFUSE
+) -> list[ImportOutcome]:
+    """Import a source."""
+    return list(into.run(source, ImportOptions(is_dry, on_conflict)))
+
+
+def zip_source(files: Mapping[str, bytes]) -> ImportSource:
+    """A ZIP file of these entries as a source."""
+    return open_source("x.zip", io.BytesIO(zipped(files)), largest=LARGEST)
+
+
+def lines_source(text: bytes) -> ImportSource:
+    """JSON lines as a source."""
+    return open_source("x.jsonl", io.BytesIO(text), largest=LARGEST)
+
+
+def results(outcomes: list[ImportOutcome]) -> list[tuple[str, str]]:
+    """Names and results."""
+    return [(each.name, each.result.value) for each in outcomes]

@@ -1,0 +1,123 @@
+"""Importing over HTTP: by an administrator's key only, while the service serves, with a report as the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from persistence.dialect import DIALECTS
+from persistence.http import imports
+from persistence.keys import Keys
+from tests.imports.archives import tree, zipped
+from tests.imports.test_round_trip import fill
+from tests.in_process import serving
+from tests.service import PUBLIC, Answer, Service
+
+IMPORT = f"{PUBLIC}/import"
+ZIP, LINES = "application/zip", "application/jsonl"
+T1 = "2025-03-04T05:06:07.089Z"
+
+
+@contextmanager
+def a_service(directory: Path, dialect: str = "svc", more: str = "") -> Iterator[Service]:
+    """A service with an administrator's key, which its requests have."""
+    directory.mkdir(parents=True, exist_ok=True)
+    own = 'keys = "keys.json"\nencryption_keys = "var/encryption-keys.json"\nadministrators = ["boss"]\n'
+    (directory / "settings.toml").write_text(own + more)
+    keys = Keys(f"{directory}/keys.json", tree=f"{directory}/data")
+    secret = keys.add("boss")
+    with serving(directory, dialect=dialect, options=("--config", str(directory / "settings.toml"))) as service:
+        service.face, service.extra = PUBLIC, {"Authorization": f"Bearer {secret}"}
+        yield service
+
+
+def exported(service: Service, query: str = "") -> bytes:
+    """An archive of everything."""
+    return service.raw("GET", f"{PUBLIC}/export?data-revision-history=include&drafts=include{query}").body
+
+
+def sent(service: Service, body: bytes, kind: str = ZIP, query: str = "") -> Answer:
+    return service.raw("POST", IMPORT + query, {"Content-Type": kind}, body)
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_an_archive_of_one_service_is_imported_into_another(tmp_path: Path, dialect: str) -> None:
+    with a_service(tmp_path / "from", dialect) as source:
+        fill(source)
+        archive = exported(source)
+    with a_service(tmp_path / "to", dialect) as service:
+        before = tree(service.data)
+        dry = etree.fromstring(sent(service, archive, query="?dry-run=true").body)
+        assert (dry.get("dry-run"), dry.find("documents").get("imported")) == ("true", "5")
+        assert tree(service.data) == before
+        answer = sent(service, archive)
+        report = etree.fromstring(answer.body)
+        assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
+        assert (report.get("refused"), report.find("documents").get("imported")) == ("0", "5")
+        assert service.get("acme/order/data/1/data.xml").body == b"<form>2</form>"
+        assert service.get("acme/order/data/1/scan.bin")["Content-Type"] == "image/png"
+        again = etree.fromstring(sent(service, archive).body)
+        assert again.find("documents").get("unchanged") == "5"
+
+
+def test_what_was_imported_is_found_at_once(tmp_path: Path) -> None:
+    lines = b"".join(
+        json.dumps({"app": "a", "form": "f", "document": each, "data": f"<d>{each}</d>"}).encode() + b"\n"
+        for each in ("one", "two")
+    )
+    with a_service(tmp_path) as service:
+        assert sent(service, lines, LINES).status == 200
+        query = b"<search><query/><page-size>10</page-size><page-number>1</page-number></search>"
+        answer = service.raw("POST", f"{PUBLIC}/search/a/f", {"Content-Type": "application/xml"}, query)
+        assert etree.fromstring(answer.body).get("search-total") == "2"
+
+
+def test_refusals_are_in_the_report_and_the_rest_is_imported(tmp_path: Path) -> None:
+    archive = zipped({f"a/f/1/data/{each}/{T1}/data.xml": text for each, text in (("x", b"<d>"), ("y", b"<d/>"))})
+    with a_service(tmp_path) as service:
+        report = etree.fromstring(sent(service, archive).body)
+        assert (report.get("refused"), report.find("documents").get("imported")) == ("1", "1")
+        assert report.find("refused").get("name") == "a/f/data/x"
+        assert "well-formed" in report.findtext("refused")
+        assert service.get("a/f/data/y/data.xml").status == 200
+
+
+def test_only_an_administrators_key_may_import(tmp_path: Path) -> None:
+    with a_service(tmp_path) as service:
+        other = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("other")
+        for headers in ({"Authorization": f"Bearer {other}"},):
+            assert service.raw("POST", IMPORT, {**headers, "Content-Type": ZIP}, b"x").status == 403
+        service.extra = {}
+        assert sent(service, b"x").status == 401
+    with serving(tmp_path / "open") as service:  # open to all on loopback, but nobody has shown a key
+        assert sent(service, b"x").status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "query", "status", "cause"),
+    [
+        (b"x", ZIP, "", 400, "cut off"),
+        (zipped({"a": b""})[:-1], ZIP, "", 400, "cut off"),
+        (b"x", "text/plain", "", 415, "application/zip"),
+        (b"x", "", "", 415, "application/zip"),
+        (b"x", ZIP, "?on-conflict=overwrite", 400, "on-conflict"),
+        (b"x", ZIP, "?dry-run=perhaps", 400, "dry-run"),
+        (b"", LINES, "", 200, "<import"),
+    ],
+)
+def test_bad_requests(tmp_path: Path, body: bytes, kind: str, query: str, status: int, cause: str) -> None:
+    with a_service(tmp_path) as service:
+        answer = sent(service, body, kind, query)
+        assert (answer.status, cause in answer.body.decode()) == (status, True), answer.body
+
+
+def test_a_body_past_the_bound_is_413(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "LARGEST_IMPORT", 10)
+    with a_service(tmp_path) as service:
+        assert sent(service, b"x" * 11).status == 413
+        assert service.raw("GET", IMPORT).status == 405

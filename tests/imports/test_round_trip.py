@@ -1,0 +1,69 @@
+"""An archive of everything, imported into an empty tree: the trees are identical."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from persistence.dialect import DIALECTS
+from tests.commands import findings, persistence
+from tests.forms.vectors import Form
+from tests.imports.archives import archive_of, tree
+from tests.in_process import serving
+from tests.initialised import initialised
+from tests.service import PUBLIC, Service
+
+FORM = "acme/order"
+DEFINITION = Form("<form/>", "", "").document().encode()
+V1, V2 = {"Form_Definition_Version": 1}, {"Form_Definition_Version": 2}
+ANNA = {"Username": "anna", "Group": "sales", "Workflow_Stage": "begun"}
+
+
+@pytest.fixture(params=sorted(DIALECTS))
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "from", dialect=request.param, alone=True) as service:
+        service.face = PUBLIC
+        fill(service)
+        yield service
+
+
+def fill(service: Service) -> None:
+    """Definitions of two versions, documents that were saved, deleted and drafted, and attachments of all."""
+    for version in (V1, V2):
+        service.put(f"{FORM}/form/logo.png", b"logo", **version)
+        service.put(f"{FORM}/form/form.xhtml", DEFINITION, **version)
+    service.put(f"{FORM}/form/form.xhtml", DEFINITION + b"<!-- again -->", **V1)
+    service.delete(f"{FORM}/form/form.xhtml", **V2)
+    for number in range(3):
+        service.put(f"{FORM}/data/1/scan.bin", bytes([number]), {"Content-Type": "image/png"}, **V1, **ANNA)
+        service.put(f"{FORM}/data/1/data.xml", b"<form>%d</form>" % number, **V1, **ANNA)
+    service.put(f"{FORM}/draft/1/scan.bin", b"draft", **V1, Username="berta")
+    service.put(f"{FORM}/draft/1/data.xml", b"<form>draft</form>", **V1, Username="berta")
+    service.put(f"{FORM}/data/2/a.metadata.xml", b"no metadata", **V1)
+    service.put(f"{FORM}/data/2/data.xml", b"<form>two</form>", **V1)
+    service.delete(f"{FORM}/data/2/a.metadata.xml")
+    service.delete(f"{FORM}/data/2/data.xml")
+    service.put(f"{FORM}/data/2/data.xml", b"<form>two again</form>", **V1, Username="carla")
+    service.put(f"{FORM}/draft/3/data.xml", b"<form>only a draft</form>", **V1)
+    service.put(f"{FORM}/data/4%20%25%20%C3%A4/data.xml", b"<form/>", **V1)
+    service.put(f"{service.designer}/builder/data/5/data.xml", b"<x/>", **V1)
+
+
+def test_an_import_into_an_empty_tree_gives_the_same_tree(service: Service, tmp_path: Path) -> None:
+    archive = tmp_path / "all.zip"
+    archive.write_bytes(archive_of(service.data))
+    to = Path(initialised(tmp_path / "to"))
+    options = ("--dialect", service.dialect)
+    dry = persistence("import", str(archive), "--dry-run", *options, data=to)
+    assert dry.returncode == 0, dry.stderr
+    assert tree(to) == {}
+    done = persistence("import", str(archive), *options, data=to)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert tree(to) == tree(service.data)
+    again = persistence("import", str(archive), *options, data=to)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "revisions: 0 new, 22 known" in again.stderr
+    assert tree(to) == tree(service.data)
+    assert findings(persistence("check", "--json", *options, data=to)) == []
