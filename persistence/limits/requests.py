@@ -77,3 +77,9 @@ ARENAS = 2
 
 LARGE_BLOCK = 1 << 20
 """Bytes of a block that is allocated from the system directly, and given back at once."""
+
+LONGEST_AUDIT_LINE = 1 << 16
+"""Bytes of a line of the audit that is read; those that the service writes have some 3,000 at worst."""
+
+LONGEST_FORWARDED = 200
+"""Characters of `X-Forwarded-For` in the audit. Anybody may send any."""

@@ -97,6 +97,7 @@ class FormProperties:
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
     ``retention`` says how long data is kept until a purge; without ``keeps_history`` a save keeps no older revision.
     ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
+    With ``audits_reads`` the audit has a line for reading data, too.
     """
 
     route: RouteProperties
@@ -114,6 +115,7 @@ class FormProperties:
     longest_flat_name: int
     restricts_searches: bool
     token_validity: int
+    audits_reads: bool
     retention: RetentionPeriods
     keeps_history: bool
 
@@ -281,6 +283,7 @@ class Properties:
             longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
             token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
+            audits_reads=self._value("audit", "reads", form.app, form.name) is True,
             retention=(retention := self._retention(form)),
             keeps_history=retention.history != 0,
         )

@@ -158,6 +158,7 @@ KNOWN: tuple[KnownProperty, ...] = (
     KnownProperty(
         "access-token.validity.<app>.<form>", ValueType.MINUTES, "minutes for which access tokens are valid at most", 0
     ),
+    KnownProperty("audit.reads.<app>.<form>", _BOOLEAN, "reading data of the form is in the audit", default=False),
     KnownProperty(
         "access-token.password",
         _SECRET,

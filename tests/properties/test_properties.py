@@ -30,6 +30,7 @@ SHIPPED = FormProperties(
     longest_flat_name=256,
     restricts_searches=True,
     token_validity=0,
+    audits_reads=False,
     retention=RetentionPeriods(),
     keeps_history=True,
 )
@@ -62,6 +63,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
         ('"persistence.*.create-flat-view" = true', {"has_flat_views": True}),
+        ('"audit.reads.*.*" = true', {"audits_reads": True}),
         ('"access-token.validity.*.*" = 60', {"token_validity": 60}),
         ('"access-token.validity.*.*" = 60\n"access-token.validity.hr.leave" = 0', {}),
         (f'"persistence.*.flat-view.{PREFIXES}" = true', {"has_flat_prefixes": True}),
