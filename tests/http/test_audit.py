@@ -111,9 +111,10 @@ def test_every_change_has_a_line(tmp_path: Path, dialect: str, face: str) -> Non
             answer = service.ask(method, f"{FORM}/{name}", body, Username="lea", **own)
             assert answer.status == expected[-1], answer.cause
             assert last(tmp_path, *what) == expected
-        service.put(f"{FORM}/data/B/data.xml", DATA, **V1, Username="lea")
-        service.delete(f"{FORM}/data/", **V1, Username="lea")
-        assert last(tmp_path, "action", "collection", "documents", "status") == ("delete", "data", 1, 200)
+        if not is_proxied:  # which has no such request
+            service.put(f"{FORM}/data/B/data.xml", DATA, **V1, Username="lea")
+            service.delete(f"{FORM}/data/", **V1, Username="lea")
+            assert last(tmp_path, "action", "collection", "documents", "status") == ("delete", "data", 1, 200)
 
 
 def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> None:
