@@ -11,6 +11,7 @@ from functools import partial
 from flask import Flask
 
 from persistence import settings as configuration
+from persistence.audit.log import AuditLog, open_audit
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
@@ -24,6 +25,7 @@ from persistence.http.apis import (
     add_attachment_lists,
 )
 from persistence.http.application import add_health
+from persistence.http.audit import RequestAudit
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
@@ -38,7 +40,7 @@ from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import open_encryption_keys, open_keys
+from persistence.providers.locations import open_encryption_keys, open_keys, trees_and_bases
 from persistence.providers.opened import Providers
 from persistence.providers.publication_servers import PublicationServers
 from persistence.providers.trees import probe
@@ -126,6 +128,15 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
+def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
+    """Return the audit of the settings, whose faults go to the log.
+
+    Raises:
+        StartupError: it cannot be used.
+    """
+    return open_audit(settings, open_keys(settings), trees_and_bases(settings, properties), _log_audit_fault)
+
+
 def warn_of(cause: str | None) -> None:
     """Return the reason why the service cannot write; stored content can be read nevertheless."""
     if cause is not None:
@@ -150,9 +161,11 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         reencrypts = opened.enter_context(
             ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
         )
+        audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings.worker_memory)
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
+        _audit(app, settings, properties, audit)
     except BaseException:
         app.close()
         raise
@@ -217,6 +230,12 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         add_unknown_paths(app)
 
 
+def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditLog) -> None:
+    dialect = DIALECTS[settings.dialect]
+    audits_reads = lambda form: properties.of(form).audits_reads  # noqa: E731 - a name would say no more
+    RequestAudit(audit, dialect, RequestParser(dialect), audits_reads).add_to(app)
+
+
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
     """Add export and import, which are for administrators."""
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
@@ -239,6 +258,10 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
         return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
 
     return job_of
+
+
+def _log_audit_fault(cause: str) -> None:
+    logs.write("audit-fault", is_error=True, cause=cause)
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

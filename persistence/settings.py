@@ -29,7 +29,7 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_PATHS = frozenset({"data", "gunicorn", "keys", "encryption_keys"})
+_PATHS = frozenset({"data", "gunicorn", "keys", "encryption_keys", "audit_file"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -37,6 +37,7 @@ _ACCEPTABLE = {
     "bind": "HOST:PORT, or unix: and an absolute path",
     "hosts": "a list of names and addresses, without port and brackets, or of *",
     "origins": "a list of origins such as https://forms.example.org, without a path",
+    "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }
 """Descriptions of values of a certain form, for messages instead of the pattern."""
@@ -44,12 +45,14 @@ _ACCEPTABLE = {
 SECRET = frozenset({"encryption_key"})
 """Settings whose values are not shown."""
 
+_Syslog = Annotated[str, msgspec.Meta(pattern=rf"^(/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})\Z")]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
 _Host = Annotated[str, msgspec.Meta(pattern=r"^(\*|[^\s/:\[\]*]+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)\Z")]
 _Origin = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+\Z")]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     publish_to: tuple[str, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
+    audit: Literal["off", "file", "syslog", "stdout"] = "off"
+    audit_file: str = "var/audit/audit.jsonl"
+    audit_required: bool = False
+    audit_sync: Literal["second", "line"] = "second"
+    audit_signed: bool = False
+    audit_size: _Bytes = 64 << 20
+    audit_days: _Count = 0
+    audit_keep: _Count = 0
+    audit_syslog: _Syslog = "/dev/log"
     remote_connect: _Seconds = 5.0
     remote_timeout: _Seconds = 60.0
     remote_calls: _Positive = 4
@@ -144,6 +156,15 @@ MEANINGS: Mapping[str, str] = {
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
     "administrators": "names of API keys whose callers may export, import and purge over HTTP",
     "token_issuers": "names of API keys whose callers may issue access tokens over HTTP",
+    "audit": "the audit, which has a line for every change and who made it: off, file, syslog or stdout",
+    "audit_file": "file of the audit, outside of every data directory; rotated files are beside it",
+    "audit_required": "refuse changes, before anything is stored, if their lines cannot be written to the audit",
+    "audit_sync": "when lines of the audit file are durable: within a second, or each line before the response",
+    "audit_signed": "key the digests of the audit file by the newest key that signs access tokens",
+    "audit_size": "bytes after which the audit file is rotated; 0: never",
+    "audit_days": "days after which the audit file is rotated; 0: never",
+    "audit_keep": "rotated audit files that are kept; 0: all",
+    "audit_syslog": "socket of syslog, or HOST:PORT for UDP",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from persistence import __version__
-from persistence.app import policy_of, warn_of, warn_of_properties
+from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
 from persistence.properties.properties import Properties
@@ -41,6 +41,7 @@ class Served:
         settings, properties = effective.settings, effective.properties
         policy = policy_of(settings)
         open_encryption_keys(settings, properties)
+        open_settled_audit(settings, properties).close()
         warn_of_properties(properties)
         warn_of(probe(settings, properties))
         return cls(settings, properties, policy)
@@ -62,6 +63,8 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
     for provider in properties.form_providers:
         if root_of(provider, settings.roots) is None:
             yield f"forms of the provider {provider.name} with {provider.address}"
+    if settings.audit != "off":
+        yield f"audit: {settings.audit_file if settings.audit == 'file' else settings.audit}"
     yield f"may call: {_callers(settings, policy)}"
     yield _address(bind or settings.bind)
 

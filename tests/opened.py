@@ -18,7 +18,7 @@ from persistence.services.tokens import AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
 
-_OWN_THREADS = ("updater", "reencryption", "tree-lease")
+_OWN_THREADS = ("updater", "reencryption", "tree-lease", "audit-sync")
 
 C = TypeVar("C", bound=Closable)
 

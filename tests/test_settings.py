@@ -169,6 +169,7 @@ def placed(project: Path) -> Settings:
         "gunicorn": "config/gunicorn.conf.py",
         "keys": "var/keys.json",
         "encryption_keys": "var/encryption-keys.json",
+        "audit_file": "var/audit/audit.jsonl",
     }
     return Settings(**{name: str(project / path) for name, path in paths.items()})
 
@@ -259,4 +260,4 @@ def test_the_administrator_of_the_example_is_valid(file: Path) -> None:
 def test_the_properties_of_the_example_are_valid(file: Path) -> None:
     lines = (PROJECT / "config/persistence.toml").read_text().splitlines()
     file.write_text("\n".join(line.removeprefix("# ") for line in lines if line.startswith(("# svc", '# "svc'))))
-    assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 9
+    assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 10

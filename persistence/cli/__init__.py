@@ -25,6 +25,7 @@ _MODULES: Mapping[str, str] = {
     "revert": "revert",
     "search": "search",
     "leases": "leases",
+    "audit": "audit",
     "export": "export",
     "import": "imports",
     "check": "check",
@@ -33,6 +34,7 @@ _MODULES: Mapping[str, str] = {
     "backup": "backup",
     "restore": "backup",
     "purge": "purge",
+    "erase": "erase",
     "upgrade": "trees",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
@@ -49,7 +51,8 @@ class _Commands(click.Group):
         command: click.Command = getattr(
             import_module(f"{__name__}.{module}"), f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         )
-        return command
+        auditing = import_module(f"{__name__}.auditing")
+        return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

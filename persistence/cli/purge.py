@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
 from persistence.providers.opened import OfflineProviders
-from persistence.services.purging import PurgeRules, PurgeTally, TreePurge, purge_documents
+from persistence.services.purging import PurgeRules, PurgeTally, TreePurge, purge_documents, retention_rules
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
@@ -32,14 +32,18 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
 @click.option("--drafts", is_flag=True, help="Drafts.")
 @click.option("--orphans", is_flag=True, help="Attachments that no data names, and those of deleted documents.")
+@click.option("--retention", is_flag=True, help="What properties say is kept no longer, of each form; for cron.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go and what that would free: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
 @tree_options
-def purge(*, path: str | None, older_than: str | None, dry_run: bool, yes: bool, **options: str | None) -> None:
+def purge(
+    *, path: str | None, older_than: str | None, retention: bool, dry_run: bool, yes: bool, **options: str | None
+) -> None:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
-    At least one of --revisions, --tombstones, --drafts and --orphans says what is to go. The current revision of what
-    is not deleted always stays, and definitions with their history do. Without --yes nothing is changed.
+    At least one of --revisions, --tombstones, --drafts and --orphans says what is to go, or --retention, with which the
+    properties of each form say that and its age. The current revision of what is not deleted always stays, and
+    definitions with their history do. Without --yes nothing is changed.
 
     The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
     goes on where it was when it is called again.
@@ -54,15 +58,24 @@ def purge(*, path: str | None, older_than: str | None, dry_run: bool, yes: bool,
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
     with usage_errors():
-        if older_than is None or not any(kinds.values()):
-            raise BadRequestError(f"say how old with --older-than, and what: --{', --'.join(_KINDS)}")
-        before = cutoff(older_than, datetime.now(UTC))
-        rules = PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
+        rules = _rules(older_than, kinds, is_retention=retention)
         app, form, document = _parts(path)
     choice = choose_trees(options)
     trees = choice.trees if form is None else (choice.tree_of(form),)
     run = _Run(app, form, document, rules, is_trial=not yes)
     sys.exit(on_each(trees, run.on))
+
+
+def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
+    """Return the rules for all forms; ``None`` where each has its own."""
+    if is_retention:
+        if older_than is not None or any(kinds.values()):
+            raise BadRequestError("--retention goes by the properties: leave --older-than and what is to go out")
+        return None
+    if older_than is None or not any(kinds.values()):
+        raise BadRequestError(f"say how old with --older-than, and what: --{', --'.join(_KINDS)}")
+    before = cutoff(older_than, datetime.now(UTC))
+    return PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
 
 
 def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
@@ -80,16 +93,17 @@ def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
 
 
 class _Run:
-    """One run over trees, by the same rules."""
+    """One run over trees, by the same rules, or those of the properties of each form."""
 
     def __init__(
-        self, app: str | None, form: Form | None, document: str | None, rules: PurgeRules, *, is_trial: bool
+        self, app: str | None, form: Form | None, document: str | None, rules: PurgeRules | None, *, is_trial: bool
     ) -> None:
         self._app = app
         self._form = form
         self._document = document
         self._rules = rules
         self._is_trial = is_trial
+        self._now = datetime.now(UTC)
         self._problems = 0
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
@@ -101,8 +115,7 @@ class _Run:
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
                     tally = PurgeTally()
-                    documents = self._documents(purging, form)
-                    for result in purge_documents(purging, form, documents, self._rules, is_trial=self._is_trial):
+                    for result in self._results(purging, tree, form):
                         bar.step()
                         if isinstance(result, PersistenceError):
                             self._problem(f"{prefix}{result}")
@@ -116,6 +129,17 @@ class _Run:
         if self._is_trial and not total.is_empty:
             click.echo("nothing was changed: --yes does it", err=True)
         return REMAINS if self._problems > before else 0
+
+    def _results(self, purging: TreePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
+        rules = self._rules
+        if rules is None:
+            try:
+                rules = retention_rules(tree.properties.of(form).retention, self._now)
+            except PersistenceError as error:  # it has no provider any more, so nothing says how long it is kept
+                yield error
+                return
+        documents = self._documents(purging, form)
+        yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
 
     def _forms(self, tree: ChosenTree) -> list[Form]:
         found = sorted(StoreReader(tree.root).forms(self._app), key=lambda form: (form.app, form.name))

@@ -41,7 +41,8 @@ class _LockReader(Streaming):
     def end(self, name: str) -> None:
         """End an element; of two with one path, the first counts."""
         super().end(name)
-        self._seen.add(tuple(self._path))
+        if len(self._path) == len(_USER):
+            self._seen.add(tuple(self._path))
         self._path.pop()
 
     def _text(self, data: str) -> None:

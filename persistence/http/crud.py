@@ -12,6 +12,7 @@ from flask.globals import request_ctx
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, LockedError
 from persistence.http.application import LEASE_METHODS, RESOURCE_METHODS, add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.contents import Contents, send_transformed
@@ -90,7 +91,9 @@ class CrudApi:
         self.administrators.require(request.environ, "purge")
         parser, forced = self.face.parser, self.face.services(request).forced_deletes
         if request.method == "DELETE":
-            return self._removed(forced.delete(address, *parser.forced_delete(request)))
+            delete, instant = parser.forced_delete(request)
+            note_in_audit(request.environ, details={"instant": instant})
+            return self._removed(forced.delete(address, delete, instant))
         return self._read(request, forced.read(address, parser.get(request)), None)
 
     def lease(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
@@ -101,15 +104,16 @@ class CrudApi:
             if request.method == "LOCK":
                 seconds = parser.lease_seconds(request)
                 body = body_of(request.environ, LARGEST_LOCK)
-                self.face.services(request).leasing.lock(address, seconds, body)
+                holder = self.face.services(request).leasing.lock(address, seconds, body)
             else:
                 body = body_of(request.environ, LARGEST_LOCK)
-                self.face.services(request).leasing.unlock(address, body)
+                holder = self.face.services(request).leasing.unlock(address, body)
         except LockedError as error:
-            holder = holder_document(error)
-            if not holder:
+            others = holder_document(error)
+            if not others:
                 raise
-            return locked(request.environ, error, holder)
+            return locked(request.environ, error, others)
+        note_in_audit(request.environ, user=holder.user)
         return empty(HTTPStatus.OK, [])
 
     def no_lease(self, app: str, form: str, name: str) -> Response:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
+
+from persistence.model.texts import json_line
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -24,9 +25,6 @@ CALLER = "persistence.caller"
 _HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _log = structlog.get_logger()
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
-_HIDDEN = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
-"""Characters that JSON leaves as they are, and that a terminal may obey: they are written as escapes."""
 
 
 def configure() -> None:
@@ -45,8 +43,7 @@ def configure() -> None:
 
 
 def _serialize(event: Any, **_: Any) -> bytes:
-    line = _encode(event)
-    return line if line.isascii() and b"\x7f" not in line else line.decode().translate(_HIDDEN).encode()
+    return json_line(event)
 
 
 def write(event: str, *, is_error: bool, **facts: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError
@@ -49,6 +50,25 @@ def retention(text: str, *, may_be_none: bool) -> int | None:
     except BadRequestError:
         words = f"{FOREVER} or {NONE}" if may_be_none else FOREVER
         raise BadRequestError(f"{text!r} is neither {words} nor a time span such as 30d, 6w or 2y") from None
+
+
+def is_retention(text: str, *, may_be_none: bool) -> bool:
+    """Return whether ``retention`` can read a text."""
+    try:
+        retention(text, may_be_none=may_be_none)
+    except BadRequestError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPeriods:
+    """How long the parts of a form's data are kept, in seconds; ``None`` is forever, and 0 not at all."""
+
+    history: int | None = None
+    tombstones: int | None = None
+    drafts: int | None = None
+    orphans: int | None = None
 
 
 def cutoff(text: str, now: datetime) -> Instant:

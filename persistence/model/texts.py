@@ -11,6 +11,8 @@ from itertools import islice, takewhile
 from operator import eq
 from typing import TypeVar
 
+import msgspec
+
 from persistence.errors import BadRequestError
 from persistence.limits.requests import LONGEST_COMPARED, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
 
@@ -23,6 +25,15 @@ _LEAST_SIMILARITY = 0.5
 """The least similarity, from 0 to 1, with which one name is suggested for another."""
 
 _Word = TypeVar("_Word", bound=Enum)
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+_HIDDEN = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
+"""Characters that JSON leaves as they are, and that a terminal may obey: they are written as escapes."""
+
+
+def json_line(values: object) -> bytes:
+    """Return JSON on one line, without characters that a terminal may obey: fit for a log."""
+    line = _encode(values)
+    return line if line.isascii() and b"\x7f" not in line else line.decode().translate(_HIDDEN).encode()
 
 
 def short(text: str | None, what: str) -> str | None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
+from persistence.model.retention import is_retention
 from persistence.model.versions import DATA_FORMATS
 from persistence.properties.property_table import (
     ANY,
@@ -138,6 +139,8 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
         return isinstance(value, int) and 0 <= value <= LARGEST
     if kind is ValueType.PROVIDER:
         return is_provider(str(value))
+    if kind in (ValueType.HISTORY, ValueType.RETENTION):
+        return is_retention(str(value), may_be_none=kind is ValueType.HISTORY)
     if kind is ValueType.DIALECT:
         return value in DIALECTS
     return kind is not ValueType.FORMAT or value in DATA_FORMATS

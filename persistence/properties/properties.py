@@ -11,6 +11,7 @@ from persistence.limits.requests import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions
+from persistence.model.retention import RetentionPeriods, retention
 from persistence.properties.entries import (
     Explanation,
     NameTree,
@@ -94,7 +95,9 @@ class FormProperties:
     ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
+    ``retention`` says how long data is kept until a purge; without ``keeps_history`` a save keeps no older revision.
     ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
+    With ``audits_reads`` the audit has a line for reading data, too.
     """
 
     route: RouteProperties
@@ -112,6 +115,9 @@ class FormProperties:
     longest_flat_name: int
     restricts_searches: bool
     token_validity: int
+    audits_reads: bool
+    retention: RetentionPeriods
+    keeps_history: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +283,22 @@ class Properties:
             longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
             token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
+            audits_reads=self._value("audit", "reads", form.app, form.name) is True,
+            retention=(retention := self._retention(form)),
+            keeps_history=retention.history != 0,
+        )
+
+    def _retention(self, form: Form) -> RetentionPeriods:
+        def seconds(name: str) -> int | None:
+            value = self._value("persistence", "retention", name, form.app, form.name)
+            return retention(str(value), may_be_none=True)
+
+        is_disabled = self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True
+        return RetentionPeriods(
+            history=0 if is_disabled else seconds("history"),
+            tombstones=seconds("tombstones"),
+            drafts=seconds("drafts"),
+            orphans=seconds("orphans"),
         )
 
     def _provider(self, form: Form, kind: str) -> str:

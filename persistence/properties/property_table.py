@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import product
 
 from persistence.dialect import DIALECTS
+from persistence.model.retention import FOREVER
 from persistence.model.versions import DATA_FORMATS
 
 ANY = "*"
@@ -41,7 +42,7 @@ ENGINES = {
 They are named as entry points are: an engine is imported where a provider needs it.
 """
 
-RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
+RESERVED = frozenset({"provider", "persistence", "attachments", "proxy", "retention"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""
 
 _PROVIDER_NAME = re.compile(r"[^\s.*]+")
@@ -58,6 +59,8 @@ class ValueType(Enum):
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
+    HISTORY = "one of the strings none and forever, or a time span such as 30d or 2y"
+    RETENTION = "the string forever, or a time span such as 30d or 2y"
     DIALECT = f"one of the strings {', '.join(DIALECTS)}"
     URI = "file:, or the address of a service that begins with http://"
     SECRET = "a string, which is not shown"  # noqa: S105 - no password
@@ -132,6 +135,10 @@ def _unused(pattern: str, kind: ValueType, meaning: str, default: Value | None =
     return KnownProperty(f"persistence.{pattern}", kind, meaning, default, Effect.NONE)
 
 
+def _retention(name: str, kind: ValueType, meaning: str) -> KnownProperty:
+    return KnownProperty(f"persistence.retention.{name}.<app>.<form>", kind, meaning, FOREVER)
+
+
 _BOOLEAN, _TEXT, _SECRET = ValueType.BOOLEAN, ValueType.TEXT, ValueType.SECRET
 _OF_FORM = "persistence.provider.<app>.<form>.<form|data>"
 
@@ -151,12 +158,17 @@ KNOWN: tuple[KnownProperty, ...] = (
     KnownProperty(
         "access-token.validity.<app>.<form>", ValueType.MINUTES, "minutes for which access tokens are valid at most", 0
     ),
+    KnownProperty("audit.reads.<app>.<form>", _BOOLEAN, "reading data of the form is in the audit", default=False),
     KnownProperty(
         "access-token.password",
         _SECRET,
         "password of the real system's access tokens; those here are signed by keys of their own",
         effect=Effect.NONE,
     ),
+    _retention("history", ValueType.HISTORY, "how long older revisions are kept; with none, a save keeps none"),
+    _retention("tombstones", ValueType.RETENTION, "how long deleted documents are kept, with all their history"),
+    _retention("drafts", ValueType.RETENTION, "how long drafts are kept"),
+    _retention("orphans", ValueType.RETENTION, "how long attachments are kept that no data names"),
     KnownProperty("detail.singleton.enabled.<app>.<form>", _BOOLEAN, "the form has one document only", default=False),
     _provider("create-flat-view", _BOOLEAN, "every form has flat views", default=False),
     _provider(
@@ -195,7 +207,12 @@ KNOWN: tuple[KnownProperty, ...] = (
     _unused("<provider>.exist-uri", _TEXT, "the name of xmldb-uri in a real runtime"),
     _unused("attachments.filename.<app>.<form>", _TEXT, "expression for the names of attachments"),
     _unused("proxy.form-definition-cache.enable", _BOOLEAN, "what is known of definitions is cached", default=True),
-    _unused("proxy.disable-version-history.<app>.<form>", _BOOLEAN, "no older revisions are kept", default=False),
+    KnownProperty(
+        "persistence.proxy.disable-version-history.<app>.<form>",
+        _BOOLEAN,
+        "no older revisions are kept, as by the retention none of the history",
+        default=False,
+    ),
 )
 """Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3; flat views have the values of search 7.2."""
 

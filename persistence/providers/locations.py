@@ -107,6 +107,11 @@ def open_keys(settings: Settings) -> Keys:
     return Keys(settings.keys, tree=settings.data)
 
 
+def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ...]:
+    """Return the roots of all trees and the directories of attachments; raises as ``base_of``."""
+    return (*settings.roots, *bases_of(properties))
+
+
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
     """Return the keys of encryption at rest of the settings, and the real system's passwords of the properties.
 
@@ -115,7 +120,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     """
     return EncryptionKeys(
         settings.encryption_keys,
-        trees=(*settings.roots, *bases_of(properties)),
+        trees=trees_and_bases(settings, properties),
         given=settings.encryption_key,
         passwords=properties.passwords,
     )

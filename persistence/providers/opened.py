@@ -21,6 +21,7 @@ from persistence.providers.trees import (
     Trees,
     catalogs,
     integrity_of,
+    keeps_history_of,
     open_index,
     open_store,
     provider_of_tree,
@@ -115,7 +116,9 @@ class OfflineProviders(Closable):
         self._opened = ExitStack()
         self.tree = cache(self._open)
         self._catalog_at = catalogs(integrity_of(settings))
-        self._bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
+        self._bodies = cache(
+            partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
+        )
         self.router = by_properties(properties, self._provider, self._bodies_of)
 
     def close(self) -> None:
@@ -138,7 +141,9 @@ class OfflineProviders(Closable):
 
     def _open(self, root: str) -> Tree:
         settings = self._settings
-        store = self._opened.enter_context(open_store(settings, root, self._listener))
+        store = self._opened.enter_context(
+            open_store(settings, root, self._listener, keeps_history_of(self._properties))
+        )
         index = open_index(settings, self._properties, root, self._catalog_at)
         self._opened.enter_context(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)))

@@ -26,7 +26,7 @@ from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, ChangeListener, Storage
+from persistence.storage.storage import NOBODY, ChangeListener, KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store
 
 CatalogAt = Callable[[str], Catalog]
@@ -57,7 +57,9 @@ class Trees:
         self.by_root = {
             path: opening.closing.enter_context(_serving(opening, path, catalog_at)) for path in settings.roots
         }
-        self.bodies_at = {base: FileBodies(base, integrity) for base in bases_of(properties)}
+        self.bodies_at = {
+            base: FileBodies(base, integrity, keeps_history_of(properties)) for base in bases_of(properties)
+        }
 
     def provider(self, configured: ProviderProperties) -> Provider:
         """See ``Engine``."""
@@ -78,7 +80,7 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
     def index_catalog(form: Form) -> Catalog:
         return catalog_at(definitions_root(form, path, properties, settings.roots))
 
-    with open_store(settings, path, updater) as store, index, updater:
+    with open_store(settings, path, updater, keeps_history_of(properties)) as store, index, updater:
         updater.start()
         yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog))
 
@@ -124,9 +126,19 @@ def provider_of_tree(
     return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog)
 
 
-def open_store(settings: Settings, path: str, listener: ChangeListener = NOBODY) -> Store:
+def open_store(
+    settings: Settings, path: str, listener: ChangeListener = NOBODY, keeps_history: KeepsHistory = keeps_all
+) -> Store:
     """Open the store of the tree at a path; ``listener`` hears which documents are changed through it."""
-    return Store(path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity_of(settings))
+    integrity = integrity_of(settings)
+    return Store(
+        path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity, keeps_history=keeps_history
+    )
+
+
+def keeps_history_of(properties: Properties) -> KeepsHistory:
+    """Return the function that says which forms keep older revisions, by their properties."""
+    return lambda form: properties.of(form).keeps_history
 
 
 def integrity_of(settings: Settings) -> Integrity:

@@ -145,6 +145,8 @@ class RemoteRevisions(RevisionList):
             found = read_history([answer.whole(LARGEST_ANSWER)])
         except MalformedXmlError as error:
             raise self._no_list("is no XML") from error
+        if len(found.revisions) > size:
+            raise self._no_list("has more revisions than were asked for")
         if self._total is not None and self._total_of(found) != self._total:
             raise BusyError(f"{self._address} was written while its history was read")
         return found

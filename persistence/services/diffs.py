@@ -14,6 +14,7 @@ from itertools import pairwise
 from persistence.definitions.catalog import Definition
 from persistence.errors import (
     BadRequestError,
+    ConfigurationError,
     DamagedError,
     DeletedError,
     ForbiddenError,
@@ -196,10 +197,10 @@ class _Reading:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 
     def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
-        """Return the tree of a revision; ``None`` where it cannot be read, or no more is compared."""
+        """Return the tree of a revision; ``None`` where it cannot be read or decrypted, or no more is compared."""
         if self.left <= 0 or revision.sidecar is None:
             return None
         try:
             return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
-        except (DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
+        except (ConfigurationError, DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
             return None

@@ -25,6 +25,7 @@ from persistence.services.access import Access, is_singleton, only_document, sub
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
 from persistence.services.decisions import Arrival, Decision, Deletion, Ready, Stored
 from persistence.services.leasing import protecting, require_unleased
+from persistence.services.purging import forget_history
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
     Cleared,
@@ -118,6 +119,7 @@ class Documents:
             with protecting(route, address, delete.user):
                 if not address.is_draft:
                     tombstone = writer.delete(address, deletion.tombstone, over=own)
+                    forget_history(route, writer, address)
                 elif not address.is_main and own is not None:
                     writer.purge(address, deletion.tombstone, over=own)
                 if address.is_main:
@@ -162,7 +164,7 @@ class Documents:
                 return False
             self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user)
             with protecting(route, address, delete.user):
-                _delete(writer, address, own, tombstone_of(own, delete.user))
+                _delete(route, writer, address, own, tombstone_of(own, delete.user))
             return True
 
     def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
@@ -319,8 +321,11 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tombstone: Sidecar) -> Sidecar:
+def _delete(
+    route: Route, writer: Writing, address: DocumentAddress, own: StoredRevision, tombstone: Sidecar
+) -> Sidecar:
     stored = writer.delete(address, tombstone, over=own)
+    forget_history(route, writer, address)
     if address.is_main:
         writer.discard_draft(address.form, address.document)
     return stored

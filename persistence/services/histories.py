@@ -107,7 +107,12 @@ class Histories:
     def _shown(
         self, route: Route, address: DocumentAddress, revisions: RevisionList, may_read: _Judge, reader: Bearer
     ) -> list[range]:
-        """Return the positions that a reader may see; the current revision is always among them."""
+        """Return the positions that a reader may see, of which there is at least one.
+
+        Raises:
+            ForbiddenError: the reader may not read the current revision, or none any more.
+            RemoteFailureError: another service says that all of them are damaged: nobody knows who may read them.
+        """
         if self.access is None:
             return [range(revisions.total)]
         if not address.is_main:
@@ -117,7 +122,12 @@ class Histories:
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
             self.access.to_read(subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
-        return _readable_lives(revisions, may_read)
+        lives = _readable_lives(revisions, may_read)
+        if not lives and (current is None or current.sidecar is None):
+            raise RemoteFailureError(f"what another service has of {address} is damaged")
+        if not lives:  # the permissions have changed, or their definition was lost, since the current one was judged
+            raise ForbiddenError(f"no revision of {address} may be read")
+        return lives
 
 
 def _readable_lives(revisions: RevisionList, may_read: _Judge) -> list[range]:

@@ -28,18 +28,22 @@ class Leasing:
     router: Router
     dialect: Dialect
 
-    def lock(self, address: DocumentAddress, seconds: int, body: Iterable[bytes]) -> None:
-        """Lease a document for a user, or renew the lease; the body says for whom.
+    def lock(self, address: DocumentAddress, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
+        """Lease a document for a user, or renew the lease; return the user, whom the body names.
 
         Raises:
             LockedError: somebody else holds it.
             ForbiddenError: the provider of the form has no leases.
         """
-        self._leases(address).lock(address, read_lock(body), seconds)
+        leases, holder = self._leases(address), read_lock(body)
+        leases.lock(address, holder, seconds)
+        return holder
 
-    def unlock(self, address: DocumentAddress, body: Iterable[bytes]) -> None:
-        """Give a lease back; do nothing without one. Raises as ``lock``."""
-        self._leases(address).unlock(address, read_lock(body))
+    def unlock(self, address: DocumentAddress, body: Iterable[bytes]) -> LeaseHolder:
+        """Give a lease back; do nothing without one. Returns and raises as ``lock``."""
+        leases, holder = self._leases(address), read_lock(body)
+        leases.unlock(address, holder)
+        return holder
 
     def _leases(self, address: DocumentAddress) -> Leases:
         route = self.router.of(address.form)

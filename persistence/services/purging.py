@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from persistence.errors import PersistenceError
 from persistence.limits.documents import PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, one_later
+from persistence.model.instants import LAST, Instant, one_later
+from persistence.model.retention import RetentionPeriods, before
 from persistence.model.sidecar import Sidecar
+from persistence.properties.property_table import TREE
+from persistence.providers.provider import Route
 from persistence.services.naming import unnamed
 from persistence.storage.split_attachments import BodiesOf, RevisionRewriter, SplitStorage
-from persistence.storage.storage import RevisionStorage
+from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.store import Store
 
 
@@ -222,6 +226,30 @@ def remove_file(storage: RevisionStorage, file: RemovedFile, is_as_found: Callab
             return False
         writer.remove_current(address, over=current)
         return True
+
+
+def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> None:
+    """Remove what a deletion has kept, where a form keeps no history; the lock is held.
+
+    Another service does so by its own properties. More than a deletion has kept is for a purge.
+    """
+    if route.properties.keeps_history or route.properties.route.data.kind != TREE:
+        return
+    history = route.storage.history(address)
+    if history is not None:
+        end = min(history.total, PURGED_AT_ONCE)
+        writer.remove_older(address, [history.instant(position) for position in range(1, end)])
+
+
+def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
+    """Return the rules by which the data of a form goes that is kept no longer."""
+
+    def before_(seconds: int | None) -> Instant | None:
+        return None if seconds is None else before(now, seconds) if seconds else LAST
+
+    return PurgeRules(
+        before_(periods.history), before_(periods.tombstones), before_(periods.drafts), before_(periods.orphans)
+    )
 
 
 class _Planning:

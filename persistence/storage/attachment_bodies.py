@@ -25,6 +25,7 @@ from persistence.storage import directories, file_system, files, nofollow, remov
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
+from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
@@ -80,8 +81,10 @@ class BodiesReader:
 class FileBodies(BodiesReader):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
-    def __init__(self, base: str, integrity: Integrity | None = None) -> None:
+    def __init__(self, base: str, integrity: Integrity | None = None, keeps_history: KeepsHistory = keeps_all) -> None:
         """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
+
+        ``keeps_history`` says which forms keep older revisions.
 
         Raises:
             StartupError: it is not.
@@ -98,6 +101,7 @@ class FileBodies(BodiesReader):
             self._spool.sweep()
             directories.empty(f"{self.root}/{TRASH}")
         self._directories = DurableDirectories(self.root)
+        self._keeps_history = keeps_history
 
     def free_bytes(self) -> int:
         """Space that the service may still use there.
@@ -123,7 +127,7 @@ class FileBodies(BodiesReader):
         paths = self.paths(address, sidecar.version)
         self._directories.make(paths.directory)
         self._recover(paths, over)
-        if over is not None and address.keeps_history:
+        if over is not None and address.keeps_history and self._keeps_history(address.form):
             _keep(paths, over)
         arrived = paths.next_content(sidecar.id)
         self._place(upload, arrived, stamp(sidecar))

@@ -164,6 +164,27 @@ def append(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
+def open_shared(path: str, flags: int = 0) -> int:
+    """Return a file that several processes write, for reading too, and make it if it is missing.
+
+    With ``os.O_APPEND`` in ``flags`` each write goes to its end. Raises ``OSError`` where something else has the name,
+    a link too.
+    """
+    always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, always | flags, FILE_MODE)
+    try:
+        nofollow.require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def write_at_start(descriptor: int, data: bytes) -> None:
+    """Write over the beginning of an open file: not durable."""
+    os.pwrite(descriptor, data, 0)
+
+
 def open_log(path: str) -> int:
     """Return a new file, for appending, at a path that no other process uses."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)

@@ -102,6 +102,62 @@ class LockFile:
             os.close(descriptor)
 
 
+class OpenLock:
+    """A lock that is taken for every line of a log: its file stays open, and has a small record of what it guards.
+
+    The file is made where it is missing, and again where it was removed: a lock on a removed file excludes no one.
+    ``timeout`` is in seconds. It is opened when it is first taken, which must not be before a process forks: both would
+    share the lock.
+    """
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._thread = threading.Lock()
+        self._file: FileIO | None = None
+
+    def take(self, otherwise: str) -> int:
+        """Take the lock, until ``release``, and return a descriptor of its file.
+
+        Raises:
+            BusyError: others held it until the deadline; ``otherwise`` is the text.
+            OSError: the file cannot be opened.
+        """
+        deadline = time.monotonic() + self._timeout
+        if self._thread.acquire(timeout=self._timeout):
+            try:
+                while _wait_for(descriptor := self._opened(), deadline):
+                    if os.fstat(descriptor).st_nlink:
+                        return descriptor
+                    self._forget()
+            except BaseException:
+                self._thread.release()
+                raise
+            self._thread.release()
+        raise BusyError(otherwise)
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._file is not None:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+        self._thread.release()
+
+    def close(self) -> None:
+        """Close the file; nobody here holds the lock."""
+        with self._thread:
+            self._forget()
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = FileIO(files.open_shared(self._path), "r+")
+        return self._file.fileno()
+
+    def _forget(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
 class Locks:
     """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe.
 

@@ -7,7 +7,7 @@ it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
@@ -217,6 +217,15 @@ class Storage(Readable, RevisionStorage, Protocol):
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
+
+
+KeepsHistory = Callable[[Form], bool]
+"""Returns whether a save of a form's data keeps the revision before."""
+
+
+def keeps_all(_: Form) -> bool:
+    """Keep the history of every form."""
+    return True
 
 
 class ChangeListener(Protocol):

@@ -25,7 +25,7 @@ from persistence.storage.layout import SERVE, SERVICE, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
+from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener, KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 from persistence.storage.writer import Writer
@@ -44,11 +44,18 @@ class Store(StoreReader, Closable):
     """
 
     def __init__(
-        self, path: str, *, lock_timeout: float, listener: ChangeListener = NOBODY, integrity: Integrity | None = None
+        self,
+        path: str,
+        *,
+        lock_timeout: float,
+        listener: ChangeListener = NOBODY,
+        integrity: Integrity | None = None,
+        keeps_history: KeepsHistory = keeps_all,
     ) -> None:
         """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
         ``listener`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
+        ``keeps_history`` says which forms keep older revisions.
 
         Raises:
             StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
@@ -73,6 +80,7 @@ class Store(StoreReader, Closable):
         self._directories = DurableDirectories(self.root)
         self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
         self._listener = listener
+        self._keeps_history = keeps_history
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -118,7 +126,7 @@ class Store(StoreReader, Closable):
             with disk_errors("writing", address):
                 self._require_writable()
                 with self._locks.document(address.scope):
-                    yield Writer(self._layout, self._integrity, self._directories, change)
+                    yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
         finally:
             change.ends()
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from persistence.errors import DamagedError, ReplacedError
-from persistence.model.addresses import Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
 from persistence.storage import commit, directories, files, nofollow, removal, stored_revision
@@ -16,7 +16,7 @@ from persistence.storage.commit import Committed
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name
-from persistence.storage.storage import ChangeEvents
+from persistence.storage.storage import ChangeEvents, KeepsHistory
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -25,18 +25,24 @@ class Writer:
     """Makes changes while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
     def __init__(
-        self, layout: Layout, integrity: Integrity, directories: DurableDirectories, change: ChangeEvents
+        self,
+        layout: Layout,
+        integrity: Integrity,
+        directories: DurableDirectories,
+        change: ChangeEvents,
+        keeps_history: KeepsHistory,
     ) -> None:
         self._layout = layout
         self._integrity = integrity
         self._directories = directories
         self._change = change
+        self._keeps_history = keeps_history
         self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
         """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
         paths = self._layout.paths(address)
-        committed = commit.recover(paths, self._set_aside if address.keeps_history else None)
+        committed = commit.recover(paths, self._set_aside if self._keeps(address) else None)
         self._committed[address] = committed
         return stored_revision.facts(paths, self._integrity, committed.sidecar) if committed.sidecar else None
 
@@ -150,6 +156,9 @@ class Writer:
             os.close(folders)
         directories.empty(trash)  # with folders that an error of the disk or a crash has left there
 
+    def _keeps(self, address: Address) -> bool:
+        return address.keeps_history and (isinstance(address, DefinitionAddress) or self._keeps_history(address.form))
+
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
@@ -175,7 +184,8 @@ class Writer:
             try:
                 if over is None or (over.sidecar.deleted and upload is not None):
                     self._set_aside(paths)
-                if address.keeps_history and over is not None:
+                # A deletion needs it for a while: what a crash leaves of the content is recognized by its second name.
+                if over is not None and (self._keeps(address) if upload is not None else address.keeps_history):
                     kept = commit.keep_replaced(paths, over)
                 settle = partial(self._settle, paths, kept, known=over is not None)
                 commit.replace_sidecar(paths, sidecar, upload, over=committed, settle=settle)

@@ -13,9 +13,9 @@ from tests import service as services
 from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.forms.test_diffs import CODE, TRIP, trip
 from tests.forms.vectors import changed
-from tests.http.test_encryption import keyed
+from tests.http.test_encryption import keyed, keys_of
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
 V1 = {"Form_Definition_Version": 1}
 FORM = TRIP.document().encode()
@@ -226,6 +226,22 @@ def test_encrypted_values_are_not_shown_where_stored_bytes_are(tmp_path: Path) -
             assert answer.status == 200
             assert b"enc1:" not in answer.body
             assert SECRETS[0].encode() not in answer.body
+
+
+def test_a_revision_whose_key_is_gone_hides_no_others(tmp_path: Path) -> None:
+    """A GET of it has the reason; the differences between the others are shown."""
+    with keyed(tmp_path) as service:
+        first, _, third = _encrypted(service)
+    (tmp_path / "var/encryption-keys.json").unlink()
+    keys_of(tmp_path).new()
+    with running(tmp_path, options=("--config", "settings.toml")) as service:
+        body = data().decode()
+        fifth = save(service, "hr/leave", body, body.replace(SECRETS[0], "fifth"))[1]
+        found = listed(ask(service, "hr/leave/D", "?include-diffs=true"))
+        expected = [["value-changed ssn"], ["other"], ["other"], ["other"]]
+        assert [kinds(each) for document in found for each in document] == expected
+        assert between(service, "hr/leave", first, third).status == (502 if services.is_proxied else 500)
+        assert b"fifth" in service.get(f"hr/leave/data/D/data.xml?last-modified-time={fifth}").body
 
 
 def test_what_is_too_large_is_not_compared(tmp_path: Path) -> None:

@@ -265,6 +265,7 @@ def fronted(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
         (Reply(body=LIST.replace('form-version="1"', "").format(ROW).encode()), 502, "a form version"),
         (Reply(body=LIST.replace('form-version="1"', 'form-version="0"').format(ROW).encode()), 502, "a form version"),
         (Reply(body=LIST.replace("2025-03-01", "x").format(ROW).encode()), 502, "a time that is none"),
+        (Reply(body=LIST.format(ROW * 101).encode()), 502, "more revisions"),
         (Reply(body=LIST.format(ROW).encode()), 200, ""),
     ],
 )
@@ -282,6 +283,16 @@ def test_what_a_provider_may_answer(
     assert [answer.status for answer in found] == expected, found[0].cause
     assert all(cause in answer.cause and len(answer.cause.splitlines()) == 1 for answer in found if status != 200)
     assert fronted.get("acme/order/data/D/data.xml?as-of=2025-03-05T00:00:00Z").status == 200
+
+
+def test_a_provider_whose_only_revision_is_damaged(provider: Provider, fronted: Service) -> None:
+    """Nobody knows whose it is, so it is shown to nobody; a read of it has the reason."""
+    provider.answers = answering = Answering()
+    damaged = ROW.replace("/>", ' damaged="true"/>')
+    answering.history = Reply(body=LIST.format(damaged).encode())
+    for query in ("", "?include-diffs=true", "?page-number=7"):
+        answer = asked(fronted, f"acme/order/D{query}")
+        assert (answer.status, "damaged" in answer.cause) == (502, True)
 
 
 def test_a_provider_that_says_that_there_are_more_is_not_asked_for_ever(provider: Provider, fronted: Service) -> None:

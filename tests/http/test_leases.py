@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from persistence.limits.documents import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, Answer, Service, alone
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 LEA = {"Timeout": "Second-600", "Content-Type": "application/xml"}
@@ -282,6 +283,36 @@ def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
     for user, status in (("lea", 200), ("bob", 423), ("lea", 200)):
         with serving(tmp_path, options=("--config", file), alone=True) as service:
             assert lock(service, f"{form}/data/D/data.xml", user).status == status
+
+
+@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
+def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, dialect: str) -> None:
+    """LOCK, save, and give back: whichever worker answers, the other user waits, and is told for how long."""
+    file = file_of(tmp_path, dialect, "lease", "enforce-lease")
+    path = f"{form}/data/D/data.xml"
+    with alone(tmp_path, dialect=dialect, workers=2, options=("--config", file)) as service:
+
+        def save(user: str, text: str) -> Answer:
+            return service.put(path, f"<d>{text}</d>".encode(), Username=user, Form_Definition_Version=1)
+
+        until = time.monotonic() + 20
+        while service.log.read_bytes().count(b"Booting worker") < 2:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert save("lea", "new").status == 201
+        for holder, other in (("lea", "bob"), ("bob", "lea")):
+            assert lock(service, path, holder).status == 200
+            for turn in range(8):  # more than enough for each worker to answer some
+                assert save(holder, f"{holder} {turn}").status == 204
+                refused = save(other, "lost")
+                assert (refused.status, holder in refused.cause) == (423, True)
+                assert 590 <= int((refused["Timeout"] or "").removeprefix("Second-")) <= 600
+                assert service.delete(path, Username=other).status == 423
+                assert is_held_by(lock(service, path, other), holder)
+                assert is_held_by(unlock(service, path, other), holder)
+            assert service.get(path).body == f"<d>{holder} 7</d>".encode()
+            assert unlock(service, path, holder).status == 200
+            assert save(other, other).status == 204
 
 
 class Elsewhere:

@@ -266,6 +266,19 @@ def test_a_request_id_leads_to_the_log(faces: Faces, large: str, sent: str | Non
     ]
 
 
+def test_the_log_has_no_query(faces: Faces, large: str) -> None:
+    """An access token or a password in it is a secret; the path and the id of the request are there."""
+    path = f"{faces.nginx.face}/crud/{large}/data/D/data.xml"
+    for query in ("fr-access-token=secret", "x=%3Fsecret", "a?secret", "fr-access-token=secret#secret"):
+        faces.nginx.raw("GET", f"{path}?{query}", {"Referer": "http://forms.test/?secret"})
+    faces.nginx.raw("POST", "/fr/service/publish?username=lea&password=secret", {"Authorization": "Bearer secret"}, b"")
+    log = faces.nginx.log.with_name("access.log").read_text()
+    assert log.count(f'"GET {path}" ') >= 4
+    assert '"POST /fr/service/publish" ' in log
+    assert "secret" not in log
+    assert "secret" not in faces.direct.log.read_text()
+
+
 @contextmanager
 def dripping(service: Service, document: str) -> Iterator[list[socket.socket]]:
     """More clients than the service has threads, each with a PUT that still wants ten bytes."""

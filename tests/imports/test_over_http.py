@@ -13,7 +13,7 @@ from lxml import etree
 from persistence.dialect import DIALECTS
 from persistence.http import imports
 from persistence.keys import Keys
-from tests.imports.archives import archive_of, tree, zipped
+from tests.imports.archives import tree, zipped
 from tests.imports.test_round_trip import fill
 from tests.in_process import serving
 from tests.service import PUBLIC, Answer, Service
@@ -24,15 +24,21 @@ T1 = "2025-03-04T05:06:07.089Z"
 
 
 @contextmanager
-def a_service(directory: Path, dialect: str = "svc") -> Iterator[Service]:
+def a_service(directory: Path, dialect: str = "svc", more: str = "") -> Iterator[Service]:
     """A service with an administrator's key, which its requests have."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "settings.toml").write_text('keys = "keys.json"\nadministrators = ["boss"]\n')
+    own = 'keys = "keys.json"\nencryption_keys = "var/encryption-keys.json"\nadministrators = ["boss"]\n'
+    (directory / "settings.toml").write_text(own + more)
     keys = Keys(f"{directory}/keys.json", tree=f"{directory}/data")
     secret = keys.add("boss")
     with serving(directory, dialect=dialect, options=("--config", str(directory / "settings.toml"))) as service:
         service.face, service.extra = PUBLIC, {"Authorization": f"Bearer {secret}"}
         yield service
+
+
+def exported(service: Service, query: str = "") -> bytes:
+    """An archive of everything."""
+    return service.raw("GET", f"{PUBLIC}/export?data-revision-history=include&drafts=include{query}").body
 
 
 def sent(service: Service, body: bytes, kind: str = ZIP, query: str = "") -> Answer:
@@ -41,10 +47,9 @@ def sent(service: Service, body: bytes, kind: str = ZIP, query: str = "") -> Ans
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 def test_an_archive_of_one_service_is_imported_into_another(tmp_path: Path, dialect: str) -> None:
-    with serving(tmp_path / "from", dialect=dialect, alone=True) as source:
-        source.face = PUBLIC
+    with a_service(tmp_path / "from", dialect) as source:
         fill(source)
-        archive = archive_of(source.data)
+        archive = exported(source)
     with a_service(tmp_path / "to", dialect) as service:
         before = tree(service.data)
         dry = etree.fromstring(sent(service, archive, query="?dry-run=true").body)

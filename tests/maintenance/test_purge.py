@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from persistence.cli import commands
+from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
 
@@ -261,3 +263,57 @@ def test_a_document_can_be_saved_while_it_is_purged(tmp_path: Path) -> None:
     assert not [instant for instant in stored if instant < cut and workshop.get(DATA, instant)[0] != 404]
     workshop.close()
     assert workshop.check("--deep").kinds == []
+
+
+def configured(workshop: Workshop, text: str) -> Path:
+    """Return a settings file with these properties."""
+    file = workshop.root.parent / "settings.toml"
+    file.write_text(text)
+    return file
+
+
+def test_properties_say_how_long_each_form_is_kept(workshop: Workshop) -> None:
+    workshop.put("app/other/data/document/data.xml", b"<d/>")
+    workshop.put("app/other/data/document/data.xml", b"<d/>")
+    workshop.close()
+    file = configured(
+        workshop,
+        '"svc.persistence.retention.history.*.*" = "2y"\n"svc.persistence.retention.history.app.form" = "none"\n'
+        '"svc.persistence.retention.tombstones.*.*" = "1s"\n',
+    )
+    time.sleep(1.1)
+    dry = run(workshop.root, "--retention", "--config", str(file))
+    done = run(workshop.root, "--retention", "--yes", "--config", str(file))
+    assert (dry.exit_code, done.exit_code) == (0, 0), done.output
+    assert done.stdout.splitlines()[-1].startswith("1 revision, 1 deleted document, ")
+    assert (workshop.history(DATA), len(workshop.history("app/other/data/document/data.xml"))) == ([], 1)
+    assert workshop.get(DRAFT)[0] == 200
+    assert run(workshop.root, "--retention", "--drafts", "--yes").exit_code == 2
+    workshop.close()
+    assert workshop.check("--deep").kinds == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ['"svc.persistence.retention.history.*.*" = "none"', '"svc.persistence.proxy.disable-version-history.*.*" = true'],
+)
+def test_a_form_without_history_keeps_none(tmp_path: Path, entry: str) -> None:
+    """Neither a save nor a deletion keeps one; what is deleted is gone but for its tombstone."""
+    file = tmp_path / "settings.toml"
+    file.write_text(f"{entry}\n")
+    with serving(tmp_path, options=("--config", str(file)), alone=True) as service:
+        own = {"Form_Definition_Version": 1}
+        for body in (b"<d>first secret</d>", b"<d>second secret</d>", b"<d>third secret</d>"):
+            assert service.put("a/b/data/D/data.xml", body, **own).status in {201, 204}
+            assert service.put("a/b/data/D/x.bin", body, **own).status in {201, 204}
+        document = service.data / "a/b/data/D"
+        assert sorted(path.name for path in document.iterdir()) == ["data.xml", "data.xml.json", "x.bin", "x.bin.json"]
+        assert service.delete("a/b/data/D/x.bin", **own).status == 204
+        assert service.delete("a/b/data/D/data.xml", **own).status == 204
+        assert sorted(path.name for path in document.iterdir()) == ["data.xml.json", "x.bin.json"]
+        assert service.put("a/b/data/D/data.xml", b"<d/>", **own).status == 201
+        assert not (document / ".history").exists()
+        definition = service.put("a/b/form/form.xhtml", b'<html xmlns="http://www.w3.org/1999/xhtml"/>', **own).status
+        assert definition == 201
+        service.put("a/b/form/form.xhtml", b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>', **own)
+        assert list((service.data / "a/b/form/1/.history").iterdir())

@@ -158,7 +158,9 @@ def test_tables_as_deep_as_can_be_are_refused_in_one_line() -> None:
 def test_every_known_property_is_accepted_in_both_dialects(dialect: Dialect, pattern: str) -> None:
     property_ = next(each for each in KNOWN if each.pattern == pattern)
     name = ".".join(ANY if place.startswith("<") else place for place in property_.places)
-    value = {"BOOLEAN": "true", "INTEGER": "7", "MINUTES": "0"}.get(property_.kind.name, '""')
+    value = {"BOOLEAN": "true", "INTEGER": "7", "MINUTES": "0", "RETENTION": '"2y"', "HISTORY": '"none"'}.get(
+        property_.kind.name, '""'
+    )
     assert list(entries(f'"{dialect.property_prefix}{name}" = {value}', dialect)) == [dialect.property_prefix + name]
     assert known_property(tuple(name.split("."))) is property_
 

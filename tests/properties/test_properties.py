@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from persistence.dialect import ORBEON, SVC, Dialect
-from persistence.errors import BadRequestError, ConfigurationError, status_of
+from persistence.errors import BadRequestError, ConfigurationError, StartupError, status_of
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permission
+from persistence.model.retention import RetentionPeriods
 from persistence.properties import properties as module
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties, RouteProperties
 
@@ -29,6 +30,9 @@ SHIPPED = FormProperties(
     longest_flat_name=256,
     restricts_searches=True,
     token_validity=0,
+    audits_reads=False,
+    retention=RetentionPeriods(),
+    keeps_history=True,
 )
 PREFIXES = "prefixes-in-main-view-column-names"
 FILES = ProviderProperties("files")
@@ -59,6 +63,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
         ('"persistence.*.create-flat-view" = true', {"has_flat_views": True}),
+        ('"audit.reads.*.*" = true', {"audits_reads": True}),
         ('"access-token.validity.*.*" = 60', {"token_validity": 60}),
         ('"access-token.validity.*.*" = 60\n"access-token.validity.hr.leave" = 0', {}),
         (f'"persistence.*.flat-view.{PREFIXES}" = true', {"has_flat_prefixes": True}),
@@ -165,3 +170,29 @@ def test_only_a_literal_name_of_a_known_property_can_be_asked_for(name: str, cau
     with pytest.raises(BadRequestError) as refused:
         properties().explain(name)
     assert cause in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "history", "keeps"),
+    [
+        ('"svc.persistence.retention.history.*.*" = "2y"', 730 * 86_400, True),
+        ('"svc.persistence.retention.history.hr.leave" = "none"', 0, False),
+        ('"svc.persistence.proxy.disable-version-history.hr.*" = true', 0, False),
+        (
+            '"svc.persistence.retention.history.*.*" = "none"\n"svc.persistence.retention.history.hr.*" = "forever"',
+            None,
+            True,
+        ),
+    ],
+)
+def test_how_long_a_history_is_kept(text: str, history: int | None, keeps: bool) -> None:  # noqa: FBT001 - a case
+    found = Properties.load(tomllib.loads(text), "svc.").of(Form("hr", "leave"))
+    assert (found.retention.history, found.keeps_history) == (history, keeps)
+
+
+@pytest.mark.parametrize(
+    "entry", ['drafts.*.*" = "none"', 'history.*.*" = "2 years"', 'history.*.*" = 2', 'all.*.*" = "2y"']
+)
+def test_a_retention_that_is_none_is_refused(entry: str) -> None:
+    with pytest.raises(StartupError):
+        Properties.load(tomllib.loads(f'"svc.persistence.retention.{entry}'), "svc.")

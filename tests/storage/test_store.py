@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -281,3 +282,20 @@ def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
     opened(Store(initialised(root), lock_timeout=1))
     assert [path.name for path in (root / ".spool").iterdir()] == [fresh.name]
     assert list((root / ".trash").iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["rename", "keep_as", "remove", "sync", "link_descriptor"])
+@pytest.mark.parametrize("number", range(4))
+def test_a_form_without_history_keeps_one_whole_revision_through_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """The one before or the one after, and nothing of any other once the next writer was there."""
+    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2, keeps_history=lambda _: False))
+    write(store, DATA, b"one")
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(files, call, fail_after(number, getattr(files, call)))
+        write(store, DATA, b"two")
+    assert content(store, DATA) in {b"one", b"two"}
+    write(store, DATA, b"three")
+    assert content(store, DATA) == b"three"
+    assert tree(store) == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}

@@ -6,7 +6,8 @@ there was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -14,14 +15,14 @@ from persistence.crypto.frames import PlainFile
 from persistence.dialect import DIALECTS
 from persistence.errors import ConflictError, DiskFullError, NotSupportedError, PersistenceError, disk_errors
 from persistence.limits.requests import CHUNK
-from persistence.model.addresses import Address, DocumentAddress, Form
+from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.properties.property_table import TREE
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.codec import EncryptionCodec
+from persistence.services.codec import EncryptionCodec, ReceivedContent
 from persistence.services.imports.placing import Placer
-from persistence.services.imports.planning import OnConflict, Planner, digest_of
+from persistence.services.imports.planning import OnConflict, Planner
 from persistence.services.imports.revisions import (
     ImportedRevision,
     ImportOutcome,
@@ -85,7 +86,7 @@ class Importer:
     def _placed(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
         route = self.router.of(unit.revisions[0].address.form)
         storage, is_exact = self._storage(route, unit)
-        plan = Planner(storage, self._plain_digest, options.on_conflict, is_exact).plan(unit)
+        plan = Planner(storage, self._has_same_content, options.on_conflict, is_exact).plan(unit)
         placer = Placer(route, storage, self.codec, plan, latest, self.largest)
         count = len(plan.placed)
         if options.is_dry:
@@ -123,15 +124,35 @@ class Importer:
             unit, revisions=tuple(_moved(each, Form(own.designer_app, form.name)) for each in unit.revisions)
         )
 
-    def _plain_digest(self, address: Address, found: StoredRevision) -> str:
-        """Return the digest of the plain content of an open revision, which is closed."""
-        at_rest = self.codec.at_rest
+    def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
+        """Return whether an open revision, which is closed, has the content of one in the source.
+
+        Encrypting changes the markup around a value, so that data is compared as it would come back.
+        """
+        address, at_rest = revision.address, self.codec.at_rest
+        if revision.content is None:
+            return False
         with found.opened as file, disk_errors("reading", address):
-            pieces: Iterator[bytes] = iter(lambda: file.read(CHUNK), b"")
+            stored: Iterable[bytes] = iter(lambda: file.read(CHUNK), b"")
+            incoming: Iterable[bytes] = revision.content()
             if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
                 plain = None if address.is_main else at_rest.plain_file(found, address)
-                pieces = at_rest.decrypted(address, pieces) if plain is None else _read(plain)
-            return digest_of(pieces)
+                stored = at_rest.decrypted(address, stored) if plain is None else _read(plain)
+                if address.is_main:
+                    incoming = at_rest.decrypted(address, self._encoded(address, found, incoming))
+            return _digest_of(stored) == _digest_of(incoming)
+
+    def _encoded(self, address: DocumentAddress, found: StoredRevision, pieces: Iterable[bytes]) -> Iterable[bytes]:
+        definition = self.router.of(address.form).catalog.of(address.form, found.sidecar.version)
+        plain = self.codec.at_rest.decrypted(address, pieces)
+        return self.codec.encode(ReceivedContent(address, definition, found, None, lambda _: True, plain)).chunks
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _read(plain: PlainFile) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
 from persistence.errors import BadRequestError, BodyTooLargeError, NotFoundError, ReplacedError
 from persistence.forms.form_data import HolderReader
 from persistence.limits.imports import MOST_AT_ONCE
@@ -30,33 +31,22 @@ from persistence.model.addresses import (
     DocumentAddress,
 )
 from persistence.model.instants import Instant, next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, described, tombstone
-from persistence.model.users import ANONYMOUS, User
+from persistence.model.sidecar import Sidecar, described
+from persistence.model.users import ANONYMOUS
 from persistence.model.versions import V4_0_0
 from persistence.providers.provider import Route
 from persistence.services.codec import EncodedContent, EncryptionCodec, ReceivedContent
 from persistence.services.documents import version_of_new
+from persistence.services.imports.composing import Arrived, deleted_sidecar, of_owner, stored_sidecar
 from persistence.services.imports.planning import ImportPlan
 from persistence.services.imports.revisions import ImportedRevision, check_facts
 from persistence.services.leasing import protecting
 from persistence.services.receiving import receiving, type_by_name
-from persistence.services.rules import Put, Received, living, next_revision
+from persistence.services.rules import living
 from persistence.storage.integrity import digest_text
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A revision that was received and checked; ``encoded`` describes it where it was encrypted here."""
-
-    revision: ImportedRevision
-    version: int
-    upload: Upload | None = None
-    received: Received | None = None
-    encoded: EncodedContent | None = None
-    definition: Definition | None = None
 
 
 @dataclass(slots=True)
@@ -97,9 +87,24 @@ class Placer:
         for revision in placed:
             check_facts(revision.facts, self.latest)
             self.notes += revision.facts.notes
-        for begin in range(0, len(placed), MOST_AT_ONCE):
+        for batch in _cut(placed, by_data=self._encrypts_attachments()):
             with ExitStack() as opened:
-                yield [self._receive(revision, opened) for revision in placed[begin : begin + MOST_AT_ONCE]]
+                yield [self._receive(revision, opened) for revision in batch]
+
+    def _encrypts_attachments(self) -> bool:
+        """Return whether attachments are encrypted here: then they must be stored before data can say so of them."""
+        new = (each for each in self.plan.placed if not each.is_exact and not each.address.is_main)
+        first = next(new, None)
+        if first is None or isinstance(first.address, DefinitionAddress):
+            return False
+        return self._controls(first.address, self._version_of(first)) is not None
+
+    def _controls(self, address: Address, version: int) -> EncryptedControls | None:
+        """Return the encrypted controls of data of a version, if there are any."""
+        if self.codec.at_rest.dialect.is_designer(address.form):
+            return None
+        controls = self.route.catalog.of(address.form, version).encrypted
+        return controls if controls is not None and controls.holders else None
 
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> Arrived:
         address, version = revision.address, self._version_of(revision)
@@ -157,12 +162,12 @@ class Placer:
         self, address: DocumentAddress, revision: ImportedRevision, definition: Definition, chunks: Iterator[bytes]
     ) -> EncodedContent:
         over = self.storage.read(address, content=False)
-        controls = None if self.codec.at_rest.dialect.is_designer(address.form) else definition.encrypted
+        controls = self._controls(address, definition.version)
         holder = revision.facts.holder
-        if controls is not None and controls.holders and not address.is_main and holder is None:
+        if controls is not None and not address.is_main and holder is None:
             holder = self._holder_of(address)
         pieces: Iterable[bytes] = chunks
-        if controls is not None and controls.holders and address.is_main:
+        if controls is not None and address.is_main:
             pieces = self.codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
         return self.codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
 
@@ -248,7 +253,11 @@ class Placer:
 
     def _sidecar(self, arrived: Arrived, over: StoredRevision | None) -> Sidecar:
         revision = arrived.revision
-        sidecar = _deleted(arrived, over) if arrived.received is None else _stored(arrived, arrived.received, over)
+        sidecar = (
+            deleted_sidecar(arrived, over)
+            if arrived.received is None
+            else stored_sidecar(arrived, arrived.received, over)
+        )
         if arrived.encoded is not None and arrived.definition is not None:
             definition = self.route.catalog.of(self.route.form, arrived.version)
             sidecar = arrived.encoded.described(sidecar, over, definition)
@@ -258,7 +267,7 @@ class Placer:
             own = sidecar.id if arrived.received is None else arrived.received.id
             sidecar = msgspec.structs.replace(sidecar, id=own, tag=None, modified=modified, created=modified)
             if there is not None:
-                sidecar = _of_owner(sidecar, there.sidecar)
+                sidecar = of_owner(sidecar, there.sidecar)
         if isinstance(revision.address, DefinitionAddress) and revision.address.is_main and not sidecar.deleted:
             sidecar = msgspec.structs.replace(sidecar, flat_view=self._wants_views(sidecar))
         return sidecar
@@ -288,71 +297,16 @@ class Placer:
             reports.create(newest.form, newest.version)
 
 
-def _stored(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
-    """Return the sidecar of a content that arrived."""
-    facts = arrived.revision.facts
-    if facts.sidecar is None:
-        return _described_by(arrived, received, over)
-    own, address = described(facts.sidecar), arrived.revision.address
-    is_main, is_edit = address.is_main, own.adopted and own.metadata is None
-    sidecar = msgspec.structs.replace(
-        own,
-        schema=SCHEMA,
-        version=arrived.version,
-        size=received.size,
-        digest=received.digest,
-        metadata=None if is_edit else received.metadata,
-        encrypted=None if own.encrypted is False and not received.is_plain else own.encrypted,
-    )
-    if not facts.is_decrypted and received.digest == own.digest:
-        return sidecar
-    is_plain = False if is_main and received.is_plain else None
-    return msgspec.structs.replace(sidecar, id=received.id, tag=own.etag, encrypted=is_plain, sealed_hash=None)
-
-
-def _of_owner(sidecar: Sidecar, there: Sidecar) -> Sidecar:
-    """Return a sidecar with the creation and the owner of the stored one."""
-    return msgspec.structs.replace(
-        sidecar,
-        created=there.created,
-        creator=there.creator,
-        group=there.group,
-        organization=there.organization,
-    )
-
-
-def _described_by(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
-    """Return the sidecar of a content by the facts that there are; the rest is as a PUT would have it."""
-    facts = arrived.revision.facts
-    is_document = isinstance(arrived.revision.address, DocumentAddress)
-    owner = User(name=facts.creator, group=facts.group, organization=facts.organization) if is_document else ANONYMOUS
-    put = Put(user=User(name=facts.modifier), valid=facts.valid, stage=facts.stage, source=facts.source)
-    sidecar = next_revision(put, received, arrived.version, over=over, owner=owner)
-    modified = facts.modified or sidecar.modified
-    is_new = living(over) is None
-    created = facts.created or (modified if is_new else sidecar.created)
-    if is_document and facts.creator is not None:
-        sidecar = msgspec.structs.replace(
-            sidecar, creator=owner.name, group=owner.group, organization=owner.organization
-        )
-    return msgspec.structs.replace(sidecar, modified=modified, created=min(created, modified), tag=facts.tag)
-
-
-def _deleted(arrived: Arrived, over: StoredRevision | None) -> Sidecar:
-    """Return the tombstone of a revision; the metadata of a definition stays with it."""
-    facts = arrived.revision.facts
-    if facts.sidecar is not None:
-        metadata = facts.sidecar.metadata if over is None else over.sidecar.metadata
-        return msgspec.structs.replace(facts.sidecar, schema=SCHEMA, version=arrived.version, metadata=metadata)
-    modified = facts.modified or next_after(None if over is None else over.latest)
-    if over is not None:
-        return tombstone(over.sidecar, modified=modified, modifier=facts.modifier)
-    nothing = Received("0" * 40, 0, "", "")
-    before = next_revision(
-        Put(), nothing, arrived.version, over=None, owner=User(name=facts.creator, group=facts.group)
-    )
-    before = msgspec.structs.replace(before, created=min(facts.created or modified, modified))
-    return tombstone(before, modified=modified, modifier=facts.modifier)
+def _cut(placed: list[ImportedRevision], *, by_data: bool) -> Iterator[list[ImportedRevision]]:
+    """Cut revisions into batches; ``by_data`` begins one with each data, whose attachments are then stored."""
+    batch: list[ImportedRevision] = []
+    for revision in placed:
+        if batch and (len(batch) == MOST_AT_ONCE or (by_data and revision.address.is_main)):
+            yield batch
+            batch = []
+        batch.append(revision)
+    if batch:
+        yield batch
 
 
 def _as_described(revision: ImportedRevision, pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -6,8 +6,7 @@ already is left, and anything else is a conflict. A document with a conflict is 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,7 +15,6 @@ from persistence.model.addresses import Address, Collection, DocumentAddress
 from persistence.model.instants import LAST, Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.imports.revisions import ImportedRevision, ImportUnit, with_time
-from persistence.storage.integrity import digest_text
 from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
 
@@ -29,8 +27,8 @@ class OnConflict(Enum):
     NEW_REVISION = "new-revision"
 
 
-PlainDigest = Callable[[Address, StoredRevision], str]
-"""Returns the digest of the plain content of an open revision, which it closes."""
+SameContent = Callable[[ImportedRevision, StoredRevision], bool]
+"""Returns whether an open revision, which it closes, has the content of one in the source, encrypted or not."""
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class Planner:
     """Plans imports into one storage. Where it is not ``is_exact``, it gives revisions its own times and tags."""
 
     storage: RevisionStorage
-    plain_digest: PlainDigest
+    has_same_content: SameContent
     on_conflict: OnConflict
     is_exact: bool = True
 
@@ -123,7 +121,7 @@ class Planner:
         if tag is not None and self.is_exact:
             return found.etag == tag
         opened = self._read(revision.address, instant, content=True)
-        return opened is not None and self.plain_digest(revision.address, opened) == digest_of(revision.content())
+        return opened is not None and self.has_same_content(revision, opened)
 
     def _read(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         current = self.storage.read(address, content=content)
@@ -214,11 +212,3 @@ def _conflict(address: Address, revision: ImportedRevision, stored: StoredRevisi
     if modified == here.modified:
         return ConflictError(f"{address} has another revision of {modified} here")
     return ConflictError(f"{address} has a newer revision here, of {here.modified}, and lacks the one of {modified}")
-
-
-def digest_of(pieces: Iterable[bytes]) -> str:
-    """Return the digest of a content."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest_text(digest.hexdigest())

@@ -1,0 +1,1 @@
+"""The audit: who did what, as lines that are chained by digests, and what verifies them."""

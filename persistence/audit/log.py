@@ -1,0 +1,164 @@
+"""The audit log: what every request and every command reports its actions to, wherever the lines go.
+
+A line that cannot be written is counted, and the next one that can says how many there were. If changes *need* a line,
+they have two: one before (the phase ``begin``), without which nothing is changed, and one with the outcome. If the
+second one cannot be written the change is there, its client hears so, and its first line has no outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from persistence.audit.chain import UNSEALED, Seal
+from persistence.audit.events import BEGIN, AuditEvent
+from persistence.audit.streams import OutputAudit, SyslogAudit
+from persistence.audit.trail import AuditTrail, Rotation, prepare
+from persistence.closable import Closable
+from persistence.errors import BusyError, DiskError, StartupError
+from persistence.keys import Keys
+from persistence.settings import Settings
+
+_DAY = 86_400
+
+
+class Sink(Protocol):
+    """Receives the lines: files, syslog, standard output."""
+
+    def append(self, event: bytes) -> int:
+        """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class AuditLog(Closable):
+    """Writes events to a sink, or nowhere if there is none.
+
+    With ``is_required`` whatever changes something needs a line. ``on_fault`` hears of lines that are lost.
+    """
+
+    def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
+        self._sink = sink
+        self.is_on = sink is not None
+        self.is_required = is_required and self.is_on
+        self._on_fault = on_fault
+        self._lost = 0
+        self._counting = threading.Lock()
+
+    def begin(self, event: AuditEvent) -> int:
+        """Write the line before a change, where changes need one; return its number, else 0.
+
+        Raises:
+            DiskError, BusyError: it cannot be written; nothing must be changed.
+        """
+        return self._write(replace(event, phase=BEGIN)) if self.is_required else 0
+
+    def require(self, event: AuditEvent) -> None:
+        """Write the line of a read, which must not be answered without, where lines are needed.
+
+        Raises:
+            DiskError, BusyError: it cannot be written.
+        """
+        if self.is_required:
+            self._write(event)
+        else:
+            self.record(event)
+
+    def record(self, event: AuditEvent) -> None:
+        """Write the line of something that has happened. One that cannot be written is lost, and counted."""
+        try:
+            self._write(event)
+        except (DiskError, BusyError) as error:
+            with self._counting:
+                self._lost += 1
+            self._on_fault(f"a line is lost ({event.action}, request {event.id or 'none'}): {error}")
+
+    def close(self) -> None:
+        """Close the sink."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def _write(self, event: AuditEvent) -> int:
+        if self._sink is None:
+            return 0
+        lost = self._lost
+        number = self._sink.append((replace(event, lost=lost) if lost else event).encoded())
+        if lost:
+            with self._counting:
+                self._lost -= lost
+        return number
+
+
+def trail_path(settings: Settings, places: Iterable[str]) -> str:
+    """Return the path of the audit file, whose directory is made.
+
+    It must be outside of ``places``, the data directories.
+
+    Raises:
+        StartupError: it is in one, or its directory cannot be made.
+    """
+    path = prepare(settings.audit_file)
+    for place in places:
+        if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
+            raise StartupError(
+                f"the audit file {path} must not lie in the data directory {place}: a restore would replace it"
+            )
+    return path
+
+
+def open_audit(
+    settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
+) -> AuditLog:
+    """Return the audit log of the settings; ``places`` as of ``trail_path``. With ``tries`` its file is opened once.
+
+    Raises:
+        StartupError: it cannot be used.
+    """
+    return AuditLog(
+        _sink(settings, keys, places, on_fault, tries=tries), is_required=settings.audit_required, on_fault=on_fault
+    )
+
+
+def _sink(
+    settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool
+) -> Sink | None:
+    if settings.audit == "syslog":
+        return SyslogAudit(settings.audit_syslog)
+    if settings.audit == "stdout":
+        return OutputAudit()
+    if settings.audit == "off":
+        return None
+    rotation = Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep)
+    trail = AuditTrail(
+        trail_path(settings, places),
+        rotation=rotation,
+        syncs_lines=settings.audit_sync == "line",
+        seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+        seal_of=seals(keys),
+        on_fault=on_fault,
+    )
+    if tries:
+        trail.try_out()
+    return trail
+
+
+def seals(keys: Keys) -> Callable[[str], Seal | None]:
+    """Return what leads from the id of a signing key to its seal."""
+
+    def seal_of(key_id: str) -> Seal | None:
+        found = next((key for key in keys.signing() if key.id == key_id), None)
+        return None if found is None else Seal.by(found.id, bytes.fromhex(found.secret))
+
+    return seal_of
+
+
+def _newest_seal(keys: Keys) -> Seal:
+    """Return the seal of the newest signing key, which is made if there is none."""
+    keys.ensured_signing_secrets()
+    newest = keys.signing()[-1]
+    return Seal.by(newest.id, bytes.fromhex(newest.secret))

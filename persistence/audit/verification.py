@@ -1,0 +1,279 @@
+"""Verification of the audit: lines that were changed, removed, inserted or put elsewhere, missing files, a cut end.
+
+It cannot show what was rewritten together with its chain and the head in the lock file, except where the digests are
+keyed, or where somebody has kept a number and digest elsewhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+from persistence.audit.chain import ORIGIN, START, ChainedLine, Head, SealOf, head_of, parsed
+from persistence.audit.events import BEGIN, DISCARDED, REPAIRED
+from persistence.audit.recovery import lines_of, piece_of
+from persistence.audit.trail import lock_path
+from persistence.errors import NotFoundError, disk_errors
+from persistence.storage.locks import LockFile
+
+_RECORD = 256
+_PATIENCE = 10.0
+_GZIP = ".gz"
+_MOST_FINDINGS = 1000
+"""Findings that are listed; further ones are counted."""
+
+
+@dataclass(slots=True)
+class AuditVerdict:
+    """The result: what is wrong (``findings``), and what is worth knowing (``notes``).
+
+    ``last`` is the last line; ``known`` are the digests of numbers that somebody has asked for.
+    """
+
+    lines: int = 0
+    findings: list[str] = field(default_factory=list)
+    more: int = 0
+    notes: list[str] = field(default_factory=list)
+    last: Head = START
+    known: dict[int, str] = field(default_factory=dict)
+
+    def add(self, finding: str) -> None:
+        """Add a finding, or count it."""
+        if len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(finding)
+        else:
+            self.more += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A file of the audit, with as many bytes as it had under the lock; ``first`` is the number of its first line."""
+
+    path: str
+    size: int
+    first: int
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+
+def opened(path: str) -> BinaryIO:
+    """Open a file of the audit, which may have been compressed."""
+    return cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb"))
+
+
+def file_names(path: str) -> list[str]:
+    """Return the paths of the audit file and of those beside it that begin with its name and a dot or hyphen.
+
+    So programs that rotate logs may call them as they like. They are not in the order of their lines.
+    """
+    directory, name = os.path.split(path)
+    with disk_errors("looking for files of the audit"):
+        return [
+            f"{directory}/{each}"
+            for each in sorted(os.listdir(directory))
+            if each == name or (each.startswith((f"{name}.", f"{name}-")) and each != os.path.basename(lock_path(path)))
+        ]
+
+
+def in_order(path: str, seal_of: SealOf) -> list[str]:
+    """Return the paths of the files of the audit in the order of their lines.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    return [place.path for place in _places(path, seal_of)]
+
+
+def verify(
+    path: str, seal_of: SealOf, *, must_be_sealed: bool, expected: tuple[int, str] | None = None
+) -> AuditVerdict:
+    """Verify all files of the audit at ``path``; a service may write to it meanwhile.
+
+    With ``must_be_sealed`` the last line must have a keyed digest. ``expected`` is a number and a digest that somebody
+    has kept.
+
+    Raises:
+        NotFoundError: there is no audit.
+        DiskError, BusyError: it cannot be read.
+    """
+    with disk_errors("reading the audit"):
+        head, places = _snapshot(path, seal_of)
+        return _Verification(places, head, seal_of, expected).run(must_be_sealed=must_be_sealed)
+
+
+def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
+    """Return the head, and the files as they are while nobody writes."""
+    if not os.path.exists(lock_path(path)):
+        return None, _places(path, seal_of)
+    with LockFile(lock_path(path)).exclusive("others are writing the audit", timeout=_PATIENCE):
+        with open(lock_path(path), "rb") as file:
+            head = head_of(file.read(_RECORD))
+        return head, _places(path, seal_of)
+
+
+def _places(path: str, seal_of: SealOf) -> list[_Place]:
+    found = []
+    for each in file_names(path):
+        with opened(each) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            lines = (parsed(line[:-1], seal_of) for line in lines_of(file))
+            first = next((line.n for line in lines if line is not None), 0)
+        found.append(_Place(each, size, first))
+    if not found:
+        raise NotFoundError(f"there is no audit at {path}")
+    return sorted(found, key=lambda place: (place.first, place.path != path, place.path))
+
+
+class _Verification:
+    """One run over all files."""
+
+    def __init__(
+        self, places: list[_Place], head: Head | None, seal_of: SealOf, expected: tuple[int, str] | None
+    ) -> None:
+        self._places = places
+        self._head = head
+        self._seal_of = seal_of
+        self._expected = expected
+        self._verdict = AuditVerdict()
+        self._damaged = 0  # lines since the last whole one
+        self._discarded = 0
+        self._open: set[int] = set()
+        self._is_sealed = False
+        self._unsealed = self._gone = self._lost = 0
+
+    def run(self, *, must_be_sealed: bool) -> AuditVerdict:
+        """Verify everything."""
+        verdict = self._verdict
+        for place in self._places:
+            with opened(place.path) as file:
+                pieces = dict(self._pieces(file, place))
+                self._file(file, place, pieces)
+        self._beginning()
+        self._end()
+        if must_be_sealed and not self._is_sealed:
+            verdict.add("the last line has no keyed digest, although audit_signed asks for one")
+        if self._expected is not None and verdict.known.get(self._expected[0]) != self._expected[1]:
+            verdict.add(f"line {self._expected[0]} does not have the digest that was expected")
+        self._note()
+        return verdict
+
+    def _pieces(self, file: BinaryIO, place: _Place) -> Iterator[tuple[int, int]]:
+        """Yield where pieces of lines begin and end for which a later line vouches: a crash has torn them."""
+        at = 0
+        vouching = []
+        for line in lines_of(file):
+            if b'"action":"%s"' % REPAIRED.encode() in line:
+                found = parsed(line.removesuffix(b"\n"), self._seal_of)
+                if found is not None and found.action == REPAIRED and at > found.length:
+                    vouching.append((at - found.length - 1, at, found))
+            at += len(line)
+        for start, end, found in vouching:
+            if piece_of(file, start, end).sha256 == found.sha256:
+                self._verdict.notes.append(
+                    f"{place.name}: a crash has torn a line, of which {found.length} bytes are left (line {found.n})"
+                )
+                yield start, end
+        file.seek(0)
+
+    def _file(self, file: BinaryIO, place: _Place, pieces: dict[int, int]) -> None:
+        at = until = 0
+        for number, line in enumerate(lines_of(file), 1):
+            if at >= place.size:
+                break
+            until = pieces.get(at, until)
+            found = parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
+            where = f"{place.name}, line {number}"
+            if at < until:
+                if found is not None:
+                    self._verdict.add(f"{where}: it is whole, and was behind the end of the chain: inserted, or lost")
+            elif found is None:
+                self._verdict.add(f"{where}: it was changed or damaged")
+                self._damaged += 1
+            else:
+                self._line(found, where)
+            at += len(line)
+
+    def _line(self, line: ChainedLine, where: str) -> None:
+        verdict, last = self._verdict, self._verdict.last
+        if verdict.lines == 0:
+            self._first = line.n - self._damaged
+            if line.n == 1 and line.prev != ORIGIN:
+                verdict.add(f"{where}: the first line names one before it")
+        else:
+            due = last.number + 1 + self._damaged
+            if line.n < due:
+                verdict.add(f"{where}: number {line.n} is not in its order, or was inserted")
+                return
+            if line.n > due:
+                verdict.add(f"{where}: {_range(due, line.n - 1)} missing before it")
+            elif not self._damaged and line.prev != last.digest:
+                verdict.add(f"{where}: the line before it was changed")
+        verdict.lines += 1
+        verdict.last = Head(line.n, line.digest, 0, 0)
+        self._damaged = 0
+        if self._expected is not None and line.n == self._expected[0]:
+            verdict.known[line.n] = line.digest
+        self._noted(line, where)
+
+    def _noted(self, line: ChainedLine, where: str) -> None:
+        if line.action == DISCARDED:
+            self._discarded = max(self._discarded, line.last)
+        self._lost += line.lost
+        if line.phase == BEGIN:
+            self._open.add(line.n)
+        self._open.discard(line.begun)
+        if self._is_sealed and not line.seal:
+            self._verdict.add(f"{where}: its digest is not keyed, and those of lines before it are")
+        self._is_sealed = bool(line.seal)
+        self._unsealed += not line.seal
+        self._gone += bool(line.seal) and self._seal_of(line.seal) is None
+
+    _first = 0
+
+    def _beginning(self) -> None:
+        verdict = self._verdict
+        if self._first > 1 and self._discarded >= self._first - 1:
+            verdict.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
+        elif self._first > 1:
+            verdict.add(f"{_range(1, self._first - 1)} missing at the beginning")
+
+    def _end(self) -> None:
+        verdict, last = self._verdict, self._verdict.last
+        if self._head is None:
+            verdict.notes.append("the lock file has no head: a cut at the end would not be seen")
+        elif self._head.number > last.number + self._damaged:
+            verdict.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
+        elif self._head.number == last.number and self._head.digest != last.digest:
+            verdict.add(f"the last line, number {last.number}, was changed")
+
+    def _note(self) -> None:
+        notes = self._verdict.notes
+        if self._open:
+            shown = ", ".join(map(str, sorted(self._open)[:10]))
+            notes.append(f"{len(self._open)} changes were begun and have no outcome, lines {shown}")
+        if self._lost:
+            notes.append(f"{self._lost} lines could not be written, as later ones say")
+        if self._gone:
+            notes.append(f"{self._gone} lines were not compared: the signing keys of their digests are gone")
+        if self._is_sealed and self._unsealed:
+            notes.append(f"{self._unsealed} lines before those with keyed digests have none")
+
+
+def _range(first: int, last: int) -> str:
+    return f"line {first} is" if first == last else f"lines {first} to {last} are"
+
+
+def expected_head(text: str) -> tuple[int, str] | None:
+    """Read ``NUMBER:DIGEST``; ``None`` where it is neither."""
+    number, _, digest = text.partition(":")
+    with suppress(ValueError):
+        if len(digest) == len(ORIGIN) and int(digest, 16) >= 0:
+            return int(number), digest
+    return None

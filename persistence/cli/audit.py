@@ -1,0 +1,136 @@
+"""``persistence audit``: verify the files of the audit, and show lines of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import click
+import msgspec
+
+from persistence.audit.log import seals
+from persistence.audit.recovery import lines_of
+from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
+from persistence.cli.options import REMAINS, load, property_options, usage_errors
+from persistence.cli.terminal import counted, safe, say
+from persistence.errors import NotFoundError, disk_errors
+from persistence.model import instants
+from persistence.providers.locations import open_keys
+from persistence.settings import Settings
+from persistence.storage import owner
+
+_SHOWN = ("app", "form", "collection", "document", "name")
+
+
+@click.group()
+def audit() -> None:
+    """Verify the audit, and show lines of it: docs/audit.md says what they contain.
+
+    The settings say where it is. Nothing is changed, and the service may run.
+    """
+
+
+@audit.command("verify")
+@click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
+@property_options
+def verify_audit(*, head: str | None, **options: str | None) -> None:
+    """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
+
+    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
+    can write the files can also rewrite the chain, but not to a digest that you have.
+
+    \b
+    Exit status: 0  nothing is wrong
+                 1  there is no audit, or it cannot be read
+                 2  wrong usage
+                 4  something is wrong, as the lines say
+    """  # noqa: D301 - click's mark for lines that stay apart
+    expected = None if head is None else expected_head(head)
+    if head is not None and expected is None:
+        raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
+    settings = _settings(options)
+    with owner.being(owner.identity_for(settings.audit_file, settings.data)):
+        verdict = verify(
+            settings.audit_file, seals(open_keys(settings)), must_be_sealed=settings.audit_signed, expected=expected
+        )
+    for line in _lines(verdict):
+        say(safe(line))
+    if verdict.findings:
+        sys.exit(REMAINS)
+
+
+def _lines(verdict: AuditVerdict) -> Iterator[str]:
+    yield from verdict.findings
+    if verdict.more:
+        yield f"and {verdict.more} more like these"
+    yield from (f"note: {note}" for note in verdict.notes)
+    found = len(verdict.findings) + verdict.more
+    yield f"{counted(verdict.lines, 'line')}, {counted(found, 'finding') if found else 'nothing is wrong'}"
+    yield f"head {verdict.last.number}:{verdict.last.digest}"
+
+
+@audit.command()
+@click.argument("path", metavar="[APP[/FORM[/DOCUMENT]]]", required=False)
+@click.option("--document", metavar="ID", help="Only lines of this document, of whatever form.")
+@click.option("--user", metavar="NAME", help="Only lines of this user.")
+@click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
+@click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
+@click.option("--json", "as_json", is_flag=True, help="The lines as they are in the files.")
+@property_options
+def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
+    """Print lines of the audit, oldest first. They are not verified.
+
+    \b
+    Exit status: 0  printed, also where there is none of the kind
+                 1  there is no audit, or it cannot be read
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
+    wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
+    with usage_errors():
+        begin = None if since is None else instants.parse_time(since, "--since")
+    settings = _settings(options)
+    with owner.being(owner.identity_for(settings.audit_file, settings.data)), disk_errors("reading the audit"):
+        for line in _chosen(settings, wanted, begin):
+            say(line if as_json else safe(_shown(msgspec.json.decode(line))))
+
+
+def _settings(options: Mapping[str, object]) -> Settings:
+    """Return the settings, of an audit that goes to files.
+
+    Raises:
+        NotFoundError: it goes elsewhere, so that nothing is here.
+    """
+    settings = load(options).settings
+    if settings.audit in {"syslog", "stdout"}:
+        raise NotFoundError(f"the audit goes to {settings.audit}: what receives it there has it")
+    return settings
+
+
+def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | None) -> Iterator[str]:
+    begin = "" if since is None else instants.from_datetime(since)
+    for path in in_order(settings.audit_file, seals(open_keys(settings))):
+        with opened(path) as file:
+            for line in lines_of(file):
+                facts = _facts(line)
+                is_wanted = all(facts.get(name) == value for name, value in wanted.items())
+                if facts and is_wanted and str(facts.get("at", "")) >= begin:
+                    yield line.decode().rstrip("\n")
+
+
+def _facts(line: bytes) -> dict[str, object]:
+    """Return the fields of a line; nothing of one that is damaged, which ``verify`` reports."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def _shown(facts: Mapping[str, object]) -> str:
+    place = "/".join(str(facts[name]) for name in _SHOWN if facts.get(name))
+    who = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
+    outcome = facts.get("status") or facts.get("outcome") or facts.get("phase") or ""
+    parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), str(outcome)]
+    origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
+    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "") if part)

@@ -1,0 +1,164 @@
+"""Commands in the audit: those that change something or take it out have a line, whatever module they are in."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial, update_wrapper
+from typing import Any
+
+import click
+
+from persistence.audit.events import AuditEvent
+from persistence.audit.log import AuditLog, open_audit
+from persistence.cli.options import load
+from persistence.errors import PersistenceError, one_line
+from persistence.providers.locations import open_keys, trees_and_bases
+from persistence.settings import Effective
+from persistence.storage import owner
+
+_Params = Mapping[str, Any]
+
+_SETTINGS = ("file", "data", "dialect")
+_LONGEST = 200
+_MOST = 20
+_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "reindex", "reencrypt", "token", "leases"})
+"""The commands whose argument is about a form or a document; that of others is a file."""
+_COLLECTIONS = frozenset({"data", "draft", "form"})
+
+
+def _always(_: _Params) -> bool:
+    return True
+
+
+def _is_real(params: _Params) -> bool:
+    return not params.get("dry_run")
+
+
+AUDITED: Mapping[str, Callable[[_Params], bool]] = {
+    "check": lambda params: _is_real(params) and bool(params.get("repair") or params.get("adopt")),
+    "leases": lambda params: params.get("document") is not None,
+    "purge": lambda params: bool(params.get("yes")) and _is_real(params),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "erase", "import", "revert"), _is_real),
+    **dict.fromkeys(("backup", "restore", "export", "token"), _always),
+    **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
+}
+"""The commands that have a line, and with which parameters: those that only say what they would do have none."""
+
+
+def audited(name: str, command: click.Command) -> click.Command:
+    """Return a command that is in the audit if ``AUDITED`` has it, or its subcommands."""
+    if isinstance(command, click.Group):
+        for subcommand, each in command.commands.items():
+            audited(f"{name} {subcommand}", each)
+    elif name in AUDITED and command.callback is not None and not isinstance(command.callback, partial):
+        command.callback = update_wrapper(partial(_run, name, command.callback), command.callback)
+    return command
+
+
+def _run(name: str, callback: Callable[..., Any], /, **params: Any) -> Any:
+    """Run a command between its lines."""
+    if not AUDITED[name](params):
+        return callback(**params)
+    with auditing(name, params):
+        return callback(**params)
+
+
+@contextmanager
+def auditing(name: str, params: _Params) -> Iterator[None]:
+    """Write the lines of a command, which is a block.
+
+    Raises:
+        PersistenceError: changes need lines, and the first one cannot be written.
+    """
+    effective = load({key: params.get(key) for key in _SETTINGS})
+    if effective.settings.audit == "off":
+        yield
+        return
+    begun, outcome = 0, "interrupted"
+    if effective.settings.audit_required:
+        with _log(effective) as log:
+            begun = log.begin(_event(name, params))
+    try:
+        yield
+        outcome = "done"
+    except SystemExit as ended:
+        outcome = f"status {ended.code}" if ended.code else "done"
+        raise
+    except (PersistenceError, click.ClickException):
+        outcome = "failed"
+        raise
+    finally:
+        try:
+            with _log(effective) as log:
+                log.record(_event(name, params, outcome, begun))
+        except PersistenceError as error:  # what was done stays done
+            _say_fault(str(error))
+
+
+@contextmanager
+def _log(effective: Effective) -> Iterator[AuditLog]:
+    """Open the audit as the user who owns it."""
+    settings = effective.settings
+    with owner.being(owner.identity_for(settings.audit_file, settings.data)):
+        places = trees_and_bases(settings, effective.properties)
+        with open_audit(settings, open_keys(settings), places, _say_fault) as log:
+            yield log
+
+
+def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
+    subject = (params.get("path") or params.get("document")) if name in _WITH_SUBJECT else None
+    app, form, collection, document = _subject(subject)
+    details = {key: _shown(value) for key, value in params.items() if key not in _SETTINGS[::2] and _is_given(value)}
+    return AuditEvent(
+        action=name.replace(" ", "-"),
+        command=f"persistence {name}",
+        system_user=_user(),
+        app=app,
+        form=form,
+        collection=collection,
+        document=document,
+        details=details,
+        outcome=outcome,
+        begun=begun,
+    )
+
+
+def _subject(path: object) -> tuple[str, str, str, str]:
+    """Return application, form, collection and document of APP/FORM/data/DOC, or of the id of a document."""
+    match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
+        case [document]:
+            return "", "", "", document
+        case [app, form, collection, document, *_] if collection in _COLLECTIONS:
+            return app, form, collection, document
+        case [app, form, *_]:
+            return app, form, "", ""
+        case _:
+            return "", "", "", ""
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ()
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_shown(each) for each in value[:_MOST]]
+    return one_line(str(value))[:_LONGEST]
+
+
+def _user() -> str:
+    """Return the user of the system who runs the command; root's own name if it works for another."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _say_fault(cause: str) -> None:
+    click.echo(f"persistence: audit: {one_line(cause)}", err=True)

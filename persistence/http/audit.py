@@ -1,0 +1,189 @@
+"""Requests in the audit: which of them have a line, and what it says.
+
+A request has one if it changed something or tried to, if it took out all data (an export), and if it read form data
+where a property asks for that. The line is written when the response is decided and before it is sent. Requests that
+are refused before they are routed (strangers, malformed paths) have touched nothing: the log has them, and whoever can
+send them must not be able to fill the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from flask import Flask, Response, request
+from flask.globals import request_ctx
+
+from persistence.audit.events import AuditEvent
+from persistence.audit.log import AuditLog
+from persistence.dialect import Dialect
+from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
+from persistence.http.callers import peer_of
+from persistence.http.logs import CALLER, REQUEST_ID
+from persistence.http.parsing import RequestParser
+from persistence.http.responses import headers_of, refusal
+from persistence.limits.requests import LONGEST_FORWARDED
+from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
+from persistence.model.texts import flag
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+_FACTS = "persistence.audit_facts"
+_BEGUN = "persistence.audit_begun"
+"""Environ keys: what a handler knows of its request and the path does not say; the number of the line before."""
+
+_READ_METHODS = frozenset({"GET", "HEAD"})
+_READS = frozenset({"history", "search", "distinct-values", "attachments"})
+"""Requests that only read form data, by whatever method."""
+_UNRECORDED = frozenset({"form", "healthz", "readyz"})
+"""Lists of forms have no form data."""
+_TAKES_OUT = frozenset({"export"})
+_OF_CRUD = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete", "LOCK": "lease", "UNLOCK": "release"}
+_STORED = {201: "create", 204: "update"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """The action of requests by a rule and a method, and the part of a form that the path leads to."""
+
+    action: str
+    collection: str
+    is_read: bool
+
+
+@lru_cache(maxsize=256)
+def _route(rule: str, method: str) -> _Route | None:
+    """Return the action of a rule; ``None`` for requests that are never in the audit."""
+    prefix = next((each for each in (PUBLIC_PREFIX, SERVICE_PREFIX) if rule.startswith(f"{each}/")), "")
+    literals = [part for part in rule.removeprefix(prefix).split("/") if part and not part.startswith("<")]
+    word = literals[-1] if prefix == SERVICE_PREFIX else literals[0]
+    if "<path:" in rule or literals == ["crud"]:  # paths of no resource
+        return None
+    if word == "history" and literals[-1] == "restore":
+        return _Route("revert", "data", is_read=False)
+    if word == "crud":
+        action, collection = _OF_CRUD.get(method), literals[-1]
+        return None if action is None else _Route(action, collection, action == "read")
+    if word in _UNRECORDED or (method in _READ_METHODS and word not in _READS | _TAKES_OUT):
+        return None
+    return _Route(word, "", word in _READS)
+
+
+def note_in_audit(environ: WSGIEnvironment, *, details: Mapping[str, object] | None = None, **facts: object) -> None:
+    """Let the line of a request say more than its path and headers: fields of an ``AuditEvent``.
+
+    Of ``details`` those count that are given: no content, and nothing secret.
+    """
+    if details:
+        facts["details"] = {name: value for name, value in details.items() if value}
+    environ.setdefault(_FACTS, {}).update(facts)
+
+
+class RequestAudit:
+    """Writes the lines of requests. ``audits_reads`` says of which forms reading data is in the audit."""
+
+    def __init__(
+        self, log: AuditLog, dialect: Dialect, parser: RequestParser, audits_reads: Callable[[Form], bool]
+    ) -> None:
+        self._log = log
+        self._parser = parser
+        self._audits_reads = audits_reads
+        self._version = dialect.header("Form-Definition-Version").lower()
+        self._deleted = dialect.header("Deleted").lower()
+
+    def add_to(self, app: Flask) -> None:
+        """Look at the requests of an application, unless there is no audit."""
+        if self._log.is_required:
+            app.before_request(self._begin)
+        if self._log.is_on:
+            app.after_request(self._end)
+
+    def _begin(self) -> None:
+        """Write the line before a change; without it the request is answered 507, 500 or 503."""
+        route = self._audited()
+        if route is not None and not route.is_read:
+            request.environ[_BEGUN] = 0
+            request.environ[_BEGUN] = self._log.begin(self._event(route))
+
+    def _end(self, response: Response) -> Response:
+        route = self._audited()
+        if route is None:
+            return response
+        environ = request.environ
+        begun = environ.get(_BEGUN)
+        if begun == 0 and self._log.is_required:  # refused, because the line before could not be written
+            return response
+        event = self._event(route, response, begun or 0)
+        if not route.is_read:
+            self._log.record(event)
+            return response
+        try:
+            self._log.require(event)
+        except PersistenceError as error:
+            response.close()
+            return refusal(environ, status_of(error), str(error), headers_of(error))
+        return response
+
+    def _audited(self) -> _Route | None:
+        """Return the action of the request that is being served, if it is to be in the audit."""
+        found = request_ctx.request
+        route = None if found.url_rule is None else _route(found.url_rule.rule, found.method)
+        if route is None or not route.is_read:
+            return route
+        names = found.view_args or {}
+        if route.collection == "form" or "form" not in names:  # definitions have no form data
+            return None
+        try:
+            return route if self._audits_reads(Form(names["app"], names["form"])) else None
+        except PersistenceError:  # no provider: nothing can be read
+            return None
+
+    def _event(self, route: _Route, response: Response | None = None, begun: int = 0) -> AuditEvent:
+        found = request_ctx.request
+        environ, names = found.environ, found.view_args or {}
+        status = 0 if response is None else response.status_code
+        headers = {} if response is None else {name.lower(): value for name, value in response.headers}
+        deleted = headers.get(self._deleted)
+        facts = {
+            "action": _action(route, status),
+            "begun": begun,
+            "id": environ.get(REQUEST_ID, ""),
+            "app": names.get("app", ""),
+            "form": names.get("form", ""),
+            "collection": route.collection,
+            "document": names.get("document", ""),
+            "name": names.get("name", ""),
+            "version": int(headers.get(self._version, 0)),
+            "revision": headers.get("etag", "").strip('"'),
+            "documents": None if deleted is None else int(deleted),
+            "status": status,
+            "user": self._user(),
+            "key": environ.get(CALLER, ""),
+            "peer": str(peer_of(environ) or ""),
+            "forwarded": one_line(environ.get("HTTP_X_FORWARDED_FOR", "")[:LONGEST_FORWARDED]),
+            "token": bool(found.query_string) and "fr-access-token" in found.args,
+        }
+        return AuditEvent(**{**facts, **environ.get(_FACTS, {})})
+
+    def _user(self) -> str:
+        try:
+            return self._parser.user(request_ctx.request).name or ""
+        except BadRequestError:  # such a request is refused, and names nobody
+            return ""
+
+
+def _action(route: _Route, status: int) -> str:
+    """Return what was done: a PUT says only when it is stored whether something was created."""
+    if route.action == "write":
+        return _STORED.get(status, route.action)
+    if route.action == "delete":
+        args = request_ctx.request.args if request_ctx.request.query_string else {}
+        try:
+            is_purge = flag(args.get("force-delete") or None, "force-delete") is True
+        except BadRequestError:
+            is_purge = False
+        return "purge" if is_purge else route.action
+    return route.action

@@ -1,0 +1,97 @@
+"""The sidecars of imported revisions: with all facts that the source has, and the rest as a PUT would have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.definitions.catalog import Definition
+from persistence.model.addresses import DocumentAddress
+from persistence.model.instants import next_after
+from persistence.model.sidecar import SCHEMA, Sidecar, described, tombstone
+from persistence.model.users import ANONYMOUS, User
+from persistence.services.codec import EncodedContent
+from persistence.services.imports.revisions import ImportedRevision
+from persistence.services.rules import Put, Received, living, next_revision
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A revision that was received and checked; ``encoded`` describes it where it was encrypted here."""
+
+    revision: ImportedRevision
+    version: int
+    upload: Upload | None = None
+    received: Received | None = None
+    encoded: EncodedContent | None = None
+    definition: Definition | None = None
+
+
+def stored_sidecar(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
+    """Return the sidecar of a content that arrived."""
+    facts = arrived.revision.facts
+    if facts.sidecar is None:
+        return _described_by(arrived, received, over)
+    own, address = described(facts.sidecar), arrived.revision.address
+    is_main, is_edit = address.is_main, own.adopted and own.metadata is None
+    sidecar = msgspec.structs.replace(
+        own,
+        schema=SCHEMA,
+        version=arrived.version,
+        size=received.size,
+        digest=received.digest,
+        metadata=None if is_edit else received.metadata,
+        encrypted=None if own.encrypted is False and not received.is_plain else own.encrypted,
+    )
+    if not facts.is_decrypted and received.digest == own.digest:
+        return sidecar
+    is_plain = False if is_main and received.is_plain else None
+    return msgspec.structs.replace(sidecar, id=received.id, tag=own.etag, encrypted=is_plain, sealed_hash=None)
+
+
+def of_owner(sidecar: Sidecar, there: Sidecar) -> Sidecar:
+    """Return a sidecar with the creation and the owner of the stored one."""
+    return msgspec.structs.replace(
+        sidecar,
+        created=there.created,
+        creator=there.creator,
+        group=there.group,
+        organization=there.organization,
+    )
+
+
+def _described_by(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
+    """Return the sidecar of a content by the facts that there are; the rest is as a PUT would have it."""
+    facts = arrived.revision.facts
+    is_document = isinstance(arrived.revision.address, DocumentAddress)
+    owner = User(name=facts.creator, group=facts.group, organization=facts.organization) if is_document else ANONYMOUS
+    put = Put(user=User(name=facts.modifier), valid=facts.valid, stage=facts.stage, source=facts.source)
+    sidecar = next_revision(put, received, arrived.version, over=over, owner=owner)
+    modified = facts.modified or sidecar.modified
+    is_new = living(over) is None
+    created = facts.created or (modified if is_new else sidecar.created)
+    if is_document and facts.creator is not None:
+        sidecar = msgspec.structs.replace(
+            sidecar, creator=owner.name, group=owner.group, organization=owner.organization
+        )
+    return msgspec.structs.replace(sidecar, modified=modified, created=min(created, modified), tag=facts.tag)
+
+
+def deleted_sidecar(arrived: Arrived, over: StoredRevision | None) -> Sidecar:
+    """Return the tombstone of a revision; the metadata of a definition stays with it."""
+    facts = arrived.revision.facts
+    if facts.sidecar is not None:
+        metadata = facts.sidecar.metadata if over is None else over.sidecar.metadata
+        return msgspec.structs.replace(facts.sidecar, schema=SCHEMA, version=arrived.version, metadata=metadata)
+    modified = facts.modified or next_after(None if over is None else over.latest)
+    if over is not None:
+        return tombstone(over.sidecar, modified=modified, modifier=facts.modifier)
+    nothing = Received("0" * 40, 0, "", "")
+    before = next_revision(
+        Put(), nothing, arrived.version, over=None, owner=User(name=facts.creator, group=facts.group)
+    )
+    before = msgspec.structs.replace(before, created=min(facts.created or modified, modified))
+    return tombstone(before, modified=modified, modifier=facts.modifier)

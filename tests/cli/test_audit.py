@@ -1,0 +1,144 @@
+"""``persistence audit``, and the lines of commands that change something."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from persistence.audit.events import AuditEvent
+from persistence.audit.trail import AuditTrail, prepare
+from persistence.cli import commands
+from persistence.cli.auditing import AUDITED
+from tests.cli.command_runner import Ended, ended
+from tests.initialised import initialised
+
+
+class Place:
+    """A tree with an audit, and the command."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.directory, self.path = directory, prepare(f"{directory}/audit/audit.jsonl")
+        self._patch, self._capsys = monkeypatch, capsys
+        initialised(directory / "data")
+        self.settings()
+
+    def settings(self, more: str = "") -> None:
+        (self.directory / "settings.toml").write_text(
+            f'data = "data"\nkeys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n{more}'
+        )
+
+    def run(self, *arguments: str) -> Ended:
+        return ended([*arguments, "--config", f"{self.directory}/settings.toml"], self._patch, self._capsys)
+
+    def write(self, *events: AuditEvent) -> None:
+        with AuditTrail(self.path) as trail:
+            for event in events:
+                trail.append(event.encoded())
+
+    def lines(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in Path(self.path).read_text().splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+    return Place(tmp_path, monkeypatch, capsys)
+
+
+SAVED = AuditEvent(action="update", app="hr", form="leave", collection="data", document="D", status=204, user="lea")
+REFUSED = AuditEvent(action="delete", app="hr", form="trip", document="E\x1b", status=403, user="bob", key="runtime")
+
+
+def test_it_verifies_and_prints_the_head(place: Place) -> None:
+    assert place.run("audit", "verify").status == 1
+    place.write(SAVED, REFUSED)
+    done = place.run("audit", "verify")
+    count, head = done.out.splitlines()
+    assert (done.status, count) == (0, "2 lines, nothing is wrong")
+    kept = head.removeprefix("head ")
+    place.write(SAVED)
+    assert place.run("audit", "verify", "--head", kept).status == 0
+    assert place.run("audit", "verify", "--head", "2:zz").status == 2
+    assert place.run("audit", "verify", "--head", f"2:{'0' * 64}").status == 4
+    text = Path(place.path).read_bytes()
+    Path(place.path).write_bytes(text.replace(b"bob", b"eve"))
+    done = place.run("audit", "verify")
+    assert done.status == 4
+    assert done.out.splitlines()[0] == "audit.jsonl, line 2: it was changed or damaged"
+
+
+def test_it_shows_what_is_asked_for(place: Place) -> None:
+    place.write(SAVED, REFUSED)
+    first, second = place.run("audit", "show").out.splitlines()
+    assert first.split()[1:] == ["lea", "update", "hr/leave/data/D", "204"]
+    assert second.split()[1:] == ["bob", "delete", "hr/trip/E\ufffd", "403", "from", "runtime"]
+    for arguments, shown in (
+        (["hr"], 2),
+        (["hr/leave"], 1),
+        (["hr/leave/D"], 1),
+        (["hr/leave/X"], 0),
+        (["--document", "D"], 1),
+        (["--user", "bob"], 1),
+        (["--action", "delete", "--user", "lea"], 0),
+        (["--since", "2020-01-01"], 2),
+        (["--since", "2999-01-01T00:00:00Z"], 0),
+    ):
+        found = place.run("audit", "show", "--json", *arguments).out.splitlines()
+        assert len(found) == shown, arguments
+        assert [json.loads(line)["n"] > 0 for line in found] == [True] * shown
+    assert place.run("audit", "show", "--since", "yesterday").status == 2
+    (place.directory / "settings.toml").write_text('audit = "stdout"\ndata = "data"\n')
+    assert "the audit goes to stdout" in place.run("audit", "show").errors[0]
+
+
+def test_commands_that_change_something_have_a_line(place: Place) -> None:
+    secret = place.run("key", "add", "runtime").out.strip()
+    place.run("check")
+    place.run("check", "--repair", "--dry-run")
+    place.run("check", "--repair")
+    place.run("reindex")
+    place.run("leases")
+    assert place.run("leases", "--break", "NONE").status == 1
+    assert place.run("key", "remove", "nobody").status == 1
+    place.run("token", "hr/leave/1/D", "--expires", "1h")
+    found = [(line["action"], line["outcome"]) for line in place.lines()]
+    assert found == [
+        ("key-add", "done"),
+        ("check", "done"),
+        ("reindex", "done"),
+        ("leases", "failed"),
+        ("key-remove", "failed"),
+        ("token", "failed"),
+    ]
+    first, *_, lease, _, token = place.lines()
+    assert (first["command"], first["details"], first["system_user"]) == (
+        "persistence key add",
+        {"name": "runtime"},
+        "root",
+    )
+    assert (lease["document"], token["app"], token["form"]) == ("NONE", "hr", "leave")
+    assert secret not in Path(place.path).read_text()
+    assert place.run("audit", "verify").status == 0
+
+
+def test_a_command_does_not_begin_without_its_line_if_one_is_needed(place: Place) -> None:
+    os.mkdir(place.path)
+    done = place.run("key", "add", "one")
+    assert (done.status, "audit: " in done.errors[-1]) == (0, True)
+    place.settings("audit_required = true\n")
+    done = place.run("key", "add", "two")
+    assert (done.status, "cannot be used" in done.errors[0]) == (1, True)
+    assert "two" not in place.run("key", "list").out
+    os.rmdir(place.path)
+    place.run("key", "add", "two")
+    begin, end = place.lines()
+    assert (begin["phase"], end["begun"], end["outcome"]) == ("begin", 1, "done")
+
+
+def test_every_command_of_the_table_exists() -> None:
+    context = commands.make_context("persistence", ["--help-not"], resilient_parsing=True)
+    names = set(commands.list_commands(context))
+    missing = {name for name in AUDITED if name.partition(" ")[0] not in names}
+    assert missing <= {"erase", "export", "import", "revert"}

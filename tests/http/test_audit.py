@@ -1,0 +1,476 @@
+"""The audit of requests: which have a line, what it says, and what happens if it cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from persistence.audit.verification import verify
+from persistence.dialect import DIALECTS
+from persistence.errors import StartupError
+from persistence.keys import Keys
+from persistence.storage import files
+from tests.http.test_leases import lock, unlock
+from tests.http.test_permissions import definition
+from tests.http.test_singleton import SINGLETON
+from tests.in_process import serving
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+CONTENT = "confidential-content"
+FORM = "hr/leave"
+DATA = f"<d>{CONTENT}</d>".encode()
+V1 = {"Form_Definition_Version": 1}
+
+
+@contextmanager
+def audited(
+    directory: Path, dialect: str = "svc", more: str = "", *, reads: bool = False, is_real: bool = False, **env: object
+) -> Iterator[Service]:
+    """A service with an audit, and a form whose data only its owner may read."""
+    prefix = DIALECTS[dialect].property_prefix
+    directory.mkdir(parents=True, exist_ok=True)
+    permissions = '{"owner": ["create", "read", "update", "delete", "list"]}'
+    file = directory / "settings.toml"
+    file.write_text(
+        f"""keys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n{more}
+"{prefix}permissions.hr.*" = '{permissions}'
+"{prefix}persistence.*.lease" = true
+"{prefix}persistence.*.enforce-lease" = true
+"{prefix}audit.reads.hr.*" = {str(reads).lower()}
+"""
+    )
+    start = running if is_real else serving
+    variables = {f"PERSISTENCE_{name.upper()}": str(value) for name, value in env.items()}
+    with start(directory, dialect=dialect, options=("--config", str(file)), env=variables) as service:
+        yield service
+
+
+def path_of(directory: Path) -> str:
+    return f"{directory}/audit/audit.jsonl"
+
+
+def lines(directory: Path) -> list[dict[str, object]]:
+    """The lines of the audit, which is in order."""
+    assert verify(path_of(directory), lambda _: None, must_be_sealed=False).findings == []
+    return [json.loads(line) for line in Path(path_of(directory)).read_text().splitlines()]
+
+
+def last(directory: Path, *names: str) -> tuple[object, ...]:
+    line = lines(directory)[-1]
+    return tuple(line.get(name) for name in names)
+
+
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_every_change_has_a_line(tmp_path: Path, dialect: str, face: str) -> None:
+    """Who, what, from where, when, with which outcome, and which revision."""
+    with audited(tmp_path, dialect) as service:
+        service.face = face
+        sent = {"X-Request-Id": "r-1", "X-Forwarded-For": "192.0.2.7, 10.1.1.1"}
+        stored = service.put(f"{FORM}/data/A/data.xml", DATA, sent, **V1, Username="lea")
+        assert stored.status == 201
+        line = lines(tmp_path)[-1]
+        for name in ("at", "prev", "digest"):
+            line.pop(name)
+        assert line == {
+            "n": 1,
+            "action": "create",
+            "id": "r-1",
+            "app": "hr",
+            "form": "leave",
+            "collection": "data",
+            "document": "A",
+            "name": "data.xml",
+            "version": 1,
+            "revision": (stored["ETag"] or "").strip('"'),
+            "status": 201,
+            "user": "lea",
+            "peer": "127.0.0.1",
+            "forwarded": "192.0.2.7, 10.1.1.1",
+        }
+        is_proxied = (dialect, face) == ("orbeon", PROVIDER)  # there a proxy says whether there is something
+        what = ("action", "collection", "document", "name", "status")
+        for method, name, body, expected in (
+            ("PUT", "data/A/data.xml", DATA, ("update", "data", "A", "data.xml", 204)),
+            ("PUT", "data/A/scan.pdf", DATA, ("create", "data", "A", "scan.pdf", 201)),
+            ("PUT", "draft/A/data.xml", DATA, ("create", "draft", "A", "data.xml", 201)),
+            ("PUT", "form/logo.png", DATA, ("create", "form", None, "logo.png", 201)),
+            ("DELETE", "data/A/scan.pdf", None, ("delete", "data", "A", "scan.pdf", 204)),
+            ("DELETE", "data/A/data.xml", None, ("delete", "data", "A", "data.xml", 204)),
+        ):
+            own: dict[str, object] = dict(V1) if method == "PUT" or is_proxied else {}
+            if is_proxied and expected[0] == "update":
+                own["Created_Existing"] = "2025-03-04T05:06:07.089Z"
+            answer = service.ask(method, f"{FORM}/{name}", body, Username="lea", **own)
+            assert answer.status == expected[-1], answer.cause
+            assert last(tmp_path, *what) == expected
+        if not is_proxied:  # which has no such request
+            service.put(f"{FORM}/data/B/data.xml", DATA, **V1, Username="lea")
+            service.delete(f"{FORM}/data/", **V1, Username="lea")
+            assert last(tmp_path, "action", "collection", "documents", "status") == ("delete", "data", 1, 200)
+
+
+def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> None:
+    path = f"{FORM}/data/A/data.xml"
+    outcome = ("action", "document", "user", "status")
+    with audited(tmp_path) as service:
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+        for answer, status, action, user in (
+            (lambda: service.put(path, DATA, **V1, Username="bob"), 403, "write", "bob"),
+            (lambda: service.put(path, DATA, {"If-Match": '"x"'}, Username="lea"), 412, "write", "lea"),
+            (lambda: service.put(path, b"<d>", Username="lea"), 400, "write", "lea"),
+            (lambda: service.delete(path, Username="bob"), 403, "delete", "bob"),
+            (lambda: lock(service, path, "cat"), 200, "lease", "cat"),
+            (lambda: service.put(path, DATA, Username="lea"), 423, "write", "lea"),
+            (lambda: service.delete(path, Username="lea"), 423, "delete", "lea"),
+            (lambda: unlock(service, path, "cat"), 200, "release", "cat"),
+        ):
+            assert answer().status == status
+            assert last(tmp_path, *outcome) == (action, "A", user, status)
+        assert service.delete(f"{FORM}/data/NONE/data.xml", Username="lea").status == 404
+        assert last(tmp_path, *outcome) == ("delete", "NONE", "lea", 404)
+        assert service.put("one/of/form/form.xhtml", SINGLETON).status == 201
+        assert service.put("one/of/data/A/data.xml", DATA, **V1).status == 201
+        assert service.put("one/of/data/B/data.xml", DATA, **V1).status == 409
+        assert last(tmp_path, "action", "app", "document", "status") == ("write", "one", "B", 409)
+        assert lock(service, "one/of/data/L/data.xml", "cat").status == 200
+        assert lock(service, "one/of/data/L/data.xml", "bob").status == 423
+        assert last(tmp_path, "action", "document", "status") == ("lease", "L", 423)
+
+
+def test_reads_have_lines_only_where_a_property_asks(tmp_path: Path) -> None:
+    for reads in (False, True):
+        directory = tmp_path / str(reads)
+        with audited(directory, reads=reads) as service:
+            for form in (FORM, "other/form"):
+                service.put(f"{form}/form/form.xhtml", SINGLETON.replace(b"true", b"false"))
+                service.put(f"{form}/data/A/data.xml", DATA, **V1, Username="lea")
+                service.put(f"{form}/data/A/a.bin", DATA, **V1, Username="lea")
+            before = len(lines(directory))
+            found = [outcome for form in (FORM, "other/form") for outcome in reading(service, form)]
+            read = [(line["action"], line["app"], line["status"]) for line in lines(directory)[before:]]
+            assert read == ([(action, "hr", status) for action, status in found[: len(found) // 2]] if reads else [])
+
+
+def reading(service: Service, form: str) -> list[tuple[str, int]]:
+    """All ways to read data, and what the audit should say of each."""
+    search = f"<search><query>{CONTENT}</query></search>".encode()
+    xml = {"Content-Type": "application/xml"}
+    own = {f"{service.prefix}Username": "lea"}
+    asked: list[tuple[str, Answer]] = [
+        ("read", service.get(f"{form}/data/A/data.xml", Username="lea")),
+        ("read", service.head(f"{form}/data/A/a.bin", Username="lea")),
+        ("read", service.get(f"{form}/data/A/data.xml", Username="bob")),
+        ("read", service.get(f"{form}/data/NONE/data.xml")),
+        ("search", service.raw("POST", f"{PUBLIC}/search/{form}", {**xml, **own}, search)),
+        ("history", service.raw("GET", f"{PUBLIC}/history/{form}/A", own)),
+        ("attachments", service.raw("GET", f"/fr/service/{form}/attachments?document=A", own)),
+    ]
+    service.get(f"{form}/form/form.xhtml")
+    service.raw("GET", f"{PUBLIC}/form/{form}")
+    service.raw("GET", "/healthz")
+    return [(action, answer.status) for action, answer in asked]
+
+
+def test_what_administrators_do_has_lines(tmp_path: Path) -> None:
+    """Bringing back, purging, exporting, importing, reindexing, issuing a token, publishing: done, and refused."""
+    keys = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data")
+    admin, other = keys.add("desk"), keys.add("runtime")
+    keys.add_signing()
+    more = 'administrators = ["desk"]\ntoken_issuers = ["desk"]\n"svc.access-token.validity.*.*" = 60'
+    with audited(tmp_path, more=more) as service:
+        if service.process is not None:
+            pytest.skip("another service has the forms")
+        own = {"Authorization": f"Bearer {admin}", "Svc-Username": "lea"}
+        service.extra["Authorization"] = f"Bearer {admin}"
+        path = f"{FORM}/data/A/data.xml"
+        service.put(f"{FORM}/form/form.xhtml", definition(None))
+        first = service.put(path, DATA, **V1, Username="lea")["Svc-Last-Modified"]
+        service.put(path, b"<d/>", Username="lea")
+        done = [
+            (
+                "POST",
+                f"{PUBLIC}/history/{FORM}/A/restore?last-modified-time={first}",
+                "revert",
+                204,
+                {"instant": first},
+            ),
+            ("POST", f"{PUBLIC}/history/{FORM}/A/restore", "revert", 400, None),
+            (
+                "DELETE",
+                f"{PUBLIC}/crud/{path}?force-delete=true&last-modified-time={first}",
+                "purge",
+                204,
+                {"instant": first},
+            ),
+            (
+                "POST",
+                f"{PUBLIC}/purge?what=drafts&older-than=1d",
+                "purge",
+                200,
+                {"what": "drafts", "older_than": "1d", "dry_run": True},
+            ),
+            ("POST", f"{PUBLIC}/reindex", "reindex", 200, None),
+            (
+                "GET",
+                f"{PUBLIC}/export?match=hr/leave&decrypt=true",
+                "export",
+                200,
+                {"match": ["hr/leave"], "decrypt": "true"},
+            ),
+            ("POST", f"{PUBLIC}/import?dry-run=true", "import", 415, None),
+            ("POST", f"{PUBLIC}/token/{FORM}/A?operations=read&expires=1h", "token", 200, None),
+            ("POST", "/fr/service/publish", "publish", 400, None),
+        ]
+        for method, target, action, status, details in done:
+            answer = service.raw(method, target, {**own, "Content-Type": "text/plain"}, b"")
+            assert answer.status == status, (target, answer.cause)
+            assert last(tmp_path, "action", "status", "key", "user", "details") == (
+                action,
+                status,
+                "desk",
+                "lea",
+                details,
+            )
+        assert answer.body
+        for _, target, action, _, _ in done[2:7]:
+            method = "DELETE" if "crud" in target else "POST"
+            if action != "reindex":
+                service.extra["Authorization"] = f"Bearer {other}"
+                assert service.raw(method, target, body=b"").status == 403
+                assert last(tmp_path, "action", "status", "key") == (action, 403, "runtime")
+        service.extra["Authorization"] = f"Bearer {admin}"
+        form = definition(None).replace(b"</metadata>", b"<application-name>hr</application-name></metadata>")
+        published = service.raw("POST", "/fr/service/publish", {"Content-Type": "application/xml"}, form)
+        assert (published.status, last(tmp_path, "action", "status")) == (400, ("publish", 400))
+        whole = form.replace(b"</metadata>", b"<form-name>trip</form-name></metadata>")
+        assert service.raw("POST", "/fr/service/publish", {"Content-Type": "application/xml"}, whole).status == 200
+        what = ("action", "app", "form", "collection", "version", "status")
+        assert last(tmp_path, *what) == ("publish", "hr", "trip", "form", 1, 200)
+        before = len(lines(tmp_path))
+        for target in ("/crud", "/crud/x", "/nowhere", f"{PUBLIC}/crud/a/b/c/d/e/f"):
+            service.raw("PUT", target, body=b"")
+            service.raw("GET", target)
+        assert len(lines(tmp_path)) == before, "there is nothing at these paths"
+
+
+def test_nothing_of_content_and_no_secret_is_in_it(tmp_path: Path) -> None:
+    """No content, no key, no token, no text of a search, and nothing that a refusal quotes."""
+    tmp_path.mkdir(exist_ok=True)
+    key = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("runtime")
+    with audited(tmp_path, reads=True) as service:
+        service.extra["Authorization"] = f"Bearer {key}"
+        path = f"{FORM}/data/A/data.xml"
+        service.put(path, DATA, **V1, Username="lea")
+        assert last(tmp_path, "key", "user") == ("runtime", "lea")
+        service.put(f"{path}?valid={CONTENT}", DATA, **V1)
+        service.get(f"{path}?fr-access-token={CONTENT}")
+        assert last(tmp_path, "token", "status") == (True, 403)
+        service.get(f"{path}?last-modified-time={CONTENT}", Username="lea")
+        service.put(path, f"<a>{CONTENT}".encode(), Username="lea", Workflow_Stage=CONTENT)
+        reading(service, FORM)
+        before = len(lines(tmp_path))
+        service.extra["Authorization"] = f"Bearer {CONTENT}"
+        assert service.put(path, DATA).status == 401
+        service.extra.clear()
+        assert service.raw("PUT", "/crud/a/../b", body=b"x").status == 401
+        assert len(lines(tmp_path)) == before, "strangers do not fill the audit"
+    text = Path(path_of(tmp_path)).read_text()
+    assert CONTENT not in text
+    assert key not in text
+
+
+def test_odd_names_make_one_line_each(tmp_path: Path) -> None:
+    with audited(tmp_path) as service:
+        names = ['a"b', "ü\u202e", "%E2%80%A8", "a%20b", "x" * 250]
+        for name in names:
+            quoted = name if name.isascii() and '"' not in name else "".join(f"%{byte:02X}" for byte in name.encode())
+            service.put(f"{FORM}/data/{quoted}/data.xml", DATA, {"X-Forwarded-For": "y" * 5000}, **V1, Username="lea")
+        found = lines(tmp_path)
+        assert [line["document"] for line in found] == ['a"b', "ü\u202e", "\u2028", "a b", "x" * 250]
+        assert {len(str(line["forwarded"])) for line in found} == {200}
+        service.raw("PUT", f"{PUBLIC}/crud/{FORM}/data/C/data.xml", {"Svc-Username": "\xff", "Content-Length": "0"})
+        assert last(tmp_path, "document", "user", "status") == ("C", None, 400)
+
+
+def break_audit(directory: Path) -> None:
+    """Put a directory where the file is to be: no line can be written."""
+    os.rename(path_of(directory), f"{path_of(directory)}.1")
+    os.mkdir(path_of(directory))
+
+
+def mend_audit(directory: Path) -> None:
+    os.rmdir(path_of(directory))
+    os.rename(f"{path_of(directory)}.1", path_of(directory))
+
+
+def test_without_the_setting_changes_go_on_and_lost_lines_are_counted(tmp_path: Path) -> None:
+    path = f"{FORM}/data/A/data.xml"
+    with audited(tmp_path) as service:
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+        break_audit(tmp_path)
+        assert service.put(path, DATA, Username="lea").status == 204
+        assert service.put(path, DATA, Username="bob").status == 403
+        mend_audit(tmp_path)
+        assert service.put(path, DATA, Username="lea").status == 204
+        assert last(tmp_path, "n", "lost", "status") == (2, 2, 204)
+    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+    assert found.notes == ["2 lines could not be written, as later ones say"]
+
+
+def test_with_the_setting_nothing_is_changed_without_a_line(tmp_path: Path) -> None:
+    path = f"{FORM}/data/A/data.xml"
+    with audited(tmp_path, reads=True, audit_required="true") as service:
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+        begin, end = lines(tmp_path)
+        assert (begin["phase"], begin["action"], begin["document"], end["begun"]) == ("begin", "write", "A", begin["n"])
+        break_audit(tmp_path)
+        refused = service.put(path, b"<d>new</d>", Username="lea")
+        assert (refused.status, "writing the audit" in refused.cause) == (500, True)
+        assert service.delete(path, Username="lea").status == 500
+        assert service.put(f"{FORM}/form/form.xhtml", SINGLETON).status == 500
+        assert service.get(path, Username="lea").status == 500, "it must be read with a line only"
+        assert service.get(f"{FORM}/form/form.xhtml").status == 404
+        mend_audit(tmp_path)
+        read = service.get(path, Username="lea")
+        assert (read.status, read.body) == (200, DATA)
+    assert verify(path_of(tmp_path), lambda _: None, must_be_sealed=False).notes == []
+
+
+def test_what_is_stored_is_said_to_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of the outcome cannot be written: the change is there, and the audit has its beginning."""
+    path = f"{FORM}/data/A/data.xml"
+    with audited(tmp_path, audit_required="true") as service:
+        if service.process is not None:
+            pytest.skip("the failure is injected into this process")
+        monkeypatch.setattr("persistence.audit.log.AuditLog.record", lambda *_: None)
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+    assert found.notes == ["1 changes were begun and have no outcome, lines 1"]
+
+
+def test_a_disk_that_is_full_is_507(tmp_path: Path) -> None:
+    """The line is refused in its middle, and nothing is stored; the next writer closes the piece."""
+    with audited(tmp_path, audit_required="true") as service:
+        if service.process is not None:
+            pytest.skip("the failure is injected into this process")
+        path = f"{FORM}/data/A/data.xml"
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+        with full():
+            assert service.put(path, b"<d>new</d>", Username="lea").status == 507
+        assert service.get(path, Username="lea").body == DATA
+        assert service.put(path, b"<d>new</d>", Username="lea").status == 204
+    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+    assert (found.findings, found.lines) == ([], 5)
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    """Let the disk be full for lines of the audit, of each after its first bytes."""
+    whole = files.write_all
+
+    def refuse(descriptor: int, data: bytes) -> None:
+        if b'"prev":"' in data:
+            os.write(descriptor, data[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(descriptor, data)
+
+    files.write_all = refuse
+    try:
+        yield
+    finally:
+        files.write_all = whole
+
+
+def test_several_workers_write_one_chain(tmp_path: Path) -> None:
+    """Eight clients, two workers of gunicorn, and rotation: all lines are in one chain."""
+    with audited(tmp_path, is_real=True, audit_size=3000, workers=2) as service:
+        assert b"audit: " in service.log.read_bytes()
+
+        def save(client: int) -> None:
+            for number in range(10):
+                headers = {"X-Request-Id": f"{client}-{number}"}
+                service.put(f"{FORM}/data/D{client}/data.xml", DATA, headers, **V1, Username="lea")
+
+        clients = [threading.Thread(target=save, args=(client,)) for client in range(8)]
+        for each in clients:
+            each.start()
+        for each in clients:
+            each.join()
+    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+    assert (found.lines, found.findings) == (80, [])
+    assert len(list((tmp_path / "audit").iterdir())) > 4
+
+
+@pytest.mark.parametrize(
+    ("more", "make", "cause"),
+    [
+        ('audit_file = "data/audit.jsonl"', None, "must not lie in the data directory"),
+        ("", "link", "symbolic link"),
+        ("", "pipe", "not a regular file"),
+        ("", "directory", "directory"),
+        ('audit = "syslog"\naudit_syslog = "/nowhere/log"', None, "cannot be reached"),
+        ('audit_syslog = "nothing"', None, "the absolute path of a socket, or HOST:PORT"),
+        ('audit = "yes"', None, "Invalid enum value"),
+    ],
+)
+def test_a_service_does_not_start_with_an_audit_that_it_cannot_write(
+    tmp_path: Path, more: str, make: str | None, cause: str
+) -> None:
+    directory = tmp_path / "audit"
+    directory.mkdir()
+    target = directory / "audit.jsonl"
+    {"link": lambda: target.symlink_to("/dev/null"), "pipe": lambda: os.mkfifo(target), "directory": target.mkdir}.get(
+        make or "", lambda: None
+    )()
+    with pytest.raises(StartupError, match=cause) as refused, audited_by(tmp_path, more):
+        pass
+    assert "\n" not in str(refused.value)
+
+
+@contextmanager
+def audited_by(directory: Path, more: str) -> Iterator[Service]:
+    """A service by exactly these settings, in this process."""
+    file = directory / "own.toml"
+    names = {line.partition(" ")[0] for line in more.splitlines()}
+    shipped = {"audit": '"file"', "audit_file": '"audit/audit.jsonl"'}
+    file.write_text(
+        "".join(f"{name} = {value}\n" for name, value in shipped.items() if name not in names) + more + "\n"
+    )
+    with serving(directory, options=("--config", str(file)), alone=True) as service:
+        yield service
+
+
+def test_lines_go_to_standard_output(tmp_path: Path) -> None:
+    with audited(tmp_path, is_real=True, audit="stdout") as service:
+        service.put(f"{FORM}/data/A/data.xml", DATA, **V1, Username="lea")
+        text = service.log.read_text()
+    found = [json.loads(line) for line in text.splitlines() if '"action":' in line]
+    assert [(line["action"], line["document"], "n" in line) for line in found] == [("create", "A", False)]
+    assert not (tmp_path / "audit").exists()
+
+
+def test_lines_go_to_syslog(tmp_path: Path) -> None:
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.settimeout(10)
+    short = Path(os.environ.get("TMPDIR", "/tmp")) / f"audit-{os.getpid()}"
+    receiver.bind(str(short))
+    try:
+        with audited(tmp_path, audit="syslog", audit_syslog=short) as service:
+            service.put(f"{FORM}/data/A/data.xml", DATA, **V1, Username="lea")
+            said = receiver.recv(10_000)
+            assert said.startswith(b"<86>persistence: {")
+            assert json.loads(said[said.index(b"{") :])["document"] == "A"
+            receiver.close()
+            assert service.put(f"{FORM}/data/A/data.xml", DATA, Username="lea").status == 204
+    finally:
+        receiver.close()
+        short.unlink()

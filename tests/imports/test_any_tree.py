@@ -1,0 +1,77 @@
+"""Whatever is stored: its export, imported into an empty tree, gives the same files, byte for byte."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from persistence.services.imports.sources import open_source
+from persistence.storage.store import Store
+from tests.forms.vectors import Form
+from tests.imports.archives import tree
+from tests.imports.importing import LARGEST, importer, run
+from tests.imports.test_over_http import a_service, exported
+from tests.initialised import initialised
+from tests.service import Service
+
+DEFINITION = Form("<form/>", "", "").document().encode()
+_apps = count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
+        yield service
+
+
+_DOCUMENTS = st.sampled_from(["1", "D", "d", "%C3%A4%20%25", "a.metadata.xml"])
+_FILES = st.sampled_from(["data.xml", "data.xml", "scan.bin", "x.json", "a.metadata.xml", "%25"])
+_BODIES = st.sampled_from([b"<d/>", b"<d>\xc3\xa4</d>", b"<d a='encrypted'/>"])
+_HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Username": st.sampled_from(["anna", "berta"]),
+        "Group": st.just("sales"),
+        "Workflow_Stage": st.sampled_from(["begun", "done"]),
+        "Hash_Algorithm": st.just("A"),
+        "Hash_Value": st.just("h"),
+    },
+)
+_DATA = st.tuples(
+    st.sampled_from(["PUT", "PUT", "PUT", "DELETE"]),
+    st.builds("{}/{}/{}".format, st.sampled_from(["data", "data", "draft"]), _DOCUMENTS, _FILES),
+    _BODIES,
+    _HEADERS,
+)
+_FORMS = st.tuples(
+    st.sampled_from(["PUT", "PUT", "DELETE"]),
+    st.builds("form/{}".format, st.sampled_from(["form.xhtml", "logo.png"])),
+    st.sampled_from([DEFINITION, DEFINITION + b"<!-- again -->"]),
+    st.fixed_dictionaries({"Form_Definition_Version": st.integers(1, 3)}),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(_DATA | _FORMS, min_size=1, max_size=12))
+def test_an_export_gives_the_same_tree_again(
+    service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]]
+) -> None:
+    app = f"app{next(_apps)}"
+    for method, path, body, own in requests:
+        headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
+        answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
+        assert answer.status < 500, answer.cause
+    archive = exported(service, f"&match={app}//")
+    with tempfile.TemporaryDirectory() as directory:
+        with Store(initialised(f"{directory}/data"), lock_timeout=5) as store:
+            outcomes = run(importer(store), open_source("x", io.BytesIO(archive), largest=LARGEST))
+        assert [each for each in outcomes if each.cause or each.notes] == []
+        expected = {path: held for path, held in tree(service.data).items() if path.startswith(f"{app}/")}
+        assert tree(Path(directory) / "data") == expected
