@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 import click
 
@@ -27,12 +29,19 @@ from persistence.providers.locations import open_encryption_keys, root_of
 from persistence.providers.opened import OfflineProviders
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.export_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
 from persistence.settings import Effective
 from persistence.storage import files, owner
 from persistence.storage.storage import NOBODY
 
 _STDOUT = "-"
+
+Counting = Callable[[], int]
+"""Counts the steps of an export."""
+
+Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
+"""Yields an export; calls the first with a line for all that is left out, the second after each step."""
 
 
 @click.command()
@@ -48,6 +57,11 @@ _STDOUT = "-"
 @click.option("--until", metavar="TIME", help="Only form data stored before this time.")
 @click.option("--drafts", is_flag=True, help="Drafts, too.")
 @click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
+@click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
+@click.option("--jsonl", "as_json", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
+@click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
+@click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
 @property_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
@@ -59,14 +73,22 @@ def export(  # noqa: PLR0913 - click passes each option
     until: str | None,
     drafts: bool,
     decrypt: bool,
+    as_csv: bool,
+    as_json: bool,
+    lang: str | None,
+    all_controls: bool,
+    bom: bool,
     **options: str | None,
 ) -> None:
-    """Export forms and data to FILE, a ZIP archive; - is standard output.
+    """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
 
     Empty parts of APP/FORM/VERSION stand for everything, and parts may be missing at the end. VERSION is a number,
     latest or all. A TIME is one such as 2025-03-04T05:06:07Z, or a date. Without --match, all forms are exported that a
     request would find in a tree here. The service may run. FILE is there when it is whole, and not before; one that was
     there is replaced. What docs/export.md says of the archive and of what is left out is true here, too.
+
+    --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
+    the current values of indexed controls, under their labels.
 
     \b
     Exit status: 0  done
@@ -78,9 +100,14 @@ def export(  # noqa: PLR0913 - click passes each option
         begin, end = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, begin, end, with_drafts=drafts, decrypts=decrypt)
+    if (as_csv and as_json) or ((as_csv or as_json) and (content or history)):
+        raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
+    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_json)):
+        raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
+    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_json, bom)
     effective = load(options)
     with _output(target) as write:
-        problems = _export(effective, query, write)
+        problems = _export(effective, chosen, write)
     sys.exit(REMAINS if problems else 0)
 
 
@@ -102,25 +129,47 @@ def _to_stdout(piece: bytes) -> None:
     sys.stdout.buffer.write(piece)
 
 
-def _export(effective: Effective, query: ExportQuery, write: Callable[[bytes], None]) -> int:
-    """Write an archive, and return how many revisions were left out. Messages go to standard error."""
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The choice of what is exported, and how: as an archive unless as a table."""
+
+    query: ExportQuery
+    table: TableOptions
+    is_csv: bool
+    is_json: bool
+    has_mark: bool
+
+    def begin(self, exporting: Exporting) -> tuple[Counting, Pieces]:
+        """Begin the export. Raises ``click.UsageError`` if the rows of a table would be of several versions."""
+        if not (self.is_csv or self.is_json):
+            export = exporting.begin(self.query)
+            return export.count, export.archive
+        table = TableExport(exporting, self.query, self.table)
+        if self.is_json:
+            return table.count, table.json_lines
+        with usage_errors():
+            table.only_version()
+        return table.count, partial(table.csv, has_mark=self.has_mark)
+
+
+def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> int:
+    """Write an export, and return how many revisions were left out. Messages go to standard error."""
     settings, properties = effective.settings, effective.properties
     _say_elsewhere(effective)
     keys = open_encryption_keys(settings, properties)
     with owner.acting(settings.roots.default), OfflineProviders(settings, properties, NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
-        exporting = Exporting(providers.router, EncryptionCodec(at_rest))
-        export = exporting.begin(query)
+        count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
-        with progress("exporting", export.count, only_errors=True) as bar:
-            for piece in export.archive(lambda line: bar.say(safe(line)), bar.step):
+        with progress("exporting", count, only_errors=True) as bar:
+            for piece in pieces(lambda line: bar.say(safe(line)), bar.step):
                 write(piece)
                 size += len(piece)
     seconds = max(time.monotonic() - started, 0.001)
     left_out = f", {counted(bar.lines, 'revision')} left out" if bar.lines else ""
     click.echo(
-        f"exported {bar.steps:,} definitions, documents and drafts of {counted(len(export.forms), 'form')}, "
-        f"{size / 1e6:,.1f} MB, in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",
+        f"exported {bar.steps:,} definitions, documents and drafts, {size / 1e6:,.1f} MB, "
+        f"in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",
         err=True,
     )
     return bar.lines

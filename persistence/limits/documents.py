@@ -99,3 +99,6 @@ MOST_EXPORT_PROBLEMS = 10_000
 
 SPOOLED_DIRECTORY = 8 << 20
 """Bytes of the directory of an archive that are held in memory, some 50,000 entries; more go to a temporary file."""
+
+MOST_CELL_CHARACTERS = 16 << 20
+"""Characters in the controls of a document that becomes a row of a table. A row is held in memory."""

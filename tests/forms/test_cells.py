@@ -1,0 +1,45 @@
+"""The values of controls as cells of a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from persistence.errors import BadRequestError, MalformedXmlError
+from persistence.forms import cells
+from persistence.forms.cells import CellReader, cell_matcher
+
+MATCHER = cell_matcher([(("a", "b"), False), (("files",), True), (("r", "i", "x"), False)])
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("", {}),
+        ("<a><b>1</b><c>2</c></a><b>3</b>", {0: ["1"]}),
+        ("<a><b> </b></a>", {}),
+        ("<a><b> 1\n2 </b></a>", {0: [" 1\n2 "]}),
+        ("<a><b><![CDATA[<x>]]>&amp;</b></a>", {0: ["<x>&"]}),
+        ("<a><b encrypted='true'>cipher</b></a>", {0: ["cipher"]}),
+        ("<files filename='a.pdf'>/fr/x</files>", {1: ["a.pdf"]}),
+        ("<files>/fr/x</files>", {1: ["/fr/x"]}),
+        ("<files filename='a.pdf'/>", {}),
+        ("<files><_ filename='a'>/1</_> <_>/2</_></files>", {1: ["a", "/2"]}),
+        ("<r><i><x>1</x></i><i/><i><x>2</x></i></r>", {2: ["1", "2"]}),
+    ],
+)
+def test_values_are_collected_by_column(inside: str, expected: dict[int, list[str]]) -> None:
+    with CellReader(MATCHER) as reader:
+        assert reader.read([f"<form>{inside}</form>".encode()]).cells == expected
+
+
+def test_a_row_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "MOST_CELL_CHARACTERS", 5)
+    with CellReader(MATCHER) as reader:
+        assert reader.read([b"<form><a><b>12345</b></a><c>123456789</c></form>"]).cells == {0: ["12345"]}
+    with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):
+        reader.read([b"<form><a><b>123</b><b>456</b></a></form>"])
+
+
+def test_malformed_data_is_refused() -> None:
+    with CellReader(MATCHER) as reader, pytest.raises(MalformedXmlError):
+        reader.read([b"<form><a>"])

@@ -1,0 +1,141 @@
+"""Exports of what is encrypted, of attachments in other places, and an import of an export into an empty tree."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto.frames import MAGIC
+from persistence.storage.layout import INDEX, LOCKS
+from tests import service as services
+from tests.cli.command_runner import Place
+from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
+from tests.http.test_export import ALL, LEA, V1, a_service, exported, stored
+from tests.service import Service
+
+HASH = {"Hash_Value": "x", "Hash_Algorithm": "y"}
+CONTENT = random.Random(7).randbytes(300_000)
+
+
+@pytest.fixture(params=["hr/leave", "apart/leave"])
+def encrypted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Service, str]]:
+    """A service with a form that has encrypted controls; the attachments of the second are in another directory."""
+    if services.is_proxied:
+        pytest.skip("the keys are this service's")
+    EncryptionKeys(str(tmp_path / "ring.json"), trees=[str(tmp_path / "data")]).new()
+    (tmp_path / "big").mkdir()
+    more = (
+        'encryption_keys = "ring.json"\n'
+        '"svc.persistence.provider.apart.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "{tmp_path}/big"'
+    )
+    form = request.param
+    with a_service(tmp_path, more=more) as service:
+        assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+        for body, holder in ((CONTENT, "person/scan"), (b"open", "person/photo")):
+            name = "scan.bin" if body == CONTENT else "photo.bin"
+            kind = {"Content-Type": "application/octet-stream"}
+            service.put(
+                f"{form}/data/D/{name}", body, kind, **V1, Path_To_Holder=holder, Hash_Value="x", Hash_Algorithm="y"
+            )
+        saved = data(scan=path(form, "D", "scan.bin"), photo=path(form, "D", "photo.bin"))
+        assert service.put(f"{form}/data/D/data.xml", saved, **V1).status == 201
+        yield service, form
+
+
+def by_file(contents: dict[str, bytes]) -> dict[str, bytes]:
+    return {name.rpartition("/")[2]: body for name, body in contents.items() if "/data/" in name}
+
+
+def test_stored_bytes_are_exported_as_they_are(encrypted: tuple[Service, str], tmp_path: Path) -> None:
+    service, form = encrypted
+    archive = exported(service)
+    found = by_file(archive.contents)
+    assert found["data.xml"] == (tmp_path / "data" / form / "data/D/data.xml").read_bytes()
+    assert not any(secret.encode() in found["data.xml"] for secret in SECRETS)
+    assert found["scan.bin"].startswith(MAGIC)
+    assert found["photo.bin"] == b"open"
+    for name in archive.contents:
+        sidecar = archive.sidecar(name)
+        assert sidecar.body is None
+        assert sidecar.size == len(archive.contents[name])
+        if name.endswith("scan.bin"):
+            assert (sidecar.encrypted, sidecar.sealed_hash is not None) == (True, True)
+    assert archive.errors == []
+
+
+def test_decrypted_only_when_asked_for(encrypted: tuple[Service, str]) -> None:
+    service, _ = encrypted
+    archive = exported(service, decrypt="true")
+    found = by_file(archive.contents)
+    texts = [each.text for each in etree.fromstring(found["data.xml"]).iter("ssn", "name", "note")]
+    assert texts == [SECRETS[0], OPEN, *SECRETS[1:]]
+    assert (found["scan.bin"], found["photo.bin"]) == (CONTENT, b"open")
+    for name, metadata in archive.metadata.items():
+        sidecar = archive.sidecar(name)
+        assert metadata.is_decrypted is name.endswith(("data.xml", "scan.bin"))
+        assert (sidecar.size, bool(sidecar.encrypted), sidecar.sealed_hash) == (
+            len(archive.contents[name]),
+            False,
+            None,
+        )
+        if name.endswith("scan.bin"):
+            assert sidecar.client_hash is not None
+            assert sidecar.client_hash.value == "x"
+
+
+def test_what_does_not_decrypt_is_left_out_whole(encrypted: tuple[Service, str], tmp_path: Path) -> None:
+    """Also where only its last bytes are damaged: no entry is begun that could not be ended."""
+    service, form = encrypted
+    root = tmp_path / ("big" if form.startswith("apart") else "data") / form / "data"
+    [file] = root.rglob("scan.bin")
+    stamp, body = file.stat().st_mtime_ns, bytearray(file.read_bytes())
+    body[-5] ^= 1
+    file.write_bytes(body)
+    os.utime(file, ns=(stamp, stamp))
+    archive = exported(service, decrypt="true")
+    assert sorted(by_file(archive.contents)) == ["data.xml", "photo.bin"]
+    assert ["scan.bin" in line for line in archive.errors] == [True]
+
+
+def test_without_the_key_nothing_is_decrypted(encrypted: tuple[Service, str], tmp_path: Path) -> None:
+    service, _ = encrypted
+    (tmp_path / "ring.json").unlink()
+    archive = exported(service, decrypt="true")
+    assert sorted(by_file(archive.contents)) == ["photo.bin"]
+    assert len(archive.errors) == 2
+    assert sorted(by_file(exported(service).contents)) == ["data.xml", "photo.bin", "scan.bin"]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    paths = (each for each in root.rglob("*") if each.is_file())
+    own = {str(each.relative_to(root)): each.read_bytes() for each in paths}
+    return {name: body for name, body in own.items() if name.split("/")[0] not in (INDEX, LOCKS, "layout.json")}
+
+
+def test_an_import_of_an_export_into_an_empty_tree_gives_the_same_tree(tmp_path: Path) -> None:
+    """Every file is the same, sidecars with their checksums and the history, too."""
+    if services.is_proxied:
+        pytest.skip("the tree is the other service's")
+    with a_service(tmp_path) as service:
+        stored(service)
+        stored(service, "x/y")
+        service.delete("x/y/form/form.xhtml", Form_Definition_Version=2)
+        service.delete("x/y/data/A/a%20b.bin", **LEA)
+        exported(service, **ALL)
+    place, other = Place(tmp_path / "data"), Place(tmp_path / "other")
+    archive = str(tmp_path / "x.zip")
+    assert place.run("export", archive, "--history", "include", "--drafts").exit_code == 0
+    done = other.run("import", archive)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert files_of(other.root) == files_of(place.root)
+    times = {
+        name: (place.root / name).stat().st_mtime_ns for name in files_of(place.root) if not name.endswith(".json")
+    }
+    assert {name: (other.root / name).stat().st_mtime_ns for name in times} == times
