@@ -13,8 +13,9 @@ from persistence.cli import commands
 from persistence.errors import LockedError, NotFoundError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.leases import LeaseHolder
+from persistence.storage import uploads
 from persistence.storage.document_leases import listed
-from persistence.storage.layout import Layout
+from persistence.storage.layout import UNFINISHED_LEASE, Layout
 from persistence.storage.store import Store
 from tests.initialised import initialised
 
@@ -115,6 +116,49 @@ def test_they_are_not_in_a_backup(store: Store, tmp_path: Path) -> None:
     names = [path.name for path in (tmp_path / "backups").rglob("*")]
     assert "layout.json" in names
     assert [name for name in names if name == ".leases" or len(name) == 64] == []
+
+
+def test_what_a_killed_lock_left_is_removed_when_it_is_nobodys_work_any_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Path(Layout(store.root).lease("D") + UNFINISHED_LEASE)
+    left.write_bytes(b'{"docu')
+    assert run(store, "check", "--repair").exit_code == 0
+    assert left.exists()
+    monkeypatch.setattr(uploads, "ABANDONED_AFTER", -1.0)
+    assert "stray-temporary" in run(store, "check").stdout
+    assert run(store, "check", "--repair").exit_code == 3
+    assert not left.exists()
+    assert run(store, "check").exit_code == 0
+    with pytest.raises(LockedError):
+        store.leases.lock(address("D"), LeaseHolder("bob"), 600)
+
+
+def test_what_is_restored_is_leased_by_nobody(store: Store, tmp_path: Path) -> None:
+    """A lease is of now, and the backup of some other time: whoever had one may have given it back since."""
+    (tmp_path / "backups").mkdir()
+    assert run(store, "backup", str(tmp_path / "backups")).exit_code == 0
+    (saved,) = (tmp_path / "backups").glob("2*")
+    restored = str(tmp_path / "restored")
+    assert CliRunner().invoke(commands, ["restore", str(saved), "--data", restored]).exit_code == 0
+    with Store(restored, lock_timeout=1) as fresh:
+        assert run(fresh, "leases").stdout.splitlines() == ["0 documents leased"]
+        fresh.leases.lock(address("D"), LeaseHolder("bob"), 600)
+        assert run(fresh, "check").exit_code == 0
+    assert len(run(store, "leases").stdout.splitlines()) == 4
+
+
+def test_an_upgrade_leaves_leases_as_they_are(store: Store) -> None:
+    store.close()
+    before = {path: path.read_bytes() for path in Path(store.root, ".leases").glob("*/*")}
+    assert len(before) == 2
+    Path(store.root, "layout.json").write_text('{"format":2}\n')
+    assert run(store, "upgrade").exit_code == 0
+    assert {path: path.read_bytes() for path in Path(store.root, ".leases").glob("*/*")} == before
+    with Store(store.root, lock_timeout=1) as upgraded:
+        upgraded.leases.lock(address("D"), LeaseHolder("lea"), 600)
+        with pytest.raises(LockedError):
+            upgraded.leases.lock(address("D"), LeaseHolder("bob"), 600)
 
 
 def test_several_trees_are_listed_and_the_one_that_has_it_is_broken(store: Store, tmp_path: Path) -> None:

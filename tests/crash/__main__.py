@@ -11,14 +11,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from tests.crash import requests, runs, strace
+from tests.crash import leases, requests, runs, strace
 from tests.crash.defects import DEFECTS
 from tests.crash.judge import Judge
+from tests.crash.kill import Killer
 from tests.crash.rounds import Outcome, checking_round, ready, writing_round
 from tests.crash.runs import Recording, record, search
 from tests.table import table
@@ -64,7 +66,7 @@ def _all_parts() -> list[Part]:
     with ProcessPoolExecutor(_PROCESSES) as pool:
         futures = {
             pool.submit(_kills, request, name): f"{request}, then {name}"
-            for request in requests.REQUESTS
+            for request in (*requests.REQUESTS, *leases.REQUESTS)
             for name in _ROUNDS
         }
         futures |= {pool.submit(_crashes, request): f"crashes of {request.value}" for request in runs.Request}
@@ -83,7 +85,7 @@ def _result(done: Future[Part], name: str) -> Part:
 def _kills(request: requests.Request, name: str) -> Part:
     """Kill a request at every call, and let something come after it."""
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory, ready(Path(directory)) as killer:
+    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory, _ready(request, directory) as killer:
         trial = killer.trial(request)
         outcomes = _ROUNDS[name](killer, trial, trial.points)
     violations = tuple(f"{outcome.scene.point}: {fault}" for outcome in outcomes for fault in outcome.faults)
@@ -94,6 +96,10 @@ def _kills(request: requests.Request, name: str) -> Part:
         *(_seconds(begun), len(violations)),
     )
     return Part(f"{request}, then {name}", ((_KILLS, row),), violations)
+
+
+def _ready(request: requests.Request, directory: str) -> AbstractContextManager[Killer]:
+    return ready(Path(directory), properties=request.properties)
 
 
 def _count(outcomes: list[Outcome], which: Callable[[list[bool]], bool]) -> int:

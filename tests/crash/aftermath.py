@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests import search_faults
-from tests.crash import remains, views
+from tests.crash import leases, remains, views
 from tests.crash.kill import Scene
 from tests.crash.requests import AGAIN, NEXT, WRITTEN, Resource, Step, send
 from tests.service import Answer, Service
@@ -45,6 +45,9 @@ def check(data: Path, *options: str) -> tuple[int, str]:
 
 
 def _step_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
+    if step.method in {"LOCK", "UNLOCK"}:
+        yield from _lease_faults(service, scene, step)
+        return
     was_there = _content(service, scene, Resource(step.path, None, None, step.version)) is not None
     answer = send(service, scene.form, step)
     if step.method == "DELETE":
@@ -66,6 +69,16 @@ def _step_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
         draft = step.path.replace("data/", "draft/", 1)
         if _content(service, scene, Resource(draft, None, None)) is not None:
             yield f"the next write leaves {draft}"
+
+
+def _lease_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
+    answer = send(service, scene.form, step)
+    if answer.status != 200:
+        yield f"{step.method} is answered {answer.status}: {answer.cause}"
+    if _content(service, scene, Resource(step.path, None, None, is_lease=True)) != leases.expected(step):
+        yield f"the lease is not what the {step.method} after the kill gives"
+    if step.method == "LOCK" and (status := send(service, scene.form, leases.others_write(step.path)).status) != 423:
+        yield f"a write by somebody else is answered {status}"
 
 
 def _completion_faults(service: Service, scene: Scene, answer: Answer) -> Iterator[str]:
@@ -99,4 +112,4 @@ def _changes(service: Service, scene: Scene) -> Iterator[str]:
             yield f"check changes {resource.path}: {view}"
     yield from views.history_faults(service, scene.form, scene.known, now)
     yield from search_faults.faults(service, scene.form, WRITTEN)
-    yield from (f"check leaves {text}" for text in remains.left(service.data, scene.form))
+    yield from (f"check leaves {text}" for text in remains.left(service.data, scene.form, but_leases=True))

@@ -12,13 +12,33 @@ _SIDECAR = ".json"
 _OWN = (".spool", ".trash")
 
 
-def left(data: Path, form: str) -> list[str]:
-    """Everything below a form that a whole write does not leave, and everything in the store's own directories."""
+def left(data: Path, form: str, *, but_leases: bool = False) -> list[str]:
+    """Everything below a form that a whole write does not leave, and everything in the store's own directories.
+
+    What a killed LOCK leaves is in nobody's way, and the next one replaces it: ``check --repair`` removes it only when
+    it is so old that nobody can be at work on it (``but_leases``).
+    """
     found = [str(path) for name in _OWN for path in (data / name).iterdir()]
+    if not but_leases:
+        found += _left_of_a_lease(lease(data, form.partition("/")[0]))
     for directory in (data / form).glob("*/**/"):
         if directory.parent != data / form:  # a collection may be empty
             found += _left_in(directory)
     return sorted(text.replace(f"{data}/", "") for text in found)
+
+
+def lease(data: Path, document: str) -> Path:
+    """The file of a document's lease."""
+    digest = hashlib.sha256(document.encode()).hexdigest()
+    return data / ".leases" / digest[:2] / digest
+
+
+def _left_of_a_lease(path: Path) -> Iterator[str]:
+    for each in path.parent.glob(f"{path.name}*"):
+        if each != path:
+            yield f"{each} is temporary"
+        elif json.loads(each.read_bytes()).get("document") is None:
+            yield f"{each} is no lease"
 
 
 def _left_in(directory: Path) -> Iterator[str]:

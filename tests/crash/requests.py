@@ -27,25 +27,28 @@ AGAIN = "next"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request; its path begins below the form."""
+    """One request; its path begins below the form, and ``$`` in it stands for the name of the application."""
 
     method: str
     path: str
     body: bytes = b""
     version: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """What a client can read, with its content before and after the request; ``None`` where it finds nothing.
 
-    ``version`` is sent with the reading; a definition without it is the latest one.
+    ``version`` is sent with the reading; a definition without it is the latest one. Of the lease of a document
+    (``is_lease``) a client is told by its refusals.
     """
 
     path: str
     before: bytes | None
     after: bytes | None
     version: str | None = None
+    is_lease: bool = False
 
 
 Moment = tuple[Resource, ...]
@@ -60,7 +63,7 @@ class Request:
     """A request to be killed: what was stored before it, what it changes, and what is written after the kill.
 
     Chains do not wait for each other. ``again`` holds at least one write of every resource that the request writes; a
-    DELETE in it completes what was killed.
+    DELETE in it completes what was killed. ``properties`` are those of the provider that are to be switched on.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Request:
     chains: tuple[Chain, ...]
     again: tuple[Step, ...]
     unchanged: tuple[Resource, ...] = ()
+    properties: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -87,10 +91,12 @@ def send(service: Service, form: str, step: Step) -> Answer:
 
     It goes out in one piece: headers and body apart would be one ``recvfrom`` at one time and two at another.
     """
-    version = f"Svc-Form-Definition-Version: {step.version}\r\n" if step.version else ""
+    version = (("Svc-Form-Definition-Version", step.version),) if step.version else ()
+    named = "".join(f"{name}: {value}\r\n" for name, value in (*version, *step.headers))
+    path = step.path.replace("$", form.partition("/")[0])
     head = (
-        f"{step.method} /crud/{form}/{step.path} HTTP/1.1\r\n"
-        f"Host: localhost\r\nConnection: close\r\n{version}Content-Length: {len(step.body)}\r\n\r\n"
+        f"{step.method} /crud/{form}/{path} HTTP/1.1\r\n"
+        f"Host: localhost\r\nConnection: close\r\n{named}Content-Length: {len(step.body)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", service.port), service.timeout) as connection:
         connection.sendall(head.encode() + step.body)

@@ -22,9 +22,15 @@ class Outcome:
 
 
 @contextmanager
-def ready(directory: Path, module: str = rig_service.__name__) -> Iterator[Killer]:
-    """Someone to kill the only worker of a service of its own, which has one thread that serves; it runs ``module``."""
-    with running(directory, workers=1, threads=1, module=module, env=rig_service.ENVIRONMENT) as service:
+def ready(directory: Path, module: str = rig_service.__name__, properties: Iterable[str] = ()) -> Iterator[Killer]:
+    """Someone to kill the only worker of a service of its own, which has one thread that serves; it runs ``module``.
+
+    ``properties`` of its provider are switched on.
+    """
+    file = directory / "settings.toml"
+    file.write_text("".join(f'"svc.persistence.files.{name}" = true\n' for name in properties))
+    env, options = rig_service.ENVIRONMENT, ("--config", str(file))
+    with running(directory, workers=1, threads=1, module=module, env=env, options=options) as service:
         service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield Killer(service, directory)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import strace, unnoted
+from tests.crash import leases, strace, unnoted
 from tests.crash.kill import Killer, Point
 from tests.crash.requests import (
     CREATE,
@@ -60,6 +60,16 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(killer: Killer) -
     outcomes = checking_round(killer, trial, [point for point in trial.points if point.changes])
     assert {str(outcome.scene.point): outcome.faults for outcome in outcomes if outcome.faults} == {}
     assert any(outcome.scene.left for outcome in outcomes)
+
+
+def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
+    """Whoever was told so holds it, nobody else can write, and the next LOCK, UNLOCK and PUT are as ever."""
+    strace.require(tmp_path)
+    with ready(tmp_path, properties=leases.PROPERTIES) as killer:
+        trial = killer.trial(leases.RENEW)
+        outcomes = writing_round(killer, trial, [point for point in trial.points if point.changes])
+    assert {str(outcome.scene.point): outcome.faults for outcome in outcomes if outcome.faults} == {}
+    assert {tuple(outcome.scene.committed) for outcome in outcomes} == {(False,), (True,)}
 
 
 def test_a_change_that_was_not_noted_is_noticed(tmp_path: Path) -> None:

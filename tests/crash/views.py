@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from pathlib import PurePosixPath
 
 from persistence.model.instants import parse, to_datetime
+from tests.crash import leases
 from tests.crash.requests import Chain, Moment, Request, Resource, Step, send
 from tests.service import Service
 
@@ -28,8 +30,8 @@ class View:
 
     @property
     def content(self) -> bytes | None:
-        """The content, if there is one to be found."""
-        return self.body if self.status == 200 else None
+        """The content, if there is one to be found; of a lease, who holds it."""
+        return self.body or None if self.status == 200 else None
 
     @property
     def lasting(self) -> dict[str, str]:
@@ -56,6 +58,10 @@ def seen(service: Service, form: str, resources: Iterable[Resource]) -> dict[Res
 
 
 def _seen(service: Service, form: str, resource: Resource) -> View:
+    if resource.is_lease:
+        answer = send(service, form, leases.probe(resource.path))
+        is_held = answer.status == HTTPStatus.LOCKED
+        return View(200, leases.holding(answer), {}) if is_held else View(answer.status, b"", {})
     answer = send(service, form, Step("GET", resource.path, version=resource.version))
     headers = {name.lower(): value for name, value in answer.headers.items()}
     return View(answer.status, answer.body, {name: headers[name] for name in sorted(headers.keys() - _OF_THE_ANSWER)})
@@ -109,7 +115,7 @@ class Comparison:
 
     def _new_faults(self, resource: Resource) -> Iterator[str]:
         before, found, reference = self.before[resource], self.found[resource], self.reference[resource]
-        if found.content is None:
+        if found.content is None or resource.is_lease:
             return
         if found.lasting != reference.lasting:
             yield f"{resource.path} has other headers than the request gives: {_shown(found)}"
@@ -129,7 +135,7 @@ class Comparison:
 def kept_of(views: Views) -> Iterator[Kept]:
     """The revisions of form data that were found, to be looked up by their instants later."""
     for resource, view in views.items():
-        if view.content is not None and resource.path.startswith("data/"):
+        if view.content is not None and resource.path.startswith("data/") and not resource.is_lease:
             yield Kept(resource.path, view.headers["svc-last-modified"], view.headers["etag"], view.content)
 
 
@@ -146,7 +152,7 @@ def history_faults(service: Service, form: str, kept: Iterable[Kept], found: Vie
 
 
 def _is_main(resource: Resource) -> bool:
-    return resource.path.endswith("/data.xml")
+    return resource.path.endswith("/data.xml") and not resource.is_lease
 
 
 def _shown(view: View) -> str:

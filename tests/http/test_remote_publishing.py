@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from lxml import etree
 
 from tests.http.test_callers import keys_of
@@ -337,6 +344,36 @@ def test_a_redirection_to_another_server_is_not_followed(tmp_path: Path) -> None
                 other.answers = lambda _, reply=redirection: reply  # type: ignore[misc]
                 assert here.from_designer().status == 502
         assert forbidden.received == []
+
+
+def test_a_server_without_a_trusted_certificate_gets_no_password(tmp_path: Path) -> None:
+    """With https the name in the setting is that of the server, whatever address it was looked up to be."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    own = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    certificate = own.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "own.pem").write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own.pem")
+    read: list[bytes] = []
+
+    def greet() -> None:
+        for _ in range(2):  # a connection that was never made is tried again
+            near, _ = listening.accept()
+            with near, suppress(OSError), context.wrap_socket(near, server_side=True) as secured:
+                read.append(secured.recv(1 << 16))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        greeting = threading.Thread(target=greet, daemon=True)
+        greeting.start()
+        with publisher(tmp_path / "here", f"https://localhost:{listening.getsockname()[1]}") as here:
+            answer = here.from_designer(username="lea", password="secret")  # noqa: S106 - no real one
+        greeting.join(10)
+    assert (answer.status, "cannot be reached" in answer.cause) == (502, True)
+    assert not any(read)
 
 
 def test_a_key_of_the_other_service_opens_it_and_no_log_has_it(tmp_path: Path) -> None:
