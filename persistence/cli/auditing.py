@@ -41,7 +41,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "check": lambda params: _is_real(params) and bool(params.get("repair") or params.get("adopt")),
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "erase", "import", "revert"), _is_real),
+    "erase": lambda params: bool(params.get("yes")),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert"), _is_real),
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
 }
