@@ -19,7 +19,8 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of a request there are its ``id``, the other end of the connection (``peer``), the address that a proxy names
     (``forwarded``, which nobody has verified), the name of the API key, the ``user`` that the caller names, and the
     ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts those of a request for
-    many. Of a command there are its ``command``, the user of the system who runs it, ``outcome`` and ``details``.
+    many. Of a command there are its ``command``, the user of the system who runs it, ``outcome`` and ``details``; those
+    of a publication name the other server that it goes to.
     ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be written before.
     """
 
