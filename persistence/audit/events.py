@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
+from persistence.limits.requests import LONGEST_AUDIT_EVENT
 from persistence.model.texts import json_line
 
 BEGIN = "begin"
@@ -19,8 +21,7 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of a request there are its ``id``, the other end of the connection (``peer``), the address that a proxy names
     (``forwarded``, which nobody has verified), the name of the API key, the ``user`` that the caller names, and the
     ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts those of a request for
-    many. Of a command there are its ``command``, the user of the system who runs it, ``outcome`` and ``details``; those
-    of a publication name the other server that it goes to.
+    many. Of a command there are its ``command``, the user of the system who runs it, ``outcome`` and ``details``.
     ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be written before.
     """
 
@@ -53,5 +54,9 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lost: int = 0
 
     def encoded(self) -> bytes:
-        """Return it as JSON without line breaks, and without characters that a terminal may obey."""
-        return json_line(self)
+        """Return it as JSON without line breaks, and without characters that a terminal may obey.
+
+        Details that are too long are left out: no other field can be long.
+        """
+        line = json_line(self)
+        return line if len(line) <= LONGEST_AUDIT_EVENT else json_line(replace(self, details={"left_out": len(line)}))

@@ -129,13 +129,19 @@ class PublishApi:
         """Answer ``POST /fr/service/publish[?document-id=$document]``."""
         publication = self._publication(request.args.get("document-id"))
         body = body_of(request.environ, LARGEST_TREE)
-        return _published(self.publishing.from_body(body, publication))
+        return self._published(self.publishing.from_body(body, publication))
 
     def from_designer(self, document: str) -> Response:
         """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
         publication = self._publication(document)
         drain(request.environ)
-        return _published(self.publishing.from_designer(document, publication))
+        return self._published(self.publishing.from_designer(document, publication))
+
+    @staticmethod
+    def _published(done: PublishedForm) -> Response:
+        form, version = done.form, done.version
+        note_in_audit(request.environ, app=form.app, form=form.name, collection="form", version=version)
+        return xml(done.answer)
 
     def _publication(self, source: str | None) -> Publication:
         return Publication(
@@ -157,12 +163,6 @@ class PublishApi:
         note_in_audit(request.environ, details={"server": str(server)})
         is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
         return RemoteTarget(server, self.parser.remote_authorization(request), is_forced)
-
-
-def _published(published: PublishedForm) -> Response:
-    form, version = published.form, published.version
-    note_in_audit(request.environ, app=form.app, form=form.name, collection="form", version=version)
-    return xml(published.answer())
 
 
 def _comment(text: str | None) -> str | None:

@@ -58,15 +58,11 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class PublishedForm:
-    """A version that was published, here or on another server, with so many attachments."""
+    """The version of a form that was published, and the XML of the answer."""
 
     form: Form
     version: int
-    attachments: int
-
-    def answer(self) -> bytes:
-        """Return the XML of the answer."""
-        return write_publication_answer(self.form, version=self.version, attachments=self.attachments)
+    answer: bytes
 
 
 class Publishing:
@@ -138,7 +134,8 @@ class Publishing:
                 version = written[-1].sidecar.version
             else:
                 version = self._send(prepared.form, publication, publication.target, parts, main)
-        return PublishedForm(prepared.form, version, len(parts))
+        answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
+        return PublishedForm(prepared.form, version, answer)
 
     def _send(
         self, form: Form, publication: Publication, target: RemoteTarget, parts: Sequence[Part], main: Part
