@@ -43,6 +43,12 @@ its lock."""
 RESTORED_AT_ONCE = 64
 """Files of a document that are brought back under one lock: the new content of each is open meanwhile."""
 
+HISTORIES_KEPT = 256
+"""Lists of older revisions that are cached, each for the state of its directory."""
+
+HISTORIES_KEPT_BYTES = 4 << 20
+"""Bytes of memory of these: 25 for a revision."""
+
 MOST_LIVES = 100
 """Lives of a document that are judged, to decide who may see its revisions. Older ones are judged like the last."""
 
@@ -77,8 +83,11 @@ Most pages need one or two. Each life that is judged may need another, and so ma
 ones; some 50 pages may lie between.
 """
 
-PURGED_AT_ONCE = 256
+PURGED_AT_ONCE = 64
 """Revisions that are purged while a document's lock is held: some 20 ms, and four waits for the disk."""
+
+PURGE_PAUSE = 0.02
+"""Seconds without the lock after these. Who waits for a lock looks every 10 ms whether it can be had."""
 
 MOST_PURGE_PROBLEMS = 1000
 """Problems of a purge that are reported, one for each document that has one."""
