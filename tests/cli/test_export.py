@@ -103,7 +103,7 @@ def test_what_is_left_out_has_a_line_and_a_status(place: Place, tmp_path: Path) 
     done = place.run("export", str(tmp_path / "x.zip"))
     assert (done.exit_code, done.stdout) == (4, "")
     assert "hr/leave/data/b/data.xml.json" in done.stderr
-    assert "1 revision left out" in done.stderr
+    assert "; 1 problem" in done.stderr
     found = contents(tmp_path / "x.zip")
     assert b"hr/leave/data/b/data.xml.json" in found["export-errors.txt"]
     assert len(found) == 5
