@@ -110,8 +110,8 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
 
 
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
-    subject = (params.get("path") or params.get("document")) if name in _WITH_SUBJECT else None
-    app, form, collection, document = _subject(subject)
+    paths = params.get("path") or params.get("document") or params.get("paths")
+    app, form, collection, document = _subject(paths if name in _WITH_SUBJECT else None)
     details = {key: _shown(value) for key, value in params.items() if key not in _SETTINGS[::2] and _is_given(value)}
     return AuditEvent(
         action=name.replace(" ", "-"),
@@ -129,6 +129,8 @@ def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> Aud
 
 def _subject(path: object) -> tuple[str, str, str, str]:
     """Return application, form, collection and document of APP/FORM/data/DOC, or of the id of a document."""
+    if isinstance(path, tuple) and len(path) == 1:
+        path = path[0]
     match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
         case [document]:
             return "", "", "", document
