@@ -103,9 +103,10 @@ check: install ## run ruff, mypy (strict, bench and config too), and the tests o
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py $(HOUSE)
 
-bench: install ## compare the speed of the service with a minimal server, and encrypted with plain
+bench: install ## compare the speed of the service with a minimal server, encrypted with plain, and with an audit
 	$(BIN)/python bench/bench.py
 	$(BIN)/python bench/encryption.py
+	$(BIN)/python bench/audit.py
 
 bench-maintenance: install ## measure check, backup and restore of 100,000 documents, beside cp (3 min)
 	$(BIN)/python bench/maintenance.py
