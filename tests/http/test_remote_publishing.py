@@ -333,7 +333,7 @@ def test_a_server_that_is_not_there_or_slow(tmp_path: Path) -> None:
             waiting.join()
             release.set()
             assert answers[0].status == 504
-            assert "after all 0 attachments: the other server does not answer in time" in answers[0].cause
+            assert "without attachments: the other server does not answer in time" in answers[0].cause
             away = here.publish("publish", definition(FORM), remote_server_url="http://127.0.0.1:1")
             assert (away.status, "cannot be reached" in away.cause) == (502, True)
 
