@@ -57,6 +57,7 @@ NOT_OF_A_PAIR = {
     "test_starting.py::test_two_services_serve_one_tree": _OF_A_TREE,
     "test_starting.py::test_a_service_whose_tree_another_machine": _OF_A_TREE,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
+    "test_two_places.py": "it has providers of its own",
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": "it has providers of its own",
     "test_encryption.py::test_a_holder_is_told_by_its_path": "it has providers of its own",
     "test_encryption.py::test_what_the_real_system_has_encrypted": _OWN_FACE,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
+from persistence.limits.requests import LONGEST_AUDIT_EVENT
 from persistence.model.texts import json_line
 
 BEGIN = "begin"
@@ -52,5 +54,9 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lost: int = 0
 
     def encoded(self) -> bytes:
-        """Return it as JSON without line breaks, and without characters that a terminal may obey."""
-        return json_line(self)
+        """Return it as JSON without line breaks, and without characters that a terminal may obey.
+
+        Details that are too long are left out: no other field can be long.
+        """
+        line = json_line(self)
+        return line if len(line) <= LONGEST_AUDIT_EVENT else json_line(replace(self, details={"left_out": len(line)}))

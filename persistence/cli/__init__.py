@@ -34,6 +34,7 @@ _MODULES: Mapping[str, str] = {
     "backup": "backup",
     "restore": "backup",
     "purge": "purge",
+    "erase": "erase",
     "upgrade": "trees",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""

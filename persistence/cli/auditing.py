@@ -24,6 +24,8 @@ _Params = Mapping[str, Any]
 _SETTINGS = ("file", "data", "dialect")
 _LONGEST = 200
 _MOST = 20
+_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "reindex", "reencrypt", "token", "leases"})
+"""The commands whose argument is about a form or a document; that of others is a file."""
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
 
@@ -107,7 +109,8 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
 
 
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
-    app, form, collection, document = _subject(params.get("path") or params.get("document"))
+    subject = (params.get("path") or params.get("document")) if name in _WITH_SUBJECT else None
+    app, form, collection, document = _subject(subject)
     details = {key: _shown(value) for key, value in params.items() if key not in _SETTINGS[::2] and _is_given(value)}
     return AuditEvent(
         action=name.replace(" ", "-"),

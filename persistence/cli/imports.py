@@ -67,7 +67,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
         source = _opened(path, opened, settings.max_body)
         owner.become((*settings.roots, *bases_of(properties)))
         importer = _importer(settings, properties, opened)
-        bar = opened.enter_context(progress("importing", lambda: 0))
+        bar = opened.enter_context(progress("importing", source.count))
         try:
             _run(importer, source, chosen, report, bar)
         finally:

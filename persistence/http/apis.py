@@ -17,6 +17,7 @@ from flask import Flask, Request, Response, request
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of, drain
 from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face, RequestParser
@@ -31,7 +32,7 @@ from persistence.model.texts import duration, flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.jobs import ReencryptionJobs
-from persistence.services.publishing import Publication, Publishing
+from persistence.services.publishing import Publication, PublishedForm, Publishing
 from persistence.services.searching import Answered, Searching
 from persistence.services.tokens import Issuing
 
@@ -128,13 +129,25 @@ class PublishApi:
         """Answer ``POST /fr/service/publish[?document-id=$document]``."""
         publication = self._publication(request.args.get("document-id"))
         body = body_of(request.environ, LARGEST_TREE)
-        return xml(self.publishing.from_body(body, publication))
+        return self._published(publication, self.publishing.from_body(body, publication))
 
     def from_designer(self, document: str) -> Response:
         """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
         publication = self._publication(document)
         drain(request.environ)
-        return xml(self.publishing.from_designer(document, publication))
+        return self._published(publication, self.publishing.from_designer(document, publication))
+
+    def _published(self, publication: Publication, done: PublishedForm) -> Response:
+        server = {} if publication.target is None else {"server": str(publication.target.server)}
+        note_in_audit(
+            request.environ,
+            app=done.form.app,
+            form=done.form.name,
+            version=done.version,
+            collection="form",
+            details=server,
+        )
+        return xml(done.answer)
 
     def _publication(self, source: str | None) -> Publication:
         return Publication(

@@ -8,7 +8,7 @@ send them must not be able to fill the audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -60,6 +60,10 @@ def _route(rule: str, method: str) -> _Route | None:
     prefix = next((each for each in (PUBLIC_PREFIX, SERVICE_PREFIX) if rule.startswith(f"{each}/")), "")
     literals = [part for part in rule.removeprefix(prefix).split("/") if part and not part.startswith("<")]
     word = literals[-1] if prefix == SERVICE_PREFIX else literals[0]
+    if "<path:" in rule or literals == ["crud"]:  # paths of no resource
+        return None
+    if word == "history" and literals[-1] == "restore":
+        return _Route("revert", "data", is_read=False)
     if word == "crud":
         action, collection = _OF_CRUD.get(method), literals[-1]
         return None if action is None else _Route(action, collection, action == "read")
@@ -68,8 +72,13 @@ def _route(rule: str, method: str) -> _Route | None:
     return _Route(word, "", word in _READS)
 
 
-def note_in_audit(environ: WSGIEnvironment, **facts: object) -> None:
-    """Let the line of a request say more than its path and headers: fields of an ``AuditEvent``."""
+def note_in_audit(environ: WSGIEnvironment, *, details: Mapping[str, object] | None = None, **facts: object) -> None:
+    """Let the line of a request say more than its path and headers: fields of an ``AuditEvent``.
+
+    Of ``details`` those count that are given: no content, and nothing secret.
+    """
+    if details:
+        facts["details"] = {name: value for name, value in details.items() if value}
     environ.setdefault(_FACTS, {}).update(facts)
 
 

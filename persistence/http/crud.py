@@ -91,7 +91,9 @@ class CrudApi:
         self.administrators.require(request.environ, "purge")
         parser, forced = self.face.parser, self.face.services(request).forced_deletes
         if request.method == "DELETE":
-            return self._removed(forced.delete(address, *parser.forced_delete(request)))
+            delete, instant = parser.forced_delete(request)
+            note_in_audit(request.environ, details={"instant": instant})
+            return self._removed(forced.delete(address, delete, instant))
         return self._read(request, forced.read(address, parser.get(request)), None)
 
     def lease(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:

@@ -13,6 +13,7 @@ from flask import Flask, Request, Response, request
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.http import logs
 from persistence.http.application import add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.logs import REQUEST_ID
@@ -59,7 +60,11 @@ class ExportApi:
         """
         number = request.environ.get(REQUEST_ID)
         self.administrators.require(request.environ, "export")
-        query = _query(_parameters(request))
+        pairs = _parameters(request)
+        query = _query(pairs)
+        note_in_audit(
+            request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]}
+        )
 
         def report(line: str) -> None:
             logs.write("not-exported", is_error=True, id=number, cause=line)

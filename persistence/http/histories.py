@@ -12,6 +12,7 @@ from flask import Flask, Request, Response, request
 
 from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import drain
 from persistence.http.parsing import Face, instant_of
 from persistence.http.responses import ResponseHeaders, empty, xml
@@ -58,6 +59,7 @@ class HistoryApi:
         drain(request.environ)
         address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
         asked = self.face.parser.restore(request)
+        note_in_audit(request.environ, details={"instant": asked.instant, "as_of": asked.as_of})
         plan, written = self.face.services(request).reverting.restore(address, asked)
         status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
         return empty(status, [*self.headers.of_write(written), *self.headers.of_notice(plan.notice)])

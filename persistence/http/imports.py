@@ -8,6 +8,7 @@ from flask import Flask, Request, Response, request
 
 from persistence.errors import BadRequestError, EncodedBodyError
 from persistence.http.application import add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.responses import xml
@@ -39,6 +40,8 @@ class ImportApi:
             raise EncodedBodyError(
                 "the body is to be application/zip or application/jsonl, and its content type says so"
             )
+        asked = {"dry_run": options.is_dry, "on_conflict": options.on_conflict.value}
+        note_in_audit(request.environ, details=asked)
         return xml(self.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))
 
 

@@ -9,6 +9,7 @@ from flask import Flask, Request, Response, request
 
 from persistence.errors import BadRequestError
 from persistence.http.application import add_route
+from persistence.http.audit import note_in_audit
 from persistence.http.bodies import drain
 from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face
@@ -44,6 +45,8 @@ class PurgeApi:
         self.administrators.require(request.environ, "purge")
         rules = _rules(request)
         is_dry = flag(request.args.get("dry-run") or None, "dry-run") is not False
+        asked = {"what": request.args["what"], "older_than": request.args["older-than"], "dry_run": is_dry}
+        note_in_audit(request.environ, details=asked)
         return xml(self.purges.purge(app, form, document, rules, dry=is_dry))
 
 

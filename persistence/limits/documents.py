@@ -43,6 +43,12 @@ its lock."""
 RESTORED_AT_ONCE = 64
 """Files of a document that are brought back under one lock: the new content of each is open meanwhile."""
 
+HISTORIES_KEPT = 256
+"""Lists of older revisions that are cached, each for the state of its directory."""
+
+HISTORIES_KEPT_BYTES = 4 << 20
+"""Bytes of memory of these: 25 for a revision."""
+
 MOST_LIVES = 100
 """Lives of a document that are judged, to decide who may see its revisions. Older ones are judged like the last."""
 

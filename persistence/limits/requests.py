@@ -81,5 +81,8 @@ LARGE_BLOCK = 1 << 20
 LONGEST_AUDIT_LINE = 1 << 16
 """Bytes of a line of the audit that is read; those that the service writes have some 3,000 at worst."""
 
+LONGEST_AUDIT_EVENT = 1 << 15
+"""Bytes of the facts of such a line; with more, the details of a request or command are left out."""
+
 LONGEST_FORWARDED = 200
 """Characters of `X-Forwarded-For` in the audit. Anybody may send any."""

@@ -107,7 +107,7 @@ class Backup:
         """Make the backup as the user to whom the destination belongs."""
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
-            stack.enter_context(self._exclusively())
+            stack.enter_context(exclusively(self._destination))
             newest = next(reversed(complete(self._destination)), None)
             path = f"{self._destination}/{file_name(_instant_after(newest))}"
             with files.synced(self._destination):
@@ -194,16 +194,18 @@ class Backup:
             *(part("attachments", *each) for each in bases.items()),
         )
 
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        directories.ensure(self._destination)
-        lock = f"{self._destination}/{_LOCK}"
-        files.ensure_file(lock)
-        with LockFile(lock).exclusive("another backup is being made there"):
-            for name in os.listdir(self._destination):
-                if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
-                    directories.remove_tree(f"{self._destination}/{name}")
-            yield
+
+@contextmanager
+def exclusively(destination: str) -> Iterator[None]:
+    """Keep others from making or changing backups in a destination for a block. Raises ``BusyError``, ``OSError``."""
+    directories.ensure(destination)
+    lock = f"{destination}/{_LOCK}"
+    files.ensure_file(lock)
+    with LockFile(lock).exclusive("another backup is being made there"):
+        for name in os.listdir(destination):
+            if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
+                directories.remove_tree(f"{destination}/{name}")
+        yield
 
 
 def _instant_after(newest: str | None) -> Instant:

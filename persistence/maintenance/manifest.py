@@ -27,7 +27,7 @@ from __future__ import annotations
 import heapq
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import FileIO
@@ -38,7 +38,7 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import DamagedError, StartupError
-from persistence.storage import files, nofollow
+from persistence.storage import directories, files, nofollow
 from persistence.storage.integrity import digest_of_open, digest_text
 
 DIRECTORY = ".backup"
@@ -237,6 +237,18 @@ def _write(path: str, lines: Iterator[bytes]) -> None:
         files.sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def leave_out(directory: str, folders: Sequence[str]) -> None:
+    """Replace the list of a backup by one without the files in some directories, durably. Raises ``OSError``."""
+    left_out = tuple(os.fsencode(f"{folder}/") for folder in folders)
+    fresh = f"{directory}/.{SUMS}"
+    files.remove(fresh)
+    with open_sums(directory) as file:
+        lines = iter(partial(file.readline, _LONGEST_LINE), b"")
+        _write(fresh, (line for line in lines if not line[_PATH:].startswith(left_out)))
+    files.rename(fresh, f"{directory}/{SUMS}")
+    directories.sync(directory)
 
 
 @contextmanager

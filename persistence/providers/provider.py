@@ -75,7 +75,7 @@ class Route:
     ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
     ``storage`` has the data, with the attachments from wherever they are, and ``catalog`` the definitions.
     ``index_catalog`` has those by which the index reads data. It is the same, unless another service has definitions
-    of local data: an index asks no other service, so the controls of such data are not indexed.
+    of local data: an index asks no other service, and reads such data by the definitions beside it, if there are any.
     """
 
     form: Form

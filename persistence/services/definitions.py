@@ -153,8 +153,9 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
     put = next((part.put for part in parts if part.name == FORM_XHTML), None)
     if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
         return False
-    if properties.route.definition.uri != properties.route.data.uri:  # trees of this service have none
-        raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
+    is_apart = route.definition is not route.data  # trees of this service have no address
+    if is_apart and properties.route.definition.uri != properties.route.data.uri:
+        raise NotSupportedError(f"flat views are made where the data of {form} is: publish the form there, too")
     if properties.data_format != V4_0_0:
         raise NotSupportedError(
             f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"

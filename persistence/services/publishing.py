@@ -56,6 +56,15 @@ class Publication:
     target: RemoteTarget | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedForm:
+    """The version of a form that was published, and the XML of the answer."""
+
+    form: Form
+    version: int
+    answer: bytes
+
+
 class Publishing:
     """Publishes definitions, from the designer's storage or from a request.
 
@@ -81,18 +90,18 @@ class Publishing:
         """Read the address of a server that may be published to; raises as ``PublicationServers`` does."""
         return self._servers.require_allowed(url)
 
-    def from_designer(self, document: str, publication: Publication) -> bytes:
-        """Publish an unpublished definition, which the user must be allowed to read; returns the XML of the answer."""
+    def from_designer(self, document: str, publication: Publication) -> PublishedForm:
+        """Publish an unpublished definition, which the user must be allowed to read."""
         designer = Form(self._dialect.designer_app, DESIGNER_FORM)
         address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=publication.user))
         return self._publish(_whole(_pieces(read), read.found.size), publication)
 
-    def from_body(self, chunks: Iterable[bytes], publication: Publication) -> bytes:
-        """Publish the definition of a request's body; returns the XML of the answer."""
+    def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
+        """Publish the definition of a request's body."""
         return self._publish(_whole(chunks, 0), publication)
 
-    def _publish(self, data: bytes, publication: Publication) -> bytes:
+    def _publish(self, data: bytes, publication: Publication) -> PublishedForm:
         announcement = Announcement(publication.is_available, publication.comment)
         turn = self._turn if publication.target is None else self._remote_turn
         if not turn.acquire(timeout=_LONGEST_WAIT):
@@ -102,7 +111,7 @@ class Publishing:
         finally:
             turn.release()
 
-    def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> bytes:
+    def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> PublishedForm:
         for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
             require_plain(name)
         if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
@@ -125,7 +134,8 @@ class Publishing:
                 version = written[-1].sidecar.version
             else:
                 version = self._send(prepared.form, publication, publication.target, parts, main)
-        return write_publication_answer(prepared.form, version=version, attachments=len(parts))
+        answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
+        return PublishedForm(prepared.form, version, answer)
 
     def _send(
         self, form: Form, publication: Publication, target: RemoteTarget, parts: Sequence[Part], main: Part

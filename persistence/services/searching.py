@@ -108,6 +108,8 @@ class Searching:
         if notice is not None or not asked.paths:
             return notice
         indexed = asked.searched.index_paths
+        if indexed is None and asked.searched.indexed is not definition:
+            return f"no control of {definition.form} is indexed: publish version {definition.version} where its data is"
         return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:

@@ -30,7 +30,7 @@ from persistence.xml.streaming import XmlCheck
 _ALGORITHM = "sha256"
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
-_SETTLED = 2_000_000_000
+SETTLED = 2_000_000_000
 """Nanoseconds after its last change in which a file may change again under the same time."""
 
 
@@ -77,7 +77,7 @@ class Integrity:
             known = self._verdicts.get(state)
         if known is None:
             known = self._looked_at(paths, sidecar, file, status)
-            if time.time_ns() - status.st_ctime_ns > _SETTLED:
+            if time.time_ns() - status.st_ctime_ns > SETTLED:
                 with self._lock:
                     self._verdicts[state] = known
                     if len(self._verdicts) > _REMEMBERED:

@@ -40,10 +40,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
@@ -85,10 +83,6 @@ LONGEST_FILE = 200
 FOLDER_DEPTH = 4
 """Directories between the root and a content: application, form, collection, and document or version."""
 _DEFINITIONS = "form"
-_DAY = len("2025-03-04")
-_COLONS = (13, 16)
-"""The places of the colons of an instant."""
-_MIDNIGHT = "T00:00:00.000Z"
 _IN_HISTORY = f"/{HISTORY}"
 _WIDEST = 4
 """Bytes of a letter at most."""
@@ -204,24 +198,6 @@ def instant_of(name: str) -> Instant | None:
         return None
     instant = Instant(f"{name[:13]}:{name[14:16]}:{name[17:]}")
     return instant if is_in_calendar(instant) else None
-
-
-def older_instants(names: Iterable[str], name: str) -> list[Instant]:
-    """Return the instants of the older revisions of a file whose sidecars are among these names, newest first.
-
-    There may be tens of thousands of names, so little is done for each.
-    """
-    end = f".{name}{SIDECAR_SUFFIX}"
-    length = _INSTANT - 1 + len(end)
-    ours = [each[: _INSTANT - 1] for each in names if len(each) == length and each.endswith(end)]
-    found = sorted(filter(_INSTANT_IN_NAME.fullmatch, ours), reverse=True)
-    other_days = {day for day in {each[:_DAY] for each in found} if not is_in_calendar(Instant(f"{day}{_MIDNIGHT}"))}
-    if other_days:
-        found = [each for each in found if each[:_DAY] not in other_days]
-    columns = bytearray("\n".join(found), "ascii")
-    for at in _COLONS:
-        columns[at::_INSTANT] = b":" * len(found)
-    return cast("list[Instant]", columns.decode("ascii").splitlines())
 
 
 def unfinished_of(name: str) -> str | None:

@@ -21,10 +21,10 @@ from persistence.storage.layout import (
     Layout,
     is_escaped,
     is_file_name,
-    older_instants,
     revision_of,
     unescape,
 )
+from persistence.storage.older_instants import OlderRevisionLists
 from persistence.storage.revision_list import StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
@@ -48,6 +48,7 @@ class StoreReader:
             root.require(self.root)
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
+        self._older = OlderRevisionLists()
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -103,22 +104,20 @@ class StoreReader:
             return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
     def history(self, address: Address) -> StoredRevisions | None:
-        """List all revisions as of now, by one listing of ``.history``; ``None`` where nothing was ever stored."""
+        """List all revisions as of now, by one listing of ``.history`` at most; ``None`` if nothing was ever stored."""
         paths = self._layout.paths(address)
         # The current one first, as in ``read_revision``. Those that writers add meanwhile are newer, and left out.
         current = self.sidecar(address)
         if current is None:
             return None
         with disk_errors("listing the older revisions of", address):
-            older = older_instants(_listed(paths.history), paths.name)
+            older = self._older.of(paths).before(current.modified)
 
         def read_older(instant: Instant) -> Sidecar | None:
             with disk_errors("reading", address):
                 return stored_revision.read_sidecar(paths.revision(instant))
 
-        while older and older[0] >= current.modified:
-            del older[0]
-        return StoredRevisions(current, [current.modified, *older], read_older)
+        return StoredRevisions(current, older, read_older)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from persistence.errors import DamagedError
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
+from persistence.storage.older_instants import OlderInstants
 
 
 class RevisionList(Protocol):
@@ -54,23 +55,23 @@ def position_at(revisions: RevisionList, instant: Instant) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevisions(RevisionList):
-    """The revisions in a tree: ``current`` has been read, ``instants`` begin with its own.
+    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others.
 
     ``read_older`` reads the sidecar of an older one; ``None`` where it is gone.
     """
 
     current: Sidecar
-    instants: Sequence[Instant]
+    older: OlderInstants
     read_older: Callable[[Instant], Sidecar | None]
 
     @property
     def total(self) -> int:
         """See ``RevisionList``."""
-        return len(self.instants)
+        return 1 + len(self.older)
 
     def instant(self, position: int) -> Instant:
         """See ``RevisionList``."""
-        return self.instants[position]
+        return self.older[position - 1] if position else self.current.modified
 
     def since(self, instant: Instant) -> int:
         """See ``RevisionList``."""
@@ -78,7 +79,7 @@ class StoredRevisions(RevisionList):
 
     def revision(self, position: int) -> ListedRevision | None:
         """See ``RevisionList``."""
-        instant = self.instants[position]
+        instant = self.instant(position)
         if position == 0:
             return ListedRevision(instant, self.current)
         try:

@@ -453,3 +453,11 @@ def test_eight_processes_write_and_are_killed_and_no_line_is_torn_or_lost(
         said = [line for line in out.read_text().split("\n")[:-1] if line]
         assert all(f"{out.name[4:]}-{number}" in ids for number in said), out.name
     assert len(rotated(path)) > 1
+
+
+def test_details_that_are_too_long_are_left_out(path: str) -> None:
+    own = trail(path)
+    own.append(AuditEvent(action="export", details={"match": ["x" * 250] * 1000}).encoded())
+    close(own)
+    assert json.loads(Path(path).read_bytes())["details"]["left_out"] > 250_000
+    assert verdict(path).findings == []

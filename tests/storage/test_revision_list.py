@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.storage import stored_revision
-from persistence.storage.layout import FilePaths
+from persistence.storage import older_instants, stored_revision
+from persistence.storage.layout import FilePaths, file_name, revision_of
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -73,6 +79,11 @@ def test_a_second_name_of_the_current_revision_is_listed_once(store: Store) -> N
         "2025-03-04T05-06-07.089Z.data.xml",
         ".2025-03-04T05-06-07.089Z.data.xml.json",
         "2025-02-30T05-06-07.089Z.data.xml.json",
+        "2025-03-04T24-06-07.089Z.data.xml.json",
+        "2025-03-04T30-06-07.089Z.data.xml.json",
+        "2025-03-04T05-60-07.089Z.data.xml.json",
+        "2025-03-04T05-06-60.089Z.data.xml.json",
+        "2025-03-04 05-06-07.089Z.data.xml.json",
         "2025-03-04T05:06:07.089Z.data.xml.json",
         "\u0662025-03-04T05-06-07.089Z.data.xml.json",
         "x.data.xml.json",
@@ -103,3 +114,78 @@ def test_a_revision_that_is_gone_is_left_out(store: Store) -> None:
     paths = FilePaths(f"{store.root}/hr/leave/data/D", "data.xml")
     Path(paths.revision(Instant(stored[1])).sidecar).unlink()
     assert [each.instant for each in revisions.page(0, 9)] == [stored[2], stored[0]]
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories that are listed."""
+    names: list[str] = []
+    real = os.listdir
+
+    def listing(path: bytes) -> list[bytes]:
+        names.append(os.path.basename(os.fsdecode(path)))
+        return real(path)
+
+    monkeypatch.setattr(older_instants.os, "listdir", listing)
+    return names
+
+
+def _instants(store: Store, address: DocumentAddress = DATA) -> list[str]:
+    revisions = store.history(address)
+    assert revisions is not None
+    return [revisions.instant(position) for position in range(revisions.total)]
+
+
+def test_a_directory_that_has_rested_is_listed_once(
+    store: Store, listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within two seconds after its last change each time, because it may change again under the same times."""
+    written = [write(store, DATA, str(number)).modified for number in range(4)]
+    for _ in range(2):
+        assert _instants(store) == written[::-1]
+    assert listed == [".history"] * 2
+    monkeypatch.setattr(older_instants.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    for _ in range(3):
+        assert _instants(store) == written[::-1]
+    assert listed == [".history"] * 3
+    written.append(write(store, DATA, "more").modified)
+    assert _instants(store) == written[::-1]
+    assert listed == [".history"] * 4
+
+
+def test_each_file_has_a_list_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(older_instants.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    other = replace(DATA, name="a.bin")
+    written = {address: [write(store, address, str(each)).modified for each in range(3)] for address in (DATA, other)}
+    for address in (DATA, other, DATA):
+        assert _instants(store, address) == written[address][::-1]
+
+
+def test_a_revision_that_was_purged_goes_from_a_cached_list(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(older_instants.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    written = [write(store, DATA, str(number)).modified for number in range(3)]
+    assert len(_instants(store)) == 3
+    paths = FilePaths(f"{store.root}/hr/leave/data/D", "data.xml").revision(Instant(written[1]))
+    Path(paths.sidecar).unlink()
+    assert _instants(store) == [written[2], written[0]]
+
+
+_NAMES = st.lists(
+    st.one_of(
+        st.datetimes(datetime(1999, 1, 1), datetime(2100, 1, 1)).map(  # noqa: DTZ001 - naive, as hypothesis wants it
+            lambda moment: file_name(from_datetime(moment.replace(tzinfo=UTC))) + ".data.xml.json"
+        ),
+        st.from_regex(
+            r"\A20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]-[0-7][0-9]-[0-7][0-9]\.[0-9]{3}Z\.data\.xml\.json\Z"
+        ),
+        st.sampled_from(["x.data.xml.json", ".data.xml.json", "2025-03-04T05-06-07.089Z.data.xml"]),
+    )
+)
+
+
+@given(_NAMES)
+def test_instants_are_those_that_each_name_says(names: list[str]) -> None:
+    """However they are checked at once."""
+    found = older_instants.instants_text(map(str.encode, names), b"data.xml").splitlines()
+    each = (revision_of(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+    assert found == sorted((one[0] for one in each if one is not None and one[1] == "data.xml"), reverse=True)

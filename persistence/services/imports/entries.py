@@ -136,6 +136,10 @@ class FilesSource:
                 raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
             self._add(name)
 
+    def count(self) -> int:
+        """See ``ImportSource``."""
+        return len(self._groups) + len(self._others)
+
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
         """See ``ImportSource``."""
         yield from self._others

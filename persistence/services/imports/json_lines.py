@@ -82,6 +82,10 @@ class JsonLines:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
+    def count(self) -> int:
+        """See ``ImportSource``."""
+        return sum(1 for _ in self._lines())
+
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
         """See ``ImportSource``; a line that is no document is found here."""
         return self._units(wants_definitions=True)

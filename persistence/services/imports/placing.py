@@ -21,6 +21,7 @@ from persistence.errors import BadRequestError, BodyTooLargeError, NotFoundError
 from persistence.forms.form_data import HolderReader
 from persistence.limits.imports import MOST_AT_ONCE
 from persistence.limits.requests import CHUNK
+from persistence.model import versions
 from persistence.model.addresses import (
     DESIGNER_VERSION,
     LIBRARY_FORM,
@@ -223,6 +224,8 @@ class Placer:
         over = writer.current(address)
         if (None if over is None else over.sidecar.id) != self.plan.over[address]:
             raise ReplacedError(f"{address} was written by another request meanwhile: import again")
+        if isinstance(address, DocumentAddress) and living(over) is not None and over is not None:
+            versions.must_equal(arrived.version, over.sidecar.version, address)
         self._require_place(arrived.revision)
         sidecar = self._sidecar(arrived, over)
         if arrived.upload is None:

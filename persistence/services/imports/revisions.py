@@ -106,6 +106,9 @@ class ImportOutcome:
 class ImportSource(Protocol):
     """A place that has definitions and documents."""
 
+    def count(self) -> int:
+        """Return about how many outcomes there will be."""
+
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
         """Yield all versions of definitions, and an outcome for each file that cannot be understood."""
 

@@ -1,0 +1,238 @@
+"""``persistence erase``: remove everything of a document, or of all documents of a user, with a certificate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
+from persistence.cli.terminal import counted, safe, say
+from persistence.errors import BadRequestError, NotFoundError, disk_errors
+from persistence.index.protocol import RebuildAim
+from persistence.index.sync.journal import OfflineJournal
+from persistence.maintenance import backup_erasure, indexes
+from persistence.model.addresses import Collection, Form
+from persistence.model.instants import next_after
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_index
+from persistence.services.erasing import (
+    Certificate,
+    ErasedCopies,
+    ErasedDocument,
+    ErasedFile,
+    Erasing,
+)
+from persistence.services.purging import TreePurge
+from persistence.storage import files, owner
+from persistence.storage.reader import StoreReader
+
+_FORMAT = 1
+_MODE = 0o600
+_LEFT = (
+    "logs and the audit log, which name documents and users and have no form content",
+    "blocks of the disk, snapshots and copies of other programs, where removed files may be read until overwritten",
+)
+
+
+@click.command()
+@click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
+@click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
+@click.option("--certificate", metavar="FILE", help="Where to record what is erased; required with --yes.")
+@click.option("--reason", metavar="TEXT", help="A reason for the certificate.")
+@click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
+@click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
+@click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
+@tree_options
+def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
+    """Remove everything of documents, because law asks for it: data, attachments, history, drafts and leases.
+
+    The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. What a
+    repair has put into the quarantine goes, too. Without --yes nothing is changed: what would go is listed. The
+    certificate is JSON: paths, sizes and digests of what was removed, when and by whom, and no content.
+
+    The service may run. A run that was stopped goes on when it is called again with the same certificate.
+
+    \b
+    Exit status: 0  done, or listed
+                 1  could not: no such document, no backup, another user's tree
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    with usage_errors():
+        request = _Request.of(paths, options, is_trial=not yes)
+        before = request.begun()
+    choice = choose_trees(options)
+    found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in before})
+    for tree in choice.trees:
+        with _opened(tree) as erasing:
+            found.look(tree, erasing, choice, request)
+    documents = found.documents(request)
+    copies = request.copies(documents)
+    _list(documents, copies, removes_copies=request.removes_copies)
+    if not yes:
+        say("nothing was changed: --yes does it")
+        return
+    begun = request.beginning(documents, copies)
+    for tree in choice.trees:
+        with _opened(tree) as erasing:
+            _erase(tree, erasing, [each for each in documents if each.tree == tree.name])
+    request.end(begun, found.mentions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The options of the command, but for the trees."""
+
+    asked: tuple[tuple[Form, str], ...]
+    user: str | None
+    reason: str | None
+    certificate: str | None
+    backups: str | None
+    removes_copies: bool
+
+    @classmethod
+    def of(cls, paths: Iterable[str], options: dict[str, Any], *, is_trial: bool) -> _Request:
+        """Take the options out of those of the trees. Raises ``BadRequestError`` if they do not fit together."""
+        names = ("user", "reason", "certificate", "backups", "from_backups")
+        user, reason, certificate, backups, removes_copies = (options.pop(name) for name in names)
+        asked = tuple(map(_document, paths))
+        if bool(asked) == (user is not None):
+            raise BadRequestError("name documents as APP/FORM/data/DOC, or with --owner a user")
+        if certificate is None and not is_trial:
+            raise BadRequestError("--yes needs a --certificate FILE")
+        if removes_copies and backups is None:
+            raise BadRequestError("--from-backups needs --backups DIR")
+        return cls(asked, user, reason, certificate, backups, removes_copies)
+
+    def begun(self) -> tuple[ErasedDocument, ...]:
+        """Return the documents of an erasure that was stopped, by its certificate.
+
+        Raises:
+            BadRequestError: there is another file, or the certificate of an erasure that is complete.
+        """
+        if self.certificate is None or not os.path.lexists(self.certificate):
+            return ()
+        try:
+            with disk_errors(self.certificate), open(self.certificate, "rb") as file:
+                found = msgspec.json.decode(file.read(), type=Certificate)
+        except msgspec.DecodeError as error:
+            raise BadRequestError(f"{self.certificate} is there already, and is no certificate") from error
+        if found.ended is not None:
+            raise BadRequestError(f"{self.certificate} is the certificate of an erasure that is complete")
+        return found.documents
+
+    def copies(self, documents: Sequence[ErasedDocument]) -> list[ErasedCopies]:
+        """Return the files of documents in the backups; those without any are left out."""
+        found = []
+        for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
+            with owner.acting(backup):
+                files_ = backup_erasure.copies(backup, _names(documents))
+            if files_:
+                erased = tuple(ErasedFile(each.path, each.size, each.digest) for each in files_)
+                found.append(ErasedCopies(backup, self.removes_copies, erased))
+        return found
+
+    def beginning(self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> Certificate:
+        """Write the certificate of what is to be erased, and return it."""
+        began, by = next_after(None), owner.name(os.geteuid())
+        begun = Certificate(_FORMAT, began, by, tuple(documents), None, self.reason, self.user, tuple(copies))
+        self.write(begun)
+        return begun
+
+    def write(self, certificate: Certificate) -> None:
+        """Write the certificate, durably."""
+        path = os.path.abspath(self.certificate or "")
+        with disk_errors(path):
+            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
+
+    def end(self, begun: Certificate, mentions: int) -> None:
+        """Remove copies from backups if they are to go, and complete the certificate."""
+        remaining = list(_LEFT)
+        for each in begun.backups:
+            if self.removes_copies:
+                with owner.acting(each.backup):
+                    backup_erasure.remove_copies(each.backup, _names(begun.documents))
+            else:
+                remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
+        if self.backups is None:
+            remaining.append("backups, which were not looked at")
+        if mentions:
+            remaining.append(f"{counted(mentions, 'revision')} of documents of others, which name the user")
+        ended = msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining))
+        self.write(ended)
+        say(f"{counted(len(begun.documents), 'document')} erased; the certificate is {safe(str(self.certificate))}")
+
+
+@contextmanager
+def _opened(tree: ChosenTree) -> Iterator[Erasing]:
+    """Open a tree to be written, as its owner; its index hears of it."""
+    with owner.acting(tree.root):
+        root = StoreReader(tree.root).root
+        with disk_errors(f"data directory {root}"):
+            owner.require(root)
+        with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+            store, bodies_of = providers.tree(root).store, providers.bodies_by_form
+            yield Erasing(tree.name, store, TreePurge(store, bodies_of), bodies_of)
+
+
+def _document(path: str) -> tuple[Form, str]:
+    match path.split("/"):
+        case [app, name, Collection.DATA.value, document] if app and name and document:
+            return Form(app, name), document
+        case _:
+            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOC")
+
+
+@dataclass(slots=True)
+class _Found:
+    """The documents to be erased by tree and name, and how many revisions of others name the user."""
+
+    known: dict[tuple[str, Form, str], ErasedDocument]
+    mentions: int = 0
+
+    def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
+        """Look in a tree for what a request names; raises ``NotFoundError`` if that is missing there."""
+        wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
+        if request.user is not None:
+            owned = erasing.owned(request.user)
+            self.mentions += owned.mentions
+            wanted += owned.documents
+        for form, document in wanted:
+            if (tree.name, form, document) not in self.known:
+                self.known[tree.name, form, document] = erasing.describe(form, document)
+
+    def documents(self, request: _Request) -> list[ErasedDocument]:
+        """Return the documents. Raises ``NotFoundError`` if there are none."""
+        if not self.known:
+            raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
+        return list(self.known.values())
+
+
+def _erase(tree: ChosenTree, erasing: Erasing, documents: Sequence[ErasedDocument]) -> None:
+    """Erase documents of a tree, and rebuild the indexes of their forms."""
+    for each in documents:
+        erasing.erase(Form(each.app, each.form), each.document)
+    reader = StoreReader(tree.root)
+    forms = dict.fromkeys(Form(each.app, each.form) for each in documents)
+    if forms:
+        with open_index(tree.settings, tree.properties, tree.root) as index:
+            for form in forms:
+                indexes.plan(reader, index, RebuildAim.REBUILT, form).run(lambda _: None)
+
+
+def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], *, removes_copies: bool) -> None:
+    for each in documents:
+        size = sum(file.size for file in each.files)
+        say(safe(f"{each.app}/{each.form}/data/{each.document}: {counted(len(each.files), 'file')}, {size} bytes"))
+    for copy in copies:
+        stays = "" if removes_copies else ", which stay: --from-backups removes them"
+        say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
+
+
+def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:
+    return [(Form(each.app, each.form), each.document) for each in documents]

@@ -1,0 +1,171 @@
+"""Erasing documents: everything of them that is in a tree, with a certificate of what was removed.
+
+Law may ask for that. A document is erased in steps, each of which leaves a tree in order: attachments whose bodies are
+elsewhere, the saved document, its draft, and then what is not of the tree proper. So an erasure that was killed goes on
+when it is called again, with the documents that the certificate names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.services.purging import RemovedFile, TreePurge, remove_file
+from persistence.storage.split_attachments import BodiesOf
+from persistence.storage.store import Store
+from persistence.storage.traces import DocumentTraces, TracedFile
+
+
+class ErasedFile(msgspec.Struct, frozen=True):
+    """A file that is erased: its path below a root or in a backup, its size in bytes and its digest."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class ErasedDocument(msgspec.Struct, frozen=True):
+    """A document that is erased: its tree, its owner as far as one is known, and its files."""
+
+    tree: str
+    app: str
+    form: str
+    document: str
+    owner: str | None
+    files: tuple[ErasedFile, ...]
+
+
+class ErasedCopies(msgspec.Struct, frozen=True):
+    """The files of documents in a backup, and whether they were removed there."""
+
+    backup: str
+    removed: bool
+    files: tuple[ErasedFile, ...]
+
+
+class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete.
+
+    ``by`` is the user of the system who ran it. ``remaining`` says what is left elsewhere.
+    """
+
+    format: int
+    began: Instant
+    by: str
+    documents: tuple[ErasedDocument, ...]
+    ended: Instant | None = None
+    reason: str | None = None
+    owner: str | None = None
+    backups: tuple[ErasedCopies, ...] = ()
+    remaining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedDocuments:
+    """The documents of a user, and how many revisions of others name the user as who has saved them, or as owner."""
+
+    documents: tuple[tuple[Form, str], ...]
+    mentions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """Erases documents of one tree, which is called ``name``. Methods raise the errors of ``Store``."""
+
+    name: str
+    store: Store
+    purge: TreePurge
+    bodies_of: BodiesOf
+
+    def owned(self, user: str) -> OwnedDocuments:
+        """Return the documents and drafts of an owner, as their current sidecars say. Damaged ones are left out."""
+        found, mentions = list[tuple[Form, str]](), 0
+        for form in self.purge.forms(None):
+            for document in self.purge.documents(form):
+                mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+                if any(self._owner(main) == user for main in mains):
+                    found.append((form, document))
+                else:
+                    mentions += sum(_mentions(each, user) for each in self._revisions(mains[0]))
+        return OwnedDocuments(tuple(found), mentions)
+
+    def describe(self, form: Form, document: str) -> ErasedDocument:
+        """Return the record of a document, with all its files.
+
+        Raises:
+            NotFoundError: there are none.
+        """
+        with disk_errors("looking for the files of", f"{form}/data/{document}"):
+            found = [_erased(each) for traces in self._traces(form, document) for each in traces.listed()]
+        if not found:
+            raise NotFoundError(f"{form}/data/{document} does not exist")
+        mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+        owner = next((known for main in mains if (known := self._owner(main)) is not None), None)
+        return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
+
+    def erase(self, form: Form, document: str) -> None:
+        """Erase a document with its history, attachments, draft and lease, and its traces in the root.
+
+        The caller rebuilds the index of the form: what a database removes stays in its file for a while.
+        """
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        traces = list(self._traces(form, document))
+        with disk_errors("looking for links to", main):
+            links = [list(each.links()) for each in traces]
+        storage = self.purge.storage_of(form)
+        if storage is not self.store:
+            self._remove_bodies(main)
+        with storage.writing(main) as writer:
+            writer.discard_document(form, document)
+            writer.discard_draft(form, document)
+        with disk_errors("erasing", main):
+            for each, own in zip(traces, links, strict=True):
+                each.remove(own)
+        with suppress(NotFoundError):
+            self.store.leases.broken(document)
+
+    def _remove_bodies(self, main: DocumentAddress) -> None:
+        """Remove attachments whose bodies are elsewhere one by one; damaged ones go with their folders."""
+        storage = self.purge.storage_of(main.form)
+        for name in self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            with suppress(DamagedError):
+                current = None if address.is_main else self.store.sidecar(address)
+                if current is not None:
+                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
+
+    def _traces(self, form: Form, document: str) -> Iterator[DocumentTraces]:
+        yield DocumentTraces(self.store.root, form, document)
+        bodies = self.bodies_of(form)
+        if bodies is not None:
+            yield DocumentTraces(bodies.root, form, document)
+
+    def _owner(self, main: DocumentAddress) -> str | None:
+        try:
+            sidecar = self.store.sidecar(main)
+        except DamagedError:
+            return None
+        return None if sidecar is None else sidecar.creator
+
+    def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
+        try:
+            history = self.store.history(main)
+        except DamagedError:
+            return
+        found = (history.revision(position) for position in range(history.total)) if history is not None else ()
+        yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
+
+
+def _mentions(sidecar: Sidecar, user: str) -> bool:
+    return user in (sidecar.modifier, sidecar.creator)
+
+
+def _erased(file: TracedFile) -> ErasedFile:
+    return ErasedFile(file.path, file.size, file.digest)

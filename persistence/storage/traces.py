@@ -1,0 +1,101 @@
+"""All files of one document below a root, wherever they are: for erasing it.
+
+The root is that of a tree, or of a directory of attachments, which has the same names. Besides its folders, the
+quarantine of repairs may have files of a document, and there may be links for nginx. What is in the trash is on its way
+out already.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from persistence.model.addresses import Collection, Form
+from persistence.storage import directories, files
+from persistence.storage.integrity import digest_of_file
+from persistence.storage.layout import QUARANTINE, SERVE, TRASH, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFile:
+    """A file of a document: its path below the root, its size in bytes and its digest."""
+
+    path: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTraces:
+    """The files of a document below a root. Methods raise ``OSError``."""
+
+    root: str
+    form: Form
+    document: str
+
+    def listed(self) -> Iterator[TracedFile]:
+        """Yield all files but the links, which are other names of them."""
+        for directory in (*self.folders, *self._in_quarantine()):
+            yield from files_below(directory, self.root)
+
+    def links(self) -> Iterator[str]:
+        """Yield the paths of the links for nginx to files of the document."""
+        known = set[tuple[int, int]]()
+        for directory in (*self.folders, *self._in_quarantine()):
+            known |= {_identity(path) for path in _files(directory)}
+        yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
+
+    def remove(self, links: list[str]) -> None:
+        """Remove everything that is left: the folders, if they are, what is in the quarantine, links, and the trash."""
+        for path in links:
+            files.remove(path)
+        for directory in (*self.folders, *self._in_quarantine()):
+            if files.exists(directory):
+                directories.remove_tree(directory)
+                with suppress(FileNotFoundError):
+                    directories.sync(os.path.dirname(directory))
+        directories.empty(f"{self.root}/{TRASH}")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The directories of the saved document and of its draft."""
+        return tuple(Layout(self.root).document(self.form, each, self.document) for each in Collection)
+
+    def _in_quarantine(self) -> list[str]:
+        top = f"{self.root}/{QUARANTINE}"
+        inside = [os.path.relpath(folder, self.root) for folder in self.folders]
+        inside += [f"%{each}" for each in inside]  # an application may have been renamed there
+        with suppress(FileNotFoundError, NotADirectoryError):
+            runs = sorted(os.listdir(top))
+            return [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
+        return []
+
+
+def files_below(directory: str, root: str) -> Iterator[TracedFile]:
+    """Yield the files below a directory, which may be missing, with their paths below a root. Raises ``OSError``."""
+    for path in _files(directory):
+        yield TracedFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
+
+
+def _files(directory: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            else:
+                yield entry.path
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _digest(path: str) -> str:
+    """Return the digest of a file; empty for what is none, or cannot be read."""
+    try:
+        return digest_of_file(path)
+    except OSError:
+        return ""

@@ -1,0 +1,223 @@
+"""``persistence erase``: nothing of a document is left, in any file, and a certificate says what was there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persistence.cli import commands
+from tests.in_process import serving
+from tests.maintenance import kills
+from tests.maintenance.test_backup import backup
+from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
+
+SECRET = b"Wolpertinger-4711"
+CONTROLS = b"""<html xmlns="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><head><xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form><s><name/></s></form></xf:instance>
+<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="s-bind" ref="s" name="s">
+<xf:bind id="name-bind" ref="name" name="name"/></xf:bind></xf:bind>
+<xf:instance id="fr-form-metadata"><metadata><application-name>app</application-name><form-name>form</form-name>
+</metadata></xf:instance></xf:model></head><body><fr:section id="s-section" bind="s-bind">
+<xf:input id="name-control" bind="name-bind" class="fr-summary fr-search"/></fr:section></body></html>"""
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return furnished(tmp_path / "data")
+
+
+def run(root: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["erase", "--data", str(root), *arguments])
+
+
+def erased(workshop: Workshop, *arguments: str) -> dict[str, Any]:
+    """Erase, and return the certificate."""
+    workshop.close()
+    file = workshop.root.parent / "certificate.json"
+    done = run(workshop.root, *arguments, "--yes", "--certificate", str(file))
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert file.stat().st_mode & 0o777 == 0o600
+    found: dict[str, Any] = json.loads(file.read_text())
+    assert found["ended"] > found["began"]
+    return found
+
+
+def having(root: Path, text: bytes) -> list[str]:
+    """Return the files below a directory that have some bytes, in their names or contents."""
+    return [
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if text.decode() in path.name or (path.is_file() and text in path.read_bytes())
+    ]
+
+
+def test_nothing_is_left_of_a_document(workshop: Workshop) -> None:
+    old = workshop.file(ATTACHMENT).read_bytes()
+    workshop.put(ATTACHMENT, SECRET)
+    workshop.put(DATA, b"<d>%s</d>" % SECRET)
+    workshop.put(DRAFT.replace("draft/draft", "draft/document"), b"<d>%s</d>" % SECRET)
+    found = erased(workshop, DOCUMENT, "--reason", "Art. 17")
+    assert having(workshop.root, SECRET) == []
+    assert not workshop.file(DOCUMENT).exists()
+    [document] = found["documents"]
+    assert (document["form"], document["document"], document["owner"], found["reason"]) == (
+        "form",
+        "document",
+        "lea",
+        "Art. 17",
+    )
+    digests = {each["path"]: each["digest"] for each in document["files"]}
+    assert digests[ATTACHMENT] == f"sha256:{hashlib.sha256(SECRET).hexdigest()}"
+    assert f"sha256:{hashlib.sha256(old).hexdigest()}" in digests.values()
+    assert SECRET.decode() not in json.dumps(found)
+    assert workshop.get(DATA)[0] == 404
+    workshop.put(DATA, b"<d/>")
+    workshop.close()
+    assert workshop.check("--deep").kinds == []
+
+
+def test_no_value_stays_in_an_index_or_a_table_for_reports(tmp_path: Path) -> None:
+    """Neither in free pages of a database nor in its log; others are found as before, by a service that runs."""
+    own = {"Form_Definition_Version": 1, "Create_Flat_View": "true"}
+    query = (
+        b"<search><query>%s</query><drafts>include</drafts><page-size>10</page-size>"
+        b"<page-number>1</page-number></search>"
+    )
+    with serving(tmp_path, alone=True) as service:
+        assert (
+            service.put("app/form/form.xhtml".replace("form.xhtml", "form/form.xhtml"), CONTROLS, **own).status == 201
+        )
+        for number in range(40):
+            text = SECRET if number == 7 else b"other"
+            body = b"<form><s><name>%s %d</name></s></form>" % (text, number)
+            assert service.put(f"app/form/data/D{number}/data.xml", body, **own).status == 201
+        found = service.raw("POST", f"{service.face}/search/app/form", {}, query % SECRET).body
+        assert b'name="D7"' in found
+        assert having(service.data, SECRET)
+        certificate = tmp_path / "certificate.json"
+        arguments = ("app/form/data/D7", "--yes", "--certificate", str(certificate))
+        assert run(service.data, *arguments).exit_code == 0
+        assert b'search-total="0"' in service.raw("POST", f"{service.face}/search/app/form", {}, query % SECRET).body
+        assert b'search-total="39"' in service.raw("POST", f"{service.face}/search/app/form", {}, query % b"").body
+    assert having(service.data, SECRET) == []
+
+
+def test_all_documents_of_an_owner(workshop: Workshop) -> None:
+    """Also drafts, and those that are deleted; revisions of others that name the user are only counted."""
+    lea = {"Svc-Username": "lea"}
+    workshop.put("app/form/data/deleted-of-lea/data.xml", b"<d/>", lea)
+    workshop.delete("app/form/data/deleted-of-lea/data.xml")
+    workshop.put("app/form/draft/draft-of-lea/data.xml", b"<d/>", lea)
+    workshop.put("app/form/data/of-bob/data.xml", b"<d/>", {"Svc-Username": "bob"})
+    workshop.put("app/form/data/of-bob/data.xml", b"<d/>", lea)
+    found = erased(workshop, "--owner", "lea")
+    assert {each["document"] for each in found["documents"]} == {"document", "deleted-of-lea", "draft-of-lea"}
+    assert "1 revision of documents of others, which name the user" in found["remaining"]
+    assert workshop.get("app/form/data/of-bob/data.xml")[0] == 200
+    assert run(workshop.root, "--owner", "lea").exit_code == 1
+
+
+def test_what_a_repair_and_a_lease_have_left_goes_too(workshop: Workshop) -> None:
+    workshop.put(DATA, b"<d>%s</d>" % SECRET)
+    workshop.close()
+    workshop.file(f"{DATA}.json").write_bytes(b"{}")
+    workshop.check("--repair", "--adopt", DATA)
+    assert [path for path in having(workshop.root, b"data.xml") if path.startswith(".quarantine")]
+    links = workshop.root / ".serve/1"
+    links.mkdir(parents=True)
+    (links / ("0" * 40)).hardlink_to(workshop.file(ATTACHMENT))
+    erased(workshop, DOCUMENT)
+    assert having(workshop.root, SECRET) == []
+    assert list(links.iterdir()) == []
+    assert [path for path in having(workshop.root, b"data.xml") if "document" in path] == []
+
+
+def test_backups_are_named_or_lose_the_files_and_can_still_be_verified(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.put(ATTACHMENT, SECRET)
+    first = backup(workshop, tmp_path / "backups")
+    second = backup(workshop, tmp_path / "backups")
+    listed = run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).stdout
+    assert listed.count("which stay: --from-backups removes them") == 2
+    copy_tree(workshop.root, tmp_path / "copy")
+    kept = erased(Workshop(tmp_path / "copy"), DOCUMENT, "--backups", str(tmp_path / "backups"))
+    assert [each["removed"] for each in kept["backups"]] == [False, False]
+    assert sum(str(each) in line for line in kept["remaining"] for each in (first, second)) == 2
+    (tmp_path / "certificate.json").unlink()
+    found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
+    assert having(tmp_path / "backups", SECRET) == []
+    assert {each["path"] for each in found["backups"][0]["files"]} >= {ATTACHMENT, DATA}
+    for each in (first, second):
+        done = CliRunner().invoke(commands, ["restore", str(each), "--data", str(tmp_path / each.name)])
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert Workshop(tmp_path / each.name).check("--deep").kinds == []
+    assert backup(workshop, tmp_path / "backups")
+
+
+def test_without_yes_nothing_is_changed(workshop: Workshop) -> None:
+    workshop.close()
+    state = workshop.state()
+    done = run(workshop.root, DOCUMENT)
+    assert (done.exit_code, workshop.state()) == (0, state)
+    assert done.stdout.startswith(f"{DOCUMENT}: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (DOCUMENT, "--owner", "lea"),
+        (DOCUMENT, "--yes"),
+        (DATA,),
+        ("app/form/draft/draft",),
+        (DOCUMENT, "--from-backups"),
+    ],
+)
+def test_wrong_usage_of_erase(workshop: Workshop, arguments: tuple[str, ...]) -> None:
+    workshop.close()
+    state = workshop.state()
+    assert run(workshop.root, *arguments).exit_code == 2
+    assert workshop.state() == state
+
+
+def test_what_is_not_there_and_a_certificate_that_is(workshop: Workshop, tmp_path: Path) -> None:
+    assert run(workshop.root, "app/form/data/none").exit_code == 1
+    assert run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "none")).exit_code == 1
+    file = tmp_path / "other.json"
+    file.write_text("[]")
+    assert run(workshop.root, DOCUMENT, "--yes", "--certificate", str(file)).exit_code == 2
+    assert file.read_text() == "[]"
+    erased(workshop, DOCUMENT)
+    again = run(workshop.root, DATA.rpartition("/")[0], "--yes", "--certificate", str(tmp_path / "certificate.json"))
+    assert again.exit_code == 2
+
+
+def test_an_erasure_that_is_killed_goes_on_with_its_certificate(tmp_path: Path) -> None:
+    """At each step: nothing for a check but what a repair removes, and after the next run nothing at all."""
+    workshop = furnished(tmp_path / "pristine")
+    workshop.put(ATTACHMENT, SECRET)
+    workshop.close()
+    at = 0
+    while True:
+        at += 9
+        here = Workshop(tmp_path / f"killed-{at}")
+        copy_tree(workshop.root, here.root)
+        file = tmp_path / f"certificate-{at}.json"
+        arguments = ["erase", "--data", str(here.root), "--owner", "lea", "--yes", "--certificate", str(file)]
+        ended = kills.run(arguments, tmp_path / "said", at=at)
+        if not ended.struck:
+            break
+        assert {kind for kind, _ in here.check("--deep").kinds} <= {"stray-temporary"}
+        if not file.exists() or json.loads(file.read_text()).get("ended") is None:
+            assert CliRunner().invoke(commands, arguments).exit_code == 0
+        assert having(here.root, SECRET) == []
+        assert not here.file(DOCUMENT).exists()
+        found = json.loads(file.read_text())
+        assert [each["document"] for each in found["documents"]] == ["document"]
+        assert here.check("--deep").kinds == []
+    assert at > 10
