@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model check bench bench-maintenance bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model check bench bench-maintenance bench-export bench-forms bench-search clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,12 +103,16 @@ check: install ## run ruff, mypy (strict, bench and config too), and the tests o
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py $(HOUSE)
 
-bench: install ## compare the speed of the service with a minimal server, and encrypted with plain
+bench: install ## compare the speed of the service with a minimal server, encrypted with plain, and with an audit
 	$(BIN)/python bench/bench.py
 	$(BIN)/python bench/encryption.py
+	$(BIN)/python bench/audit.py
 
 bench-maintenance: install ## measure check, backup and restore of 100,000 documents, beside cp (3 min)
 	$(BIN)/python bench/maintenance.py
+
+bench-export: install ## measure the export of 100,000 documents, beside tar and zip (3 min)
+	$(BIN)/python bench/export.py
 
 bench-forms: install ## measure the list of 500 to 10,000 published forms (1 min)
 	$(BIN)/python bench/forms.py

@@ -39,6 +39,7 @@ NOT_OF_A_PAIR = {
     "test_history_diffs.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,
     "test_provider_contract.py": _OWN_FACE,
+    "test_purging.py": "it has providers of its own",
     "test_provider_replay.py": _OWN_FACE,
     "test_reencryption.py": "what is stored behind is encrypted anew by nobody but the service behind",
     "test_reencryption_elsewhere.py": "the same",

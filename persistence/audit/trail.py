@@ -90,6 +90,7 @@ class AuditTrail(Closable):
         self._descriptor = -1
         self._guard = threading.Lock()  # of the descriptor, against the thread that syncs it
         self._identity = (0, 0)
+        self._head, self._noted = START, b""
         self._rotates_after = 0.0
         self._unsynced = threading.Event()
         self._ending = threading.Event()
@@ -144,11 +145,14 @@ class AuditTrail(Closable):
 
     def _current(self, record: int) -> Head:
         """Return the head, after the file was opened, repaired or rotated if that is due."""
-        head = head_of(os.pread(record, _RECORD, 0))
-        status = None
-        with suppress(FileNotFoundError):
+        noted = os.pread(record, _RECORD, 0)
+        head = self._head if noted == self._noted else head_of(noted)  # nobody else has written meanwhile
+        try:
             status = os.lstat(self._path)
-        if status is None or self._identity != (status.st_dev, status.st_ino) or self._descriptor < 0:
+            is_open = self._descriptor >= 0 and self._identity == (status.st_dev, status.st_ino)
+        except FileNotFoundError:
+            is_open = False
+        if not is_open:
             status = self._open()
         if head is None or head.size != status.st_size:
             head = self._recovered(record, head)
@@ -171,7 +175,7 @@ class AuditTrail(Closable):
     def _write(self, record: int, head: Head, event: bytes) -> Head:
         line, digest = chained(event, head, next_after(None), self._seal)
         files.write_all(self._descriptor, line)
-        return _noted(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
+        return self._note(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
 
     def _recovered(self, record: int, head: Head | None) -> Head:
         """Return the head after a crash, or after another program did something to the file; close what is torn."""
@@ -215,7 +219,7 @@ class AuditTrail(Closable):
             self._rotates_after = now + _ROTATION_PAUSE
             self._on_fault(str(as_disk_error(error, "rotating the audit")))
             return head._replace(size=os.fstat(self._descriptor).st_size)
-        return self._discard(record, _noted(record, head._replace(size=0, began=int(time.time()))))
+        return self._discard(record, self._note(record, head._replace(size=0, began=int(time.time()))))
 
     def _discard(self, record: int, head: Head) -> Head:
         """Remove the oldest files, each after a line that says so."""
@@ -227,6 +231,13 @@ class AuditTrail(Closable):
                 files.remove(path)
             except OSError as error:
                 self._on_fault(str(as_disk_error(error, "removing an old file of the audit")))
+        return head
+
+    def _note(self, record: int, head: Head) -> Head:
+        """Note a head. If that fails, the next writer finds the line behind the head that is noted."""
+        self._head, self._noted = head, head.record()
+        with suppress(OSError):
+            files.write_at_start(record, self._noted)
         return head
 
     def _settle(self) -> None:
@@ -259,13 +270,6 @@ class AuditTrail(Closable):
                 files.sync(descriptor)
             finally:
                 os.close(descriptor)
-
-
-def _noted(record: int, head: Head) -> Head:
-    """Note a head. If that fails, the next writer finds the line behind the head that is noted."""
-    with suppress(OSError):
-        files.write_at_start(record, head.record())
-    return head
 
 
 def prepare(path: str) -> str:

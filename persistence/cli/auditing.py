@@ -41,7 +41,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "check": lambda params: _is_real(params) and bool(params.get("repair") or params.get("adopt")),
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "erase", "import", "revert"), _is_real),
+    "erase": lambda params: bool(params.get("yes")),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert"), _is_real),
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
 }
@@ -109,8 +110,8 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
 
 
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
-    subject = (params.get("path") or params.get("document")) if name in _WITH_SUBJECT else None
-    app, form, collection, document = _subject(subject)
+    paths = params.get("path") or params.get("document") or params.get("paths")
+    app, form, collection, document = _subject(paths if name in _WITH_SUBJECT else None)
     details = {key: _shown(value) for key, value in params.items() if key not in _SETTINGS[::2] and _is_given(value)}
     return AuditEvent(
         action=name.replace(" ", "-"),
@@ -128,6 +129,8 @@ def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> Aud
 
 def _subject(path: object) -> tuple[str, str, str, str]:
     """Return application, form, collection and document of APP/FORM/data/DOC, or of the id of a document."""
+    if isinstance(path, tuple) and len(path) == 1:
+        path = path[0]
     match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
         case [document]:
             return "", "", "", document

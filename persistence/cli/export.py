@@ -153,7 +153,7 @@ class _Chosen:
 
 
 def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> int:
-    """Write an export, and return how many revisions were left out. Messages go to standard error."""
+    """Write an export, and return the number of problems. Messages go to standard error."""
     settings, properties = effective.settings, effective.properties
     _say_elsewhere(effective)
     keys = open_encryption_keys(settings, properties)
@@ -166,7 +166,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
                 write(piece)
                 size += len(piece)
     seconds = max(time.monotonic() - started, 0.001)
-    left_out = f", {counted(bar.lines, 'revision')} left out" if bar.lines else ""
+    left_out = f"; {counted(bar.lines, 'problem')}" if bar.lines else ""
     click.echo(
         f"exported {bar.steps:,} definitions, documents and drafts, {size / 1e6:,.1f} MB, "
         f"in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",

@@ -94,27 +94,26 @@ class ArchiveMetadata:
 
 def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:
     """Write the facts of a revision; where its body is elsewhere, those of the body."""
-    fields: Mapping[str, Any] = msgspec.to_builtins(described(sidecar))
-    children = "".join(f"  {child}\n" for name in _ELEMENTS for child in _written(name, fields.get(name)))
+    fields: Mapping[str, Any] = msgspec.to_builtins(described(sidecar))  # those that it has, in their order
+    children = [_written(_ELEMENTS[name], value) for name, value in fields.items() if name in _ELEMENTS]
     root = attribute("format", FORMAT) + (attribute("decrypted", "true") if is_decrypted else "")
-    return element("metadata", root, f"\n{children}").encode()
+    return element("metadata", root, "".join(f"\n  {child}" for child in children) + "\n").encode()
 
 
-def _written(name: str, value: Any) -> Iterator[str]:
-    tag = _ELEMENTS[name]
+def _written(tag: str, value: Any) -> str:
     match value:
-        case None:
-            return
+        case str():
+            return element(tag, content=text(value))
         case bool():
-            yield element(tag, content=str(value).lower())
-        case list() | tuple():
-            yield from (element(tag, content=text(each)) for each in value)
+            return element(tag, content=str(value).lower())
+        case int():
+            return element(tag, content=str(value))
         case {"algorithm": algorithm, "value": digest}:
-            yield element(tag, attribute("algorithm", algorithm), text(digest))
+            return element(tag, attribute("algorithm", algorithm), text(digest))
         case dict():
-            yield _form_metadata(tag, value)
+            return _form_metadata(tag, value)
         case _:
-            yield element(tag, content=text(str(value)))
+            return "".join(element(tag, content=text(each)) for each in value)
 
 
 def _form_metadata(tag: str, value: Mapping[str, Any]) -> str:

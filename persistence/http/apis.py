@@ -129,24 +129,18 @@ class PublishApi:
         """Answer ``POST /fr/service/publish[?document-id=$document]``."""
         publication = self._publication(request.args.get("document-id"))
         body = body_of(request.environ, LARGEST_TREE)
-        return self._published(publication, self.publishing.from_body(body, publication))
+        return self._published(self.publishing.from_body(body, publication))
 
     def from_designer(self, document: str) -> Response:
         """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
         publication = self._publication(document)
         drain(request.environ)
-        return self._published(publication, self.publishing.from_designer(document, publication))
+        return self._published(self.publishing.from_designer(document, publication))
 
-    def _published(self, publication: Publication, done: PublishedForm) -> Response:
-        server = {} if publication.target is None else {"server": str(publication.target.server)}
-        note_in_audit(
-            request.environ,
-            app=done.form.app,
-            form=done.form.name,
-            version=done.version,
-            collection="form",
-            details=server,
-        )
+    @staticmethod
+    def _published(done: PublishedForm) -> Response:
+        form, version = done.form, done.version
+        note_in_audit(request.environ, app=form.app, form=form.name, collection="form", version=version)
         return xml(done.answer)
 
     def _publication(self, source: str | None) -> Publication:
@@ -166,6 +160,7 @@ class PublishApi:
         if not url:
             return None
         server = self.publishing.server(url)
+        note_in_audit(request.environ, details={"server": str(server)})
         is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
         return RemoteTarget(server, self.parser.remote_authorization(request), is_forced)
 

@@ -45,6 +45,7 @@ class CrudApi:
             path = f"{form}/{collection.value}/<document>/<name>"
             add_route(app, path, partial(self.document, collection), *RESOURCE_METHODS)
             add_route(app, path, partial(self.lease, collection), *LEASE_METHODS)
+        add_route(app, f"{form}/draft/<document>", self.discard_draft, "DELETE")
         add_route(app, f"{form}/data/", self.delete_all, "DELETE", strict_slashes=False)
 
     def definition(self, app: str, form: str, name: str) -> Response:
@@ -123,6 +124,12 @@ class CrudApi:
             BadAddressError: always.
         """
         raise BadAddressError(f"only form data can be leased, and {app}/{form}/form/{name} is a definition's")
+
+    def discard_draft(self, app: str, form: str, document: str) -> Response:
+        """Answer ``DELETE /crud/$app/$form/draft/$document``, which a service sends whose attachments are here."""
+        request = request_ctx.request
+        documents, delete = self.face.services(request).documents, self.face.parser.delete(request)
+        return self._removed(documents.discard_draft(Form(app, form), document, delete))
 
     def delete_all(self, app: str, form: str) -> Response:
         """Answer ``DELETE /crud/$app/$form/data/``."""

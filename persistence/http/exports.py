@@ -82,6 +82,7 @@ def _headers() -> Headers:
         ("Content-Disposition", f'attachment; filename="export-{day}.zip"'),
         ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
+        ("X-Accel-Buffering", "no"),  # nginx would write as much of it to its disk as comes before the client reads
     ]
 
 

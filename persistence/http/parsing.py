@@ -61,6 +61,9 @@ def environ_key(header: str) -> str:
     return "HTTP_" + header.upper().replace("-", "_")
 
 
+_USER = "persistence.user"
+"""Environ key: the user of a request, which is read once."""
+
 _NO_ARGUMENTS: Mapping[str, str] = {}
 """The parameters of most requests: an empty query is not worth parsing."""
 
@@ -191,7 +194,8 @@ class RequestParser:
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
-        return self._user(request.environ, self._sent(request.environ))
+        known: User | None = request.environ.get(_USER)
+        return known or self._user(request.environ, self._sent(request.environ))
 
     def bearer(self, request: Request) -> Bearer:
         """Return the user that the caller names, and the access token of the request."""
@@ -225,6 +229,12 @@ class RequestParser:
         )
 
     def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
+        user: User | None = environ.get(_USER)
+        if user is None:  # the audit asks once more
+            user = environ[_USER] = self._parsed_user(environ, sent)
+        return user
+
+    def _parsed_user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
         if sent.get("Credentials", "").strip():
             self._require_utf8(environ, sent, "Credentials")
             return users.parse_credentials(sent["Credentials"])

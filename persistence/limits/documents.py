@@ -83,8 +83,11 @@ Most pages need one or two. Each life that is judged may need another, and so ma
 ones; some 50 pages may lie between.
 """
 
-PURGED_AT_ONCE = 256
+PURGED_AT_ONCE = 64
 """Revisions that are purged while a document's lock is held: some 20 ms, and four waits for the disk."""
+
+PURGE_PAUSE = 0.02
+"""Seconds without the lock after these. Who waits for a lock looks every 10 ms whether it can be had."""
 
 MOST_PURGE_PROBLEMS = 1000
 """Problems of a purge that are reported, one for each document that has one."""

@@ -235,7 +235,9 @@ class _Inspection:
         for path in self.history.strays:
             yield FindingKind.STRAY_FILE.at(path, "an older content without a sidecar")
         for place in self.history.rewritten.values():
-            yield FindingKind.UNFINISHED_REWRITE.at(place.content, "encrypting it anew was interrupted", place)
+            yield FindingKind.UNFINISHED_REWRITE.at(
+                place.content, "encrypting it anew, or purging it, was interrupted", place
+            )
         orphans = set[str]()
         for revision in self.history.revisions:
             if revision.place.name not in self.history.rewritten:

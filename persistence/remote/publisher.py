@@ -50,7 +50,7 @@ class RemotePublisher:
         for file in attachments:
             with _after(f"after {len(sent_to)} of {len(attachments)} attachments"):
                 sent_to.append(self._attachment(file, asked))
-        with _after(f"after all {len(attachments)} attachments"):
+        with _after(f"after all {len(attachments)} attachments" if attachments else "without attachments"):
             flat_view = (self.client.names.field("Create-Flat-View", "true"),) if self.flat_view else ()
             version = self._put(main, asked, *flat_view)
             if version is None:

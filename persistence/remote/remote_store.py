@@ -88,6 +88,12 @@ class RemoteStore(Storage):
         _NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
 
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """See ``RevisionStorage``; the caller must be one who may purge there (spec crud 4.9)."""
+        _NAMES.paths(address)
+        of_instant = () if instant is None else (("last-modified-time", instant),)
+        return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
+
     def history(self, address: Address) -> RemoteRevisions | None:
         """See ``Revisions``.
 
@@ -220,7 +226,9 @@ class RemoteWriter(Writing):
             self.delete(draft, found.sidecar, over=found)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
-        """See ``Writing``; the caller must be one who may do so there (spec crud 4.9)."""
+        """See ``Writing``; those of an attachment go with the current one there (spec crud 4.9)."""
+        if isinstance(address, DocumentAddress) and not address.is_main:
+            return 0
         return sum(self._removed(address, ("last-modified-time", instant)) for instant in instants)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:

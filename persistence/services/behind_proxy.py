@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from persistence.errors import BadAddressError
 from persistence.model import versions
-from persistence.model.addresses import DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
 from persistence.services.decisions import Decision, Deletion
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, counts
+from persistence.services.leasing import protecting
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.selection import selected
 from persistence.storage.stored_revision import StoredRevision
@@ -97,6 +98,14 @@ class DocumentsBehindProxy(Documents):
     ) -> bool:
         """Return true: the proxy has let the caller in."""
         return True
+
+    def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:
+        """Remove a draft: perhaps only attachments, whose records another service has (spec crud 11)."""
+        address = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        route, version = self.router.of(form), versions.must_be_sent(delete.version.number, address)
+        with route.storage.writing(address) as writer, protecting(route, address, delete.user):
+            writer.discard_draft(form, document)
+        return Removed(address, version, None, None)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
         """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.

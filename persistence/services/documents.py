@@ -13,7 +13,7 @@ from functools import partial
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
+from persistence.errors import BadAddressError, DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
@@ -125,6 +125,14 @@ class Documents:
                 if address.is_main:
                     writer.discard_draft(address.form, address.document)
         return Removed(address, deletion.version, tombstone, deletion.operations)
+
+    def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
+        """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11).
+
+        Raises:
+            BadAddressError: always.
+        """
+        raise BadAddressError(f"there are no resources under the path of the draft {document} alone")
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).

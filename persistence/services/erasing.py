@@ -125,7 +125,7 @@ class Erasing:
         with storage.writing(main) as writer:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
-        with disk_errors("erasing", main):
+            # Under the lock: without it somebody may have saved the document again, and that is not to go.
             for each, own in zip(traces, links, strict=True):
                 each.remove(own)
         with suppress(NotFoundError):

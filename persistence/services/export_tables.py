@@ -161,7 +161,7 @@ class TableExport:
             try:
                 self._columns[key] = self._columns_of(form, version)
             except LEFT_OUT as error:
-                report(f"no values of {form.route.form} version {version}: {error}")
+                report(f"{error}: no values in the rows of {form.route.form} version {version}")
                 self._columns[key] = Columns((), cell_matcher(()))
         return self._columns[key]
 

@@ -118,6 +118,12 @@ class ForcedDeletes:
     def _file(self, route: Route, address: DocumentAddress, delete: Delete, number: int | None) -> Removed:
         found = self._found(route, address, None)
         removed = self._allowed(route, address, delete, number, found)
+        if self.purge_of(route) is None:  # older revisions go with the current one there
+            with route.storage.writing(address) as writer, protecting(route, address, delete.user):
+                current = writer.current(address)
+                if current is not None:
+                    writer.remove_current(address, over=current)
+            return removed
         file = RemovedFile(address, found.sidecar, _older(route, address, found.sidecar))
         if not remove_file(route.storage, file, lambda: self._is_same(route, address, found.sidecar)):
             raise ConflictError(f"{address} was written by another request meanwhile")
@@ -128,10 +134,7 @@ class ForcedDeletes:
         return now is not None and now.id == sidecar.id
 
     def _found(self, route: Route, address: DocumentAddress, instant: Instant | None) -> StoredRevision:
-        if instant is None:
-            found = route.storage.read(address, content=False)
-        else:
-            found = route.storage.read_revision(address, instant, content=False)
+        found = route.storage.removable(address, instant)
         if found is None:
             raise NotFoundError(f"{address} does not exist" + (f" as of {instant}" if instant else ""))
         return found

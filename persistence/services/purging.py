@@ -7,12 +7,13 @@ The current revision of a living document always stays.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from persistence.errors import PersistenceError
-from persistence.limits.documents import PURGED_AT_ONCE
+from persistence.limits.documents import PURGE_PAUSE, PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant, one_later
 from persistence.model.retention import RetentionPeriods, before
@@ -200,7 +201,11 @@ class TreePurge:
 
 
 def _batches(instants: Sequence[Instant]) -> Iterator[Sequence[Instant]]:
-    return (instants[begin : begin + PURGED_AT_ONCE] for begin in range(0, len(instants), PURGED_AT_ONCE))
+    """Yield some instants at a time, with a pause between them, in which others get the lock of the document."""
+    for begin in range(0, len(instants), PURGED_AT_ONCE):
+        if begin:
+            time.sleep(PURGE_PAUSE)
+        yield instants[begin : begin + PURGED_AT_ONCE]
 
 
 def remove_older(storage: RevisionStorage, address: DocumentAddress, instants: Sequence[Instant]) -> int:

@@ -46,6 +46,10 @@ class SplitStorage(RevisionStorage):
         read = partial(self._main.read_revision, address, instant, content=content)
         return self._whole(address, read, content=content)
 
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """See ``RevisionStorage``; that of an attachment is its record."""
+        return self._main.removable(address, instant)
+
     def history(self, address: Address) -> RevisionList | None:
         """See ``Revisions``; those of an attachment are its records."""
         return self._main.history(address)

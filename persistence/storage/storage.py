@@ -162,6 +162,12 @@ class Bodies(Protocol):
 class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
 
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """Return a revision that is to be removed, without its content: the current one, or that of an instant.
+
+        Of a tombstone all facts are known. ``None`` where there is none.
+        """
+
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
+from persistence.model.instants import Instant
 from persistence.storage import directories, file_system, files, root
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.document_leases import DocumentLeases
@@ -94,6 +95,12 @@ class Store(StoreReader, Closable):
             StartupError: names what does not work.
         """
         return file_system.probe(self.root)
+
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """Return a revision that is to be removed: the current one, or that of an instant."""
+        if instant is None:
+            return self.read(address, content=False)
+        return self.read_revision(address, instant, content=False)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
         """Begin to receive a content; no lock is held meanwhile.

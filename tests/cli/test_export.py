@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -10,10 +11,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from persistence import settings as configuration
+from persistence.app import create_app
+from persistence.cli import commands
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.providers.trees import init_trees
 from persistence.services import zip_stream
 from persistence.storage import files
-from tests.cli.command_runner import Place, ended
+from tests import encrypted_form
+from tests.cli.command_runner import PREFIX, Place, ended
+from tests.opened import opened
 
 FORM = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Leave</title></head></html>'
 
@@ -103,7 +112,7 @@ def test_what_is_left_out_has_a_line_and_a_status(place: Place, tmp_path: Path) 
     done = place.run("export", str(tmp_path / "x.zip"))
     assert (done.exit_code, done.stdout) == (4, "")
     assert "hr/leave/data/b/data.xml.json" in done.stderr
-    assert "1 revision left out" in done.stderr
+    assert "; 1 problem" in done.stderr
     found = contents(tmp_path / "x.zip")
     assert b"hr/leave/data/b/data.xml.json" in found["export-errors.txt"]
     assert len(found) == 5
@@ -173,3 +182,33 @@ def test_a_relative_name_will_do(place: Place, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     assert place.run("export", "x.zip").exit_code == 0
     assert contents(tmp_path / "x.zip")
+
+
+def test_forms_of_another_service_are_named(place: Place, tmp_path: Path) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text(
+        '"svc.persistence.provider.far.*.*" = "there"\n"svc.persistence.there.uri" = "http://127.0.0.1:1"\n'
+    )
+    done = place.run("export", str(tmp_path / "x.zip"), "--config", str(config))
+    assert done.exit_code == 0
+    assert "forms of provider there are with another service" in done.stderr
+    assert len(contents(tmp_path / "x.zip")) == 5
+
+
+def test_values_are_decrypted_only_when_asked_for(tmp_path: Path) -> None:
+    EncryptionKeys(str(tmp_path / "ring.json"), trees=[str(tmp_path / "data")]).new()
+    config = tmp_path / "settings.toml"
+    config.write_text(f'data = "data"\nencryption_keys = "{tmp_path}/ring.json"\n')
+    loaded = configuration.load(str(config), environment={})
+    init_trees(loaded.settings, loaded.properties)
+    client = opened(create_app(loaded.settings, loaded.properties)).test_client()
+    for name, body in (("form/form.xhtml", encrypted_form.DEFINITION), ("data/D/data.xml", encrypted_form.data())):
+        headers = {"Svc-Form-Definition-Version": "1"}
+        assert client.put(f"{PREFIX}hr/leave/{name}", data=body, headers=headers).status_code == 201
+    for options, is_plain in (((), False), (("--decrypt",), True)):
+        for table in ((), ("--jsonl", "--all-controls")):
+            done = CliRunner().invoke(commands, ["export", "-", *table, *options, "--config", str(config)])
+            assert done.exit_code == 0, done.output
+            found = done.stdout_bytes if table else b"".join(contents(done.stdout_bytes).values())
+            texts = json.dumps(encrypted_form.SECRETS[0]).strip('"'), encrypted_form.OPEN
+            assert [text.encode() in found for text in texts] == [is_plain, True]

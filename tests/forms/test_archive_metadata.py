@@ -45,6 +45,7 @@ WHOLE = Sidecar(
     encrypted=False,
     sealed_hash="x",
     tag=fresh_id(),
+    restored=TIME,
 )
 
 

@@ -7,8 +7,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,14 @@ V1 = {"Form_Definition_Version": 1}
 
 @contextmanager
 def audited(
-    directory: Path, dialect: str = "svc", more: str = "", *, reads: bool = False, is_real: bool = False, **env: object
+    directory: Path,
+    dialect: str = "svc",
+    more: str = "",
+    *,
+    reads: bool = False,
+    is_real: bool = False,
+    alone: bool = False,
+    **env: object,
 ) -> Iterator[Service]:
     """A service with an audit, and a form whose data only its owner may read."""
     prefix = DIALECTS[dialect].property_prefix
@@ -47,7 +55,9 @@ def audited(
 "{prefix}audit.reads.hr.*" = {str(reads).lower()}
 """
     )
-    start = running if is_real else serving
+    start: Callable[..., AbstractContextManager[Service]] = running if is_real else serving
+    if alone:  # the service behind another one would have to be told of the same properties
+        start = partial(serving, alone=True)
     variables = {f"PERSISTENCE_{name.upper()}": str(value) for name, value in env.items()}
     with start(directory, dialect=dialect, options=("--config", str(file)), env=variables) as service:
         yield service
@@ -121,7 +131,7 @@ def test_every_change_has_a_line(tmp_path: Path, dialect: str, face: str) -> Non
 def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> None:
     path = f"{FORM}/data/A/data.xml"
     outcome = ("action", "document", "user", "status")
-    with audited(tmp_path) as service:
+    with audited(tmp_path, alone=True) as service:
         assert service.put(path, DATA, **V1, Username="lea").status == 201
         for answer, status, action, user in (
             (lambda: service.put(path, DATA, **V1, Username="bob"), 403, "write", "bob"),

@@ -214,3 +214,45 @@ def test_purging_while_others_save_loses_nothing(service: Service) -> None:
         instants += stored(service)
     assert instants == sorted(set(instants))
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_what_another_service_has_is_purged_there(tmp_path: Path, dialect: str) -> None:
+    """If the service in front has an administrator's key there; else that service's refusal is the answer."""
+    behind_keys = Keys(f"{tmp_path}/behind/keys.json", tree=f"{tmp_path}/behind/data")
+    front_keys = Keys(f"{tmp_path}/front/keys.json", tree=f"{tmp_path}/front/data")
+    for directory in ("behind", "front"):
+        (tmp_path / directory).mkdir()
+    trusted, other = behind_keys.add("front"), behind_keys.add("other")
+    admin = front_keys.add("admin")
+    settings = 'keys = "keys.json"\nadministrators = ["front"]\ntrusted = ["127.0.0.1"]\n'
+    (tmp_path / "behind/settings.toml").write_text(settings)
+    options = ("--config", str(tmp_path / "behind/settings.toml"))
+    with serving(tmp_path / "behind", dialect=dialect, options=options, alone=True) as behind:
+        for key, expected in ((other, 403), (trusted, 204)):
+            provider = f"{DIALECTS[dialect].property_prefix}persistence.files"
+            (tmp_path / "front/settings.toml").write_text(
+                f'keys = "keys.json"\nadministrators = ["admin"]\ntrusted = ["127.0.0.1"]\n'
+                f'"{provider}.uri" = "http://x:{key}@127.0.0.1:{behind.port}{PUBLIC}"\n'
+            )
+            options = ("--config", str(tmp_path / "front/settings.toml"))
+            with serving(tmp_path / "front", dialect=dialect, options=options, alone=True) as front:
+                front.extra = {"Authorization": f"Bearer {admin}"}
+                first, second = stored(front, times=2)[-2:]
+                stored(front, A)
+                assert front.delete(of(D, first), **V1).status == expected
+                assert front.delete(f"{A}{FORCED}", **V1).status == expected
+                assert purge(front, "", "what=revisions&older-than=1d&dry-run=false").status == 200
+                if expected == 403:
+                    continue
+                assert front.delete(of(D, second), **V1).status == 409
+                assert front.get(A, **V1).status == 404
+                history = etree.fromstring(front.raw("GET", f"{PUBLIC}/history/{FORM}/D").body)
+                for revision in [each.get("modified-time") or "" for each in history][1:]:
+                    assert front.delete(of(D, revision), **V1).status == 204
+                front.delete(D, **V1)
+                deleted = instant(front, front.head(f"{D}{FORCED}", **V1))
+                assert front.delete(of(D, second), **V1).status == 204
+                assert front.delete(of(D, deleted), **V1).status == 204
+                assert front.head(f"{D}{FORCED}", **V1).status == 404
+        assert not (behind.data / FORM / "data/D").exists()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.in_process import serving
 from tests.providers import Provider, Received, Reply, providing
-from tests.service import PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, Service
 
 FILE = "acme/order/data/D/cat.bin"
 BODY = bytes(range(256)) * 1000
@@ -180,3 +181,28 @@ def test_an_older_body_that_is_not_there_any_more_is_501(places: tuple[Service, 
     answer = service.get(f"{path}?last-modified-time={first}")
     assert (answer.status, "does not show the body" in answer.cause) == (501, True)
     assert service.get(path).body == b"other"
+
+
+def test_attachments_of_a_draft_go_from_the_other_service_too(places: tuple[Service, Service]) -> None:
+    service, bodies = places
+    draft, data = "acme/order/draft/saved", "acme/order/data/saved/data.xml"
+    for finish, status in ((service.put, 201), (service.delete, 204)):
+        assert service.put(f"{draft}/data.xml", Form_Definition_Version=3).status == 201
+        assert service.put(f"{draft}/a.bin", b"a", Form_Definition_Version=3).status == 201
+        assert (bodies.data / draft / "a.bin").read_bytes() == b"a"
+        assert finish(data, Form_Definition_Version=3).status == status
+        assert not (bodies.data / draft).exists()
+
+
+def test_only_a_proxy_discards_a_draft_without_naming_its_data(places: tuple[Service, Service]) -> None:
+    service, bodies = places
+    draft = "acme/order/draft/left"
+    behind = replace(bodies, face=PROVIDER)
+    for each in (service, bodies, replace(service, face=PROVIDER)):
+        assert each.put(f"{draft}/data.xml", Form_Definition_Version=3).status in (201, 204)
+        assert each.delete(draft, Form_Definition_Version=3).status == 400
+        assert each.get(f"{draft}/data.xml").status == 200
+    assert behind.delete(draft).status == 400
+    assert [behind.delete(draft, Form_Definition_Version=3).status for _ in range(2)] == [204, 204]
+    assert bodies.get(f"{draft}/data.xml").status == 404
+    assert behind.get(draft).status == 400

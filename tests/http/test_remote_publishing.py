@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from lxml import etree
 
+from tests.http.test_audit import audited_by, path_of
+from tests.http.test_audit import lines as audit_lines
 from tests.http.test_callers import keys_of
 from tests.http.test_publish import CRUD, definition
 from tests.in_process import serving
@@ -331,7 +333,7 @@ def test_a_server_that_is_not_there_or_slow(tmp_path: Path) -> None:
             waiting.join()
             release.set()
             assert answers[0].status == 504
-            assert "after all 0 attachments: the other server does not answer in time" in answers[0].cause
+            assert "without attachments: the other server does not answer in time" in answers[0].cause
             away = here.publish("publish", definition(FORM), remote_server_url="http://127.0.0.1:1")
             assert (away.status, "cannot be reached" in away.cause) == (502, True)
 
@@ -392,6 +394,28 @@ def test_a_key_of_the_other_service_opens_it_and_no_log_has_it(tmp_path: Path) -
         logs = (there.log.read_text(), service.log.read_text())
     for log in logs:
         assert ("form.xhtml" in log or "/fr/service/publish" in log, key in log) == (True, False)
+
+
+def test_the_audit_names_the_form_and_the_server(tmp_path: Path) -> None:
+    """Also of a publication that has failed; the password is not in it."""
+    with providing(lambda _: Reply(201, {"Svc-Form-Definition-Version": "4"})) as other:
+        url = f"http://127.0.0.1:{other.port}"
+        with audited_by(tmp_path, f'publish_to = ["{url}"]') as service:
+            here = Publisher(service, url)
+            for server in ("", url):
+                said(here.publish("publish", definition(FORM), remote_server_url=server, password="secret"))  # noqa: S106
+            other.answers = lambda _: Reply(401)
+            assert here.publish("publish", definition(FORM), username="lea", password="secret").status == 502  # noqa: S106
+            assert here.publish("publish", definition(FORM), remote_server_url="http://secret.test").status == 403
+        lines = [line for line in audit_lines(tmp_path) if line["action"] == "publish"]
+    names = ("status", "app", "form", "collection", "version", "details")
+    assert [tuple(line.get(name) for name in names) for line in lines] == [
+        (200, "hr", "leave", "form", 1, None),
+        (200, "hr", "leave", "form", 4, {"server": url}),
+        (502, None, None, None, None, {"server": url}),
+        (403, None, None, None, None, None),
+    ]
+    assert "secret" not in Path(path_of(tmp_path)).read_text()
 
 
 def test_from_a_designer_of_another_service(tmp_path: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
+from click.testing import CliRunner
 
+from persistence.cli import commands
 from persistence.model.instants import Instant
 from persistence.services import reverting
 from tests.encrypted_form import DEFINITION, SECRETS, data, path
@@ -213,3 +217,81 @@ def test_behind_a_proxy_only_the_version_is_compared(tmp_path: Path) -> None:
         assert restore(service, f"{FORM}/D", at(saved), Form_Definition_Version=2).status == 400
         assert restore(service, f"{FORM}/D", at(saved), **V1).status == 201
         assert _is_whole(service)
+
+
+class _Model:
+    """A document as it was at every moment: its data, and its attachments."""
+
+    def __init__(self, service: Service, random: Random) -> None:
+        self.service = service
+        self.random = random
+        self.now: dict[str, bytes] = {}
+        self.saved: dict[Instant, tuple[bytes, dict[str, bytes]]] = {}
+
+    def step(self) -> None:
+        """Store or delete something."""
+        base, name = f"{FORM}/data/D", self.random.choice([*_NAMES, "data.xml", "data.xml", "data.xml"])
+        if name in self.now and self.random.random() < 0.3:
+            expected = (204,) if "data.xml" in self.now else (404, 410)
+            assert self.service.delete(f"{base}/{name}", **V1).status in expected
+            if "data.xml" in self.now:
+                del self.now[name]
+        elif name == "data.xml":
+            named = [each for each in _NAMES if each in self.now and self.random.random() < 0.7]
+            body = naming(FORM, "D", *named, text=str(self.random.random()))
+            answer = self.service.put(f"{base}/data.xml", body, **V1)
+            assert (answer.status == 201) == ("data.xml" not in self.now)
+            self.now["data.xml"] = body
+            self.saved[instant(self.service, answer)] = body, {each: self.now[each] for each in named}
+        else:
+            self.now[name] = str(self.random.random()).encode()
+            assert self.service.put(f"{base}/{name}", self.now[name], **V1).status in (201, 204)
+
+    def restore(self) -> None:
+        """Bring back any revision, and compare."""
+        moment = self.random.choice([*self.saved])
+        body, named = self.saved[moment]
+        answer = restore(self.service, f"{FORM}/D", at(moment))
+        assert answer.status == (204 if "data.xml" in self.now else 201)
+        self.now |= {"data.xml": body, **named}
+        self.saved[instant(self.service, answer)] = body, named
+        for name in ("data.xml", *_NAMES):
+            found = self.service.get(f"{FORM}/data/D/{name}")
+            assert (found.body if found.status == 200 else None) == self.now.get(name), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_back_is_what_was_there(served: Service, seed: int) -> None:
+    """After any saves and deletions, and after bringing back what had been brought back; the tree is in order."""
+    model = _Model(served, Random(seed))
+    for _ in range(6):
+        for _ in range(8):
+            model.step()
+        if model.saved:
+            model.restore()
+    assert len(model.saved) > 6
+    done = CliRunner().invoke(commands, ["check", "--deep", "--data", str(served.data)])
+    assert (done.exit_code, "0 damage" in done.stderr) == (0, True), done.output
+
+
+def test_no_save_is_lost_beside_those_that_bring_back(served: Service) -> None:
+    """Whatever was acknowledged is in the history, and a save over what its client has not seen is refused."""
+    base, acknowledged = f"{FORM}/data/D", set[Instant]()
+    first = instant(served, served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin"), **V1))
+    served.put(f"{base}/a.bin", b"a", **V1)
+
+    def work(number: int) -> None:
+        for _ in range(8):
+            tag = served.head(f"{base}/data.xml")["ETag"] or ""
+            if number % 2:
+                answer = restore(served, f"{FORM}/D", at(first), {"If-Match": tag})
+            else:
+                answer = served.put(f"{base}/data.xml", b"<d>%d</d>" % number, {"If-Match": tag}, **V1)
+            assert answer.status in (204, 412, 503), answer.cause
+            if answer.status == 204:
+                acknowledged.add(instant(served, answer))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    rows = {row["modified-time"] for row in history(served, f"{FORM}/D?page-size=100")}
+    assert rows == {first, *acknowledged}

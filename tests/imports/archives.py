@@ -22,9 +22,9 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 
 
-def archive_of(root: Path | str, *, metadata: bool = True) -> bytes:
-    """Every revision in a tree, as a ZIP file; without ``metadata`` as the real system may write it."""
-    return zipped(dict(entries(StoreReader(str(root)), metadata=metadata)))
+def archive_of(root: Path | str) -> bytes:
+    """Every revision in a tree, as a ZIP file."""
+    return zipped(dict(entries(StoreReader(str(root)))))
 
 
 def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -36,16 +36,16 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
     return held.getvalue()
 
 
-def entries(store: StoreReader, *, metadata: bool) -> Iterator[tuple[str, bytes]]:
+def entries(store: StoreReader) -> Iterator[tuple[str, bytes]]:
     """The entries of a tree."""
     for address in addresses(store):
         current = store.read(address, content=True)
         assert current is not None
-        yield from _entry(address, current, is_current=True, metadata=metadata)
+        yield from _entry(address, current, is_current=True)
         for instant in store.revisions(address):
             older = store.read_revision(address, instant, content=True)
             assert older is not None
-            yield from _entry(address, older, is_current=False, metadata=metadata)
+            yield from _entry(address, older, is_current=False)
 
 
 def addresses(store: StoreReader) -> Iterator[Address]:
@@ -60,15 +60,14 @@ def addresses(store: StoreReader) -> Iterator[Address]:
                 yield from (data.moved(collection, name) for name in store.names(data))
 
 
-def _entry(address: Address, found: StoredRevision, *, is_current: bool, metadata: bool) -> Iterator[tuple[str, bytes]]:
+def _entry(address: Address, found: StoredRevision, *, is_current: bool) -> Iterator[tuple[str, bytes]]:
     sidecar = found.sidecar
     entry = entry_of(address, sidecar.version, sidecar.modified, is_current=is_current)
     if found.file is not None:
         with found.file:
             yield entry.path, found.file.read()
-    if metadata:
-        beside = ArchiveEntry(entry.address, entry.version, entry.instant, is_metadata=True)
-        yield beside.path, write_metadata(sidecar)
+    beside = ArchiveEntry(entry.address, entry.version, entry.instant, is_metadata=True)
+    yield beside.path, write_metadata(sidecar)
 
 
 def tree(root: Path | str) -> dict[str, tuple[bytes, int]]:

@@ -15,6 +15,7 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.services.imports.entries import FilesSource
 from persistence.services.imports.folder_files import FolderFiles
+from persistence.services.imports.report import ImportReport
 from persistence.services.imports.sources import open_source
 from persistence.services.imports.zip_files import ZipFiles
 from persistence.storage.store import Store
@@ -222,6 +223,14 @@ def test_a_file_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_data_directory_is_not_a_folder_to_import(store: Store) -> None:
     with pytest.raises(BadRequestError, match="data directory"):
         open_source(store.root, None, largest=LARGEST)
+
+
+def test_an_export_that_lacks_something_says_so(store: Store) -> None:
+    report = ImportReport()
+    for each in run(importer(store), zip_source({GOOD: b"<d/>", "export-errors.txt": b"a/f/data/x: damaged"})):
+        report.add(each)
+    assert any("export-errors.txt" in each for each in report.lines(is_dry=False))
+    assert b"export-errors.txt" in report.as_xml(is_dry=False)
 
 
 def test_files_of_other_programs_are_ignored(store: Store) -> None:

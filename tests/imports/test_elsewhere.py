@@ -35,7 +35,7 @@ def test_attachments_that_are_kept_apart_are_imported_to_their_place(tmp_path: P
     own = _apart(to)
     initialised(to / "data")
     (to / "persistence.toml").write_text(own)
-    for known in ("22 new, 0 known", "0 new, 22 known"):
+    for known in ("25 new, 0 known", "0 new, 25 known"):
         done = persistence(
             "import", str(tmp_path / "all.zip"), "--config", str(to / "persistence.toml"), data=to / "data"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from lxml import etree
 from persistence.dialect import DIALECTS
 from persistence.http import imports
 from persistence.keys import Keys
+from persistence.storage.uploads import Upload
+from tests.commands import persistence
 from tests.imports.archives import tree, zipped
 from tests.imports.test_round_trip import fill
 from tests.in_process import serving
@@ -53,16 +56,16 @@ def test_an_archive_of_one_service_is_imported_into_another(tmp_path: Path, dial
     with a_service(tmp_path / "to", dialect) as service:
         before = tree(service.data)
         dry = etree.fromstring(sent(service, archive, query="?dry-run=true").body)
-        assert (dry.get("dry-run"), dry.find("documents").get("imported")) == ("true", "5")
+        assert (dry.get("dry-run"), dry.find("documents").get("imported")) == ("true", "6")
         assert tree(service.data) == before
         answer = sent(service, archive)
         report = etree.fromstring(answer.body)
         assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
-        assert (report.get("refused"), report.find("documents").get("imported")) == ("0", "5")
+        assert (report.get("refused"), report.find("documents").get("imported")) == ("0", "6")
         assert service.get("acme/order/data/1/data.xml").body == b"<form>2</form>"
         assert service.get("acme/order/data/1/scan.bin")["Content-Type"] == "image/png"
         again = etree.fromstring(sent(service, archive).body)
-        assert again.find("documents").get("unchanged") == "5"
+        assert again.find("documents").get("unchanged") == "6"
 
 
 def test_what_was_imported_is_found_at_once(tmp_path: Path) -> None:
@@ -75,6 +78,48 @@ def test_what_was_imported_is_found_at_once(tmp_path: Path) -> None:
         query = b"<search><query/><page-size>10</page-size><page-number>1</page-number></search>"
         answer = service.raw("POST", f"{PUBLIC}/search/a/f", {"Content-Type": "application/xml"}, query)
         assert etree.fromstring(answer.body).get("search-total") == "2"
+
+
+def test_what_the_command_imports_is_found_by_the_service_that_runs(tmp_path: Path) -> None:
+    lines = b"".join(
+        json.dumps({"app": "a", "form": "f", "document": str(number), "data": "<d/>"}).encode() + b"\n"
+        for number in range(150)
+    )
+    (tmp_path / "x.jsonl").write_bytes(lines)
+    query = b"<search><query/><page-size>10</page-size><page-number>1</page-number></search>"
+    with a_service(tmp_path / "to") as service:
+        service.put("a/f/data/before/data.xml")
+        done = persistence("import", str(tmp_path / "x.jsonl"), data=service.data)
+        assert done.returncode == 0, done.stderr
+        answer = service.raw("POST", f"{PUBLIC}/search/a/f", {"Content-Type": "application/xml"}, query)
+        assert etree.fromstring(answer.body).get("search-total") == "151"
+
+
+def test_a_disk_that_is_full_is_507(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b"".join(
+        json.dumps({"app": "a", "form": "f", "document": each, "data": "<d/>"}).encode() + b"\n" for each in "xy"
+    )
+    own = Upload.write
+    with a_service(tmp_path) as service:
+        for room in (1, 2, 3):  # for the body, for a document and for both
+
+            def write(upload: Upload, chunk: bytes) -> None:
+                nonlocal room
+                room -= 1
+                if room == 0:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                own(upload, chunk)
+
+            monkeypatch.setattr(Upload, "write", write)
+            answer = sent(service, lines, LINES)
+            assert (answer.status, answer.body.count(b"\n")) == (507, 1), answer.body
+        monkeypatch.undo()
+        assert service.get("a/f/data/x/data.xml").status == 200
+        report = etree.fromstring(sent(service, lines, LINES).body)
+        assert dict(report.find("documents").attrib) == {
+            **dict.fromkeys(("imported", "unchanged"), "1"),
+            **dict.fromkeys(("skipped", "refused"), "0"),
+        }
 
 
 def test_refusals_are_in_the_report_and_the_rest_is_imported(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from persistence.cli import commands
+from tests import orders
 from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.test_backup import backup
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
 
 SECRET = b"Wolpertinger-4711"
-CONTROLS = b"""<html xmlns="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
- xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><head><xf:model id="fr-form-model">
-<xf:instance id="fr-form-instance"><form><s><name/></s></form></xf:instance>
-<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="s-bind" ref="s" name="s">
-<xf:bind id="name-bind" ref="name" name="name"/></xf:bind></xf:bind>
-<xf:instance id="fr-form-metadata"><metadata><application-name>app</application-name><form-name>form</form-name>
-</metadata></xf:instance></xf:model></head><body><fr:section id="s-section" bind="s-bind">
-<xf:input id="name-control" bind="name-bind" class="fr-summary fr-search"/></fr:section></body></html>"""
 
 
 @pytest.fixture
@@ -49,12 +44,17 @@ def erased(workshop: Workshop, *arguments: str) -> dict[str, Any]:
 
 
 def having(root: Path, text: bytes) -> list[str]:
-    """Return the files below a directory that have some bytes, in their names or contents."""
+    """Return the files below a directory that have some bytes, in names or contents; an index has small letters."""
     return [
         str(path.relative_to(root))
         for path in root.rglob("*")
-        if text.decode() in path.name or (path.is_file() and text in path.read_bytes())
+        if text.decode() in path.name or (path.is_file() and text.lower() in path.read_bytes().lower())
     ]
+
+
+def _parts_of_indexes(root: Path) -> set[str]:
+    """Return the directories in ``.index`` with a file that has the secret."""
+    return {path.split("/")[1] for path in having(root, SECRET) if path.startswith(".index/")}
 
 
 def test_nothing_is_left_of_a_document(workshop: Workshop) -> None:
@@ -90,21 +90,22 @@ def test_no_value_stays_in_an_index_or_a_table_for_reports(tmp_path: Path) -> No
         b"<page-number>1</page-number></search>"
     )
     with serving(tmp_path, alone=True) as service:
-        assert (
-            service.put("app/form/form.xhtml".replace("form.xhtml", "form/form.xhtml"), CONTROLS, **own).status == 201
-        )
+        assert service.put("acme/order/form/form.xhtml", orders.definition(), **own).status == 201
         for number in range(40):
             text = SECRET if number == 7 else b"other"
-            body = b"<form><s><name>%s %d</name></s></form>" % (text, number)
-            assert service.put(f"app/form/data/D{number}/data.xml", body, **own).status == 201
-        found = service.raw("POST", f"{service.face}/search/app/form", {}, query % SECRET).body
+            body = b"<form><customer><name>%s %d</name></customer></form>" % (text, number)
+            assert service.put(f"acme/order/data/D{number}/data.xml", body, **own).status == 201
+        found = service.raw("POST", f"{service.face}/search/acme/order", {}, query % SECRET).body
         assert b'name="D7"' in found
-        assert having(service.data, SECRET)
+        deadline = time.monotonic() + 20
+        while not {"acme", ".flat"} <= _parts_of_indexes(service.data):
+            assert time.monotonic() < deadline, having(service.data, SECRET)
+            time.sleep(0.1)
         certificate = tmp_path / "certificate.json"
-        arguments = ("app/form/data/D7", "--yes", "--certificate", str(certificate))
+        arguments = ("acme/order/data/D7", "--yes", "--certificate", str(certificate))
         assert run(service.data, *arguments).exit_code == 0
-        assert b'search-total="0"' in service.raw("POST", f"{service.face}/search/app/form", {}, query % SECRET).body
-        assert b'search-total="39"' in service.raw("POST", f"{service.face}/search/app/form", {}, query % b"").body
+        assert b'search-total="0"' in service.raw("POST", f"{service.face}/search/acme/order", {}, query % SECRET).body
+        assert b'search-total="39"' in service.raw("POST", f"{service.face}/search/acme/order", {}, query % b"").body
     assert having(service.data, SECRET) == []
 
 
@@ -221,3 +222,26 @@ def test_an_erasure_that_is_killed_goes_on_with_its_certificate(tmp_path: Path) 
         assert [each["document"] for each in found["documents"]] == ["document"]
         assert here.check("--deep").kinds == []
     assert at > 10
+
+
+def test_a_document_that_is_saved_while_it_is_erased_is_there_or_refused(workshop: Workshop) -> None:
+    """A save that is acknowledged after the erasure stays, whole."""
+    certificates, is_over, saved = iter(range(100)), threading.Event(), 0
+
+    def erase() -> None:
+        for _ in range(4):
+            file = workshop.root.parent / f"certificate-{next(certificates)}.json"
+            run(workshop.root, "app/form/data/busy", "--yes", "--certificate", str(file))
+        is_over.set()
+
+    workshop.put("app/form/data/busy/data.xml", b"<d/>")
+    erasing = threading.Thread(target=erase)
+    erasing.start()
+    while not is_over.is_set():
+        saved += 1
+        assert workshop.try_put("app/form/data/busy/data.xml", b"<d>%d</d>" % saved) in {201, 204}
+    erasing.join()
+    assert workshop.try_put("app/form/data/busy/data.xml", b"<d>last</d>") in {201, 204}
+    assert workshop.get("app/form/data/busy/data.xml") == (200, b"<d>last</d>")
+    workshop.close()
+    assert workshop.check("--deep").kinds == []

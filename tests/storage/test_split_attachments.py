@@ -9,10 +9,12 @@ from types import ModuleType
 
 import pytest
 
-from persistence.errors import DamagedError, StartupError
+from persistence.errors import DamagedError, NotFoundError, StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.services.erasing import Erasing
+from persistence.services.purging import TreePurge
 from persistence.storage import directories, files
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
@@ -197,3 +199,30 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     assert [path for path in place.base.rglob("*") if path.is_file()] == []
     assert not (place.base / "pics/album/data/D").exists()
     assert place.store.sidecar(CAT) is None
+
+
+def test_a_document_is_erased_with_its_bodies(place: Place) -> None:
+    """Those of older revisions and of the draft, strays that no record names, and what a repair has set aside."""
+    for body in (b"cat", b"tiger"):
+        place.write(body)
+    place.write(b"draft", DRAFT)
+    for inside in ("pics/album/data/D/7/stray.bin", ".quarantine/2025-03-04T05-06-07.089Z/pics/album/data/D/1/old.bin"):
+        path = place.base / inside
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"stray")
+    other = DocumentAddress(FORM, Collection.DATA, "E", "dog.bin")
+    place.write(b"dog", other)
+
+    def bodies_of(_: Form) -> FileBodies:
+        return place.bodies
+
+    erasing = Erasing("data", place.store, TreePurge(place.store, bodies_of), bodies_of)
+    found = erasing.describe(FORM, "D")
+    names = {each.path.rsplit("/", 1)[1] for each in found.files}
+    assert {"cat.bin", "cat.bin.json", "stray.bin", "old.bin"} <= names
+    erasing.erase(FORM, "D")
+    left = [path for path in (*place.base.rglob("*"), *Path(place.store.root).rglob("*")) if path.is_file()]
+    assert [path.name for path in left if "D" in path.parts] == []
+    assert place.body(other) == b"dog"
+    with pytest.raises(NotFoundError):
+        erasing.describe(FORM, "D")

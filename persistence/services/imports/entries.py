@@ -43,6 +43,8 @@ _FIRST = "1"
 _NOT_KEPT = ("__MACOSX", "Thumbs.db", ERRORS_ENTRY)
 """Names of files and folders that tools add."""
 
+_INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
+
 _Key = tuple[str, ...]
 
 
@@ -151,7 +153,8 @@ class FilesSource:
 
     def _add(self, name: str) -> None:
         if is_ignored(name):
-            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED))
+            notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
+            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
             return
         try:
             found = named_entry(name)

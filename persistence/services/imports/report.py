@@ -29,9 +29,7 @@ class ImportReport:
 
     def add(self, outcome: ImportOutcome) -> None:
         """Count an outcome."""
-        if outcome.result is ImportResult.IGNORED:
-            self.ignored += 1
-            return
+        self.ignored += outcome.result is ImportResult.IGNORED
         self.counts[outcome.is_definition, outcome.result] += 1
         self.revisions += outcome.placed
         self.known += outcome.known
