@@ -291,7 +291,7 @@ class Properties:
     def _retention(self, form: Form) -> RetentionPeriods:
         def seconds(name: str) -> int | None:
             value = self._value("persistence", "retention", name, form.app, form.name)
-            return retention(str(value), may_be_none=True)
+            return None if value is None else retention(str(value), may_be_none=True)
 
         is_disabled = self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True
         return RetentionPeriods(
