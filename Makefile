@@ -59,7 +59,7 @@ test-rigs: install ## a short run of every rig, and their own tests (4 min)
 
 # The long runs. Each prints tables at its end, and fails if anything is wrong. docs/measurements.md has the figures.
 
-test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (3 min)
+test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (6 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
 		$(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
 	$(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
@@ -67,7 +67,7 @@ test-long: install ## longer cases of the tests that make test runs briefly: wri
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
-test-crash: install ## kill a worker at every system call; model the states that power cuts leave (5 min)
+test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
 	$(BIN)/python -m tests.crash
 
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
@@ -88,7 +88,7 @@ test-cost: install ## search for the request that takes the most time and memory
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
 	$(BIN)/python -m tests.connections
 
-test-maintenance: install ## kill or fail check, backup, restore and upgrade at every call (15 min)
+test-maintenance: install ## kill or fail check, backup, restore, purge, import and others at every call (20 min)
 	$(BIN)/python -m tests.maintenance
 
 test-index: install ## search during writes, reindexing and publishing, and with a damaged index (3 min)

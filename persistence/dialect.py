@@ -20,6 +20,7 @@ class Dialect:
     ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
     query with an unknown element or attribute is refused. With ``has_get_of_reindex`` a GET of
     ``/reindex``, as old callers send it (spec search 5), answers the status; without, it is 405.
+    ``lists_restored`` says whether a history names the revision that another one has brought back.
     With ``restricts_searches`` a search finds what a GET of its caller would show, unless the property says otherwise.
     """
 
@@ -34,6 +35,7 @@ class Dialect:
     quotes_tags: bool
     is_strict: bool
     has_get_of_reindex: bool
+    lists_restored: bool
     restricts_searches: bool
 
     def header(self, name: str) -> str:
@@ -57,6 +59,7 @@ SVC = Dialect(
     quotes_tags=True,
     is_strict=True,
     has_get_of_reindex=False,
+    lists_restored=True,
     restricts_searches=True,
 )
 ORBEON = Dialect(
@@ -71,6 +74,7 @@ ORBEON = Dialect(
     quotes_tags=False,
     is_strict=False,
     has_get_of_reindex=True,
+    lists_restored=False,
     restricts_searches=False,
 )
 DIALECTS = {dialect.name: dialect for dialect in (SVC, ORBEON)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import starmap, zip_longest
 from xml.etree import ElementTree as ET
 
@@ -11,10 +12,11 @@ from persistence.forms.messages import ChildReader, attribute, element
 from persistence.model.history import HistoryPage, ListedRevision
 
 
-def write_history(page: HistoryPage, diffs: Iterable[str] = ()) -> bytes:
+def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restored: bool = False) -> bytes:
     """Write a page of a history: unknown attributes are empty, but those for which there is no revision are absent.
 
-    ``diffs`` are the written differences of the first revisions, each to the one before it.
+    ``diffs`` are the written differences of the first revisions, each to the one before it. With ``lists_restored`` the
+    revision is named that another one has brought back.
     """
     address, asked = page.address, page.asked
     attributes = {
@@ -33,10 +35,11 @@ def write_history(page: HistoryPage, diffs: Iterable[str] = ()) -> bytes:
             "created-time": "" if first is None else first.created,
         }
     rows = zip_longest(page.revisions, diffs, fillvalue="")
-    return element("documents", _written(attributes), "".join(starmap(write_revision, rows))).encode()
+    write = partial(write_revision, lists_restored=lists_restored)
+    return element("documents", _written(attributes), "".join(starmap(write, rows))).encode()
 
 
-def write_revision(revision: ListedRevision, content: str = "") -> str:
+def write_revision(revision: ListedRevision, content: str = "", *, lists_restored: bool = False) -> str:
     """Write one revision with a content that is written already."""
     sidecar = revision.sidecar
     if sidecar is None:
@@ -51,6 +54,8 @@ def write_revision(revision: ListedRevision, content: str = "") -> str:
     }
     if sidecar.stage is not None:
         attributes["stage"] = sidecar.stage
+    if sidecar.restored is not None and lists_restored:
+        attributes["restored-time"] = sidecar.restored
     return element("document", _written(attributes), content)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, request
 from flask.globals import request_ctx
+from msgspec.structs import replace
 
 from persistence.audit.events import AuditEvent
 from persistence.audit.log import AuditLog
@@ -91,8 +92,8 @@ class RequestAudit:
         self._log = log
         self._parser = parser
         self._audits_reads = audits_reads
-        self._version = dialect.header("Form-Definition-Version").lower()
-        self._deleted = dialect.header("Deleted").lower()
+        self._version = dialect.header("Form-Definition-Version")
+        self._deleted = dialect.header("Deleted")
 
     def add_to(self, app: Flask) -> None:
         """Look at the requests of an application, unless there is no audit."""
@@ -145,28 +146,30 @@ class RequestAudit:
         found = request_ctx.request
         environ, names = found.environ, found.view_args or {}
         status = 0 if response is None else response.status_code
-        headers = {} if response is None else {name.lower(): value for name, value in response.headers}
+        headers = {} if response is None else dict(response.headers)
         deleted = headers.get(self._deleted)
-        facts = {
-            "action": _action(route, status),
-            "begun": begun,
-            "id": environ.get(REQUEST_ID, ""),
-            "app": names.get("app", ""),
-            "form": names.get("form", ""),
-            "collection": route.collection,
-            "document": names.get("document", ""),
-            "name": names.get("name", ""),
-            "version": int(headers.get(self._version, 0)),
-            "revision": headers.get("etag", "").strip('"'),
-            "documents": None if deleted is None else int(deleted),
-            "status": status,
-            "user": self._user(),
-            "key": environ.get(CALLER, ""),
-            "peer": str(peer_of(environ) or ""),
-            "forwarded": one_line(environ.get("HTTP_X_FORWARDED_FOR", "")[:LONGEST_FORWARDED]),
-            "token": bool(found.query_string) and "fr-access-token" in found.args,
-        }
-        return AuditEvent(**{**facts, **environ.get(_FACTS, {})})
+        forwarded = environ.get("HTTP_X_FORWARDED_FOR")
+        event = AuditEvent(
+            action=_action(route, status),
+            begun=begun,
+            id=environ.get(REQUEST_ID, ""),
+            app=names.get("app", ""),
+            form=names.get("form", ""),
+            collection=route.collection,
+            document=names.get("document", ""),
+            name=names.get("name", ""),
+            version=int(headers.get(self._version, 0)),
+            revision=headers.get("ETag", "").strip('"'),
+            documents=None if deleted is None else int(deleted),
+            status=status,
+            user=self._user(),
+            key=environ.get(CALLER, ""),
+            peer=str(peer_of(environ) or ""),
+            forwarded=one_line(forwarded[:LONGEST_FORWARDED]) if forwarded else "",
+            token=bool(found.query_string) and "fr-access-token" in found.args,
+        )
+        noted = environ.get(_FACTS)
+        return replace(event, **noted) if noted else event
 
     def _user(self) -> str:
         try:

@@ -31,6 +31,7 @@ from persistence.properties.property_table import (
     Name,
     Value,
     ValueType,
+    default_of,
     known_property,
     unknown,
 )
@@ -327,8 +328,7 @@ class Properties:
         entry = self._winner(*tokens)
         if entry is not None and not entry.is_blank:
             return entry.value
-        property_ = known_property(tokens)
-        return None if property_ is None else property_.default
+        return default_of(tokens)
 
     def _winner(self, *tokens: str) -> PropertyEntry | None:
         winner = self._names.find((*self._prefix_tokens, *tokens))

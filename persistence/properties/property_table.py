@@ -243,6 +243,15 @@ def known_property(name: Name) -> KnownProperty | None:
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
 
 
+def default_of(name: Name) -> Value | None:
+    """Return the default of the property of a name that is asked for; ``None`` without one.
+
+    The application and form in it may have names that no stored name can have: with ``*``, or invisible characters.
+    """
+    known = known_property(tuple(ANY if ANY in token or not token.isprintable() else token for token in name))
+    return None if known is None else known.default
+
+
 def general_names(prefix: str) -> list[str]:
     """Return the names of all properties with ``*`` in every place that allows it."""
     return [prefix + ".".join(each.general_name) for each in KNOWN]

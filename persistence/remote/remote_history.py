@@ -84,6 +84,7 @@ class RemoteRevisions(RevisionList):
         return self._page_of(0).attributes.get("min-last-modified-time", "")
 
     def _sidecar(self, row: Mapping[str, str], instant: Instant, life: _Life) -> Sidecar:
+        restored = row.get("restored-time")
         return Sidecar(
             schema=SCHEMA,
             id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
@@ -96,6 +97,7 @@ class RemoteRevisions(RevisionList):
             group=row.get("owner-group") or None,
             modifier=row.get("modified-username") or None,
             deleted=row.get("deleted") == "true",
+            restored=self._instant(restored) if restored else None,
         )
 
     def _life(self, position: int, instant: Instant) -> _Life:

@@ -84,7 +84,9 @@ class Histories:
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
         found = self.diffs.on_page(address, compared, reader, diffed) if diffed is not None else ()
-        return AnsweredHistory(write_history(page, found), notice)
+        return AnsweredHistory(
+            write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
+        )
 
     def _judge(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         """Return what judges revisions of a document by their own facts, once for each version and owner."""

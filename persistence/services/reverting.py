@@ -34,7 +34,7 @@ from persistence.providers.provider import Route
 from persistence.services.decisions import Arrival
 from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
-from persistence.services.rules import Get, Origin, Put, Revert, Written
+from persistence.services.rules import Get, Origin, Put, Revert, Written, living
 from persistence.services.selection import selected
 from persistence.services.transforms import holders_in
 from persistence.storage.storage import Writing
@@ -211,11 +211,20 @@ def _with_attachments(route: Route, file: RestoredFile, names: Iterable[str]) ->
 
 
 def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
-    """Return the revision of an attachment that was current at a moment; ``None`` where there was none."""
+    """Return the revision of an attachment that was current at a moment, else the first one after it.
+
+    A client may store an attachment after the data that names it, and a clock may have been set back in between.
+    ``None`` where it was deleted by then, or never stored.
+    """
     try:
         return selected(route, address, Get(as_of=moment), content=False)
-    except (DeletedError, NotFoundError):
+    except DeletedError:
         return None
+    except NotFoundError:
+        revisions = route.storage.history(address)
+        if revisions is None:
+            return None
+        return living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
 
 
 def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:

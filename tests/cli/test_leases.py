@@ -134,33 +134,6 @@ def test_what_a_killed_lock_left_is_removed_when_it_is_nobodys_work_any_more(
         store.leases.lock(address("D"), LeaseHolder("bob"), 600)
 
 
-def test_what_is_restored_is_leased_by_nobody(store: Store, tmp_path: Path) -> None:
-    """A lease is of now, and the backup of some other time: whoever had one may have given it back since."""
-    (tmp_path / "backups").mkdir()
-    assert run(store, "backup", str(tmp_path / "backups")).exit_code == 0
-    (saved,) = (tmp_path / "backups").glob("2*")
-    restored = str(tmp_path / "restored")
-    assert CliRunner().invoke(commands, ["restore", str(saved), "--data", restored]).exit_code == 0
-    with Store(restored, lock_timeout=1) as fresh:
-        assert run(fresh, "leases").stdout.splitlines() == ["0 documents leased"]
-        fresh.leases.lock(address("D"), LeaseHolder("bob"), 600)
-        assert run(fresh, "check").exit_code == 0
-    assert len(run(store, "leases").stdout.splitlines()) == 4
-
-
-def test_an_upgrade_leaves_leases_as_they_are(store: Store) -> None:
-    store.close()
-    before = {path: path.read_bytes() for path in Path(store.root, ".leases").glob("*/*")}
-    assert len(before) == 2
-    Path(store.root, "layout.json").write_text('{"format":2}\n')
-    assert run(store, "upgrade").exit_code == 0
-    assert {path: path.read_bytes() for path in Path(store.root, ".leases").glob("*/*")} == before
-    with Store(store.root, lock_timeout=1) as upgraded:
-        upgraded.leases.lock(address("D"), LeaseHolder("lea"), 600)
-        with pytest.raises(LockedError):
-            upgraded.leases.lock(address("D"), LeaseHolder("bob"), 600)
-
-
 def test_several_trees_are_listed_and_the_one_that_has_it_is_broken(store: Store, tmp_path: Path) -> None:
     second = initialised(tmp_path / "second")
     with Store(second, lock_timeout=1) as other:

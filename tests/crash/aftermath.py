@@ -15,6 +15,8 @@ from tests.service import Answer, Service
 
 _REPAIRED = (0, 3)
 """Exit codes of ``persistence check --repair``: nothing found but notices, or everything repaired."""
+_COMPLETED = {"DELETE": (200, 204, 410), "POST": (201, 204)}
+"""Requests whose repetition completes them, and how it may be answered."""
 _PATIENCE = 60.0
 
 
@@ -49,9 +51,9 @@ def _step_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
         yield from _lease_faults(service, scene, step)
         return
     was_there = _content(service, scene, Resource(step.path, None, None, step.version)) is not None
-    answer = send(service, scene.form, step)
-    if step.method == "DELETE":
-        yield from _completion_faults(service, scene, answer)
+    answer = send(service, scene.form, scene.told(step))
+    if step.method in _COMPLETED:
+        yield from _completion_faults(service, scene, answer, _COMPLETED[step.method])
         return
     if answer.status not in (201, 204):
         yield f"PUT {step.path} is answered {answer.status}: {answer.cause}"
@@ -81,8 +83,8 @@ def _lease_faults(service: Service, scene: Scene, step: Step) -> Iterator[str]:
         yield f"a write by somebody else is answered {status}"
 
 
-def _completion_faults(service: Service, scene: Scene, answer: Answer) -> Iterator[str]:
-    if answer.status not in (200, 204, 410):
+def _completion_faults(service: Service, scene: Scene, answer: Answer, good: tuple[int, ...]) -> Iterator[str]:
+    if answer.status not in good:
         yield f"the repeated request is answered {answer.status}: {answer.cause}"
     for resource, view in views.seen(service, scene.form, scene.request.resources).items():
         if view.content != resource.after:

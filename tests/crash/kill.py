@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from itertools import count
 from pathlib import Path
@@ -94,6 +94,10 @@ class Scene:
         """Every revision that was ever acknowledged or found."""
         return tuple(dict.fromkeys((*self.kept, *views.kept_of(self.comparison.found))))
 
+    def told(self, step: Step) -> Step:
+        """A step of the form, with the instant that it asks for."""
+        return _of_first(self.kept, step)
+
 
 class Killer:
     """Kills the only worker of a service, whose master starts a new one each time."""
@@ -105,10 +109,10 @@ class Killer:
 
     def trial(self, request: Request) -> Trial:
         """Serve a request to its end, and note every system call of the thread that serves it."""
-        form, *_ = self._fresh(request)
+        form, kept, _ = self._fresh(request)
         log = self._directory / "calls.log"
         with strace.attached(self._thread(), log, "-e", f"trace={_CALLS}", "-e", "signal=none"):
-            answer = send(self.service, form, request.step)
+            answer = send(self.service, form, _of_first(kept, request.step))
         assert answer.status in (200, 201, 204), answer.cause
         after = views.seen(self.service, form, request.resources)
         for resource, view in after.items():
@@ -120,7 +124,7 @@ class Killer:
         """Kill the worker when it begins a call of a request, and look at what a client finds then."""
         form, kept, before = self._fresh(trial.request)
         workers = self.service.workers()
-        answer = self._strike(form, trial.request.step, point)
+        answer = self._strike(form, _of_first(kept, trial.request.step), point)
         # The first of these waits for the new worker in the listener's queue.
         found = views.seen(self.service, form, trial.request.resources)
         faults = [] if answer is None else [f"the worker was not killed, and answered {answer.status}"]
@@ -153,7 +157,7 @@ class Killer:
 
     def _new_form(self) -> str:
         """A form whose application, as the id of a document, has its lease in a directory that is not there yet."""
-        names = (f"kill-{number}" for number in self._numbers)
+        names = (f"kill-{number:04}" for number in self._numbers)
         return next(f"{name}/form" for name in names if not remains.lease(self.service.data, name).parent.exists())
 
     def _thread(self) -> int:
@@ -170,6 +174,12 @@ class Killer:
         ):
             return send(self.service, form, step)
         return None
+
+
+def _of_first(kept: tuple[Kept, ...], step: Step) -> Step:
+    """A step with the instant of the first revision of the document."""
+    instants = [revision.instant for revision in kept if revision.path.endswith("/data.xml")]
+    return replace(step, path=step.path.replace("@", instants[0])) if "@" in step.path else step
 
 
 def _points(log: Path) -> Iterator[Point]:

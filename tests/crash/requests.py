@@ -27,7 +27,11 @@ AGAIN = "next"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request; its path begins below the form, and ``$`` in it stands for the name of the application."""
+    """One request; its path begins below the form, or in the root of the service.
+
+    ``$`` in it, and in the body, stands for the name of the application, ``@`` for the instant of the first revision of
+    the document.
+    """
 
     method: str
     path: str
@@ -62,8 +66,9 @@ Chain = tuple[Moment, ...]
 class Request:
     """A request to be killed: what was stored before it, what it changes, and what is written after the kill.
 
-    Chains do not wait for each other. ``again`` holds at least one write of every resource that the request writes; a
-    DELETE in it completes what was killed. ``properties`` are those of the provider that are to be switched on.
+    Chains do not wait for each other, but where they begin ``in_order``. ``again`` holds at least one write of every
+    resource that the request writes; a DELETE or POST in it completes what was killed. ``properties`` are those of the
+    provider that are to be switched on.
     """
 
     name: str
@@ -73,6 +78,7 @@ class Request:
     again: tuple[Step, ...]
     unchanged: tuple[Resource, ...] = ()
     properties: tuple[str, ...] = ()
+    in_order: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -93,16 +99,18 @@ def send(service: Service, form: str, step: Step) -> Answer:
     """
     version = (("Svc-Form-Definition-Version", step.version),) if step.version else ()
     named = "".join(f"{name}: {value}\r\n" for name, value in (*version, *step.headers))
-    path = step.path.replace("$", form.partition("/")[0])
+    application = form.partition("/")[0]
+    path = step.path if step.path.startswith("/") else f"/crud/{form}/{step.path}"
+    body = step.body.replace(b"$", application.encode())
     head = (
-        f"{step.method} /crud/{form}/{path} HTTP/1.1\r\n"
-        f"Host: localhost\r\nConnection: close\r\n{named}Content-Length: {len(step.body)}\r\n\r\n"
+        f"{step.method} {path.replace('$', application)} HTTP/1.1\r\n"
+        f"Host: localhost\r\nConnection: close\r\n{named}Content-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", service.port), service.timeout) as connection:
-        connection.sendall(head.encode() + step.body)
+        connection.sendall(head.encode() + body)
         response = HTTPResponse(connection, method=step.method)
         response.begin()
-        answer = Answer(response.status, response.headers, response.read())
+        answer = Answer(response.status, response.headers, response.read().replace(application.encode(), b"$"))
         connection.recv(1)  # its end
         return answer
 
@@ -190,6 +198,24 @@ ATTACH_OVER = Request(
     again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
     unchanged=(_stays(_DATA, OLD),),
 )
+_NAMING = b"<d>/fr/service/persistence/crud/$/form/data/document/scan.bin</d>"
+_REVERT = Step("POST", "/history/$/form/document/restore?last-modified-time=@")
+_WITH_OLDER = (Step("PUT", _SCAN, SCAN), Step("PUT", _DATA, _NAMING))
+REVERT = Request(
+    "bringing back data and the attachment that it names",
+    prepare=(*_WITH_OLDER, Step("PUT", _SCAN, SIGNATURE), Step("PUT", _DATA, OLD)),
+    step=_REVERT,
+    chains=(((Resource(_SCAN, SIGNATURE, SCAN),),), ((Resource(_DATA, OLD, _NAMING),),)),
+    again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
+    in_order=True,
+)
+REVERT_DELETED = Request(
+    "bringing back deleted data and its attachment",
+    prepare=(*_WITH_OLDER, Step("DELETE", _DATA)),
+    step=_REVERT,
+    chains=(((Resource(_SCAN, None, SCAN), Resource(_DATA, None, _NAMING)),),),
+    again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
+)
 DELETE = Request(
     "DELETE of data with attachments",
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), Step("PUT", _SIGNATURE, SIGNATURE), *_WITH_DRAFT),
@@ -250,5 +276,6 @@ REQUESTS = (
     *(CREATE, REPLACE, PROMOTE),
     *(PUBLISH_FIRST, PUBLISH_NEXT),
     *(ATTACH, ATTACH_OVER),
+    *(REVERT, REVERT_DELETED),
     *(DELETE, DELETE_ATTACHMENT, DELETE_DRAFT, DELETE_DRAFT_ATTACHMENT, DELETE_ALL),
 )

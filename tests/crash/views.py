@@ -89,6 +89,9 @@ class Comparison:
         """Everything that is neither as before nor as after."""
         for chain in request.chains:
             yield from self._chain_faults(chain)
+        begun = [self._is_new(chain[0][0]) for chain in request.chains]
+        if request.in_order and begun != sorted(begun, reverse=True):
+            yield f"{request.chains[-1][0][0].path} has changed before {request.chains[0][0][0].path}"
         for resource in request.unchanged:
             if self.found[resource] != self.before[resource]:
                 yield f"{resource.path} has changed: {_shown(self.found[resource])}"

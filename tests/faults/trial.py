@@ -50,12 +50,16 @@ class Trial:
         self._undisturbed = cache(self._undisturbed_pictures)
 
     def points(self, scenario: Scenario) -> list[Point]:
-        """Every call of a scenario's request on the service's files."""
+        """Every call of a scenario's request on the service's files.
+
+        What it changes is looked at before, as before a fault: the first look at a form makes calls of its own.
+        """
         self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
         seen: list[Point] = []
         for _ in range(_ATTEMPTS):
-            ask = partial(scenario.ask, self._service, self._prepared(scenario))
-            before, seen = seen, self._injector.points(ask, _CALLS)
+            form = self._prepared(scenario)
+            self._seen(scenario, form)
+            before, seen = seen, self._injector.points(partial(scenario.ask, self._service, form), _CALLS)
             if seen == before:
                 return seen
         raise AssertionError(f"{scenario.title} makes other calls every time")

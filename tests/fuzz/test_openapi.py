@@ -92,12 +92,14 @@ def test_every_documented_status_occurs_and_the_reverse() -> None:
 def test_every_header_of_requests_is_documented() -> None:
     """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so.
 
-    What browsers send by themselves is no parameter either: the text about callers says what it does.
+    What browsers send by themselves is no parameter either: the text about callers says what it does. What a proxy says
+    of the caller's address is noted in the audit, and decides nothing.
     """
     said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
     assert {name.removeprefix("svc-") for name in said} == asked_for() - {
         "transfer-encoding",
         "authorization",
+        "x-forwarded-for",
     } - _OF_BROWSERS
     callers_are = interface.read().document["info"]["description"].partition("**Callers.**")[2].partition("\n\n")[0]
     assert {name for name in _OF_BROWSERS if name in callers_are.lower()} == _OF_BROWSERS

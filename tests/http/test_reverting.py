@@ -77,6 +77,8 @@ def test_the_sidecar_says_what_was_restored(service: Service, form: str) -> None
     assert "restored" not in sidecar(service, path)
     restore(service, f"{form}/D", at(first))
     assert sidecar(service, path)["restored"] == first
+    restored = [row.get("restored-time") for row in history(service, f"{form}/D")]
+    assert restored == [first if service.dialect == "svc" else None, None, None]
     service.put(path, b"<d>3</d>")
     assert "restored" not in sidecar(service, path)
 
@@ -120,6 +122,18 @@ def test_a_repetition_stores_no_attachment_again(service: Service, form: str) ->
         assert service.get(f"{base}/a.bin").body == b"a"
         assert len(history(service, f"{form}/D/a.bin")) == 3
     assert sidecar(service, f"{base}/a.bin")["restored"] == history(service, f"{form}/D/a.bin")[2]["modified-time"]
+
+
+def test_an_attachment_that_was_stored_after_its_data_comes_back(service: Service, form: str) -> None:
+    """As it was first: not every client stores attachments before the data that names them."""
+    base = f"{form}/data/D"
+    saved = instant(service, service.put(f"{base}/data.xml", naming(form, "D", "a.bin"), **V1))
+    for body in (b"first", b"second"):
+        service.put(f"{base}/a.bin", body, **V1)
+    service.delete(f"{base}/a.bin")
+    answer = restore(service, f"{form}/D", at(saved))
+    assert (answer.status, answer[f"{service.prefix}Notice"]) == (204, None)
+    assert service.get(f"{base}/a.bin").body == b"first"
 
 
 def test_a_single_attachment_comes_back(service: Service, form: str) -> None:

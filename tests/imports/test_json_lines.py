@@ -159,6 +159,11 @@ def test_a_bad_line_is_refused_by_its_number_and_the_others_are_imported(store: 
     assert {path.rpartition("/")[0] for path in tree(store.root)} == {"a/f/data/good"}
 
 
+def test_a_byte_order_mark_does_not_matter(store: Store) -> None:
+    lines = b"\xef\xbb\xbf" + line(document="d", data="<d/>")
+    assert results(run(importer(store), lines_source(lines))) == [("line 1", "imported")]
+
+
 def test_a_line_that_is_too_long_is_not_held(store: Store) -> None:
     lines = b'{"app":"' + b"x" * (LONGEST_LINE + 5) + b'"}\n' + line(document="good", data="<d/>")
     source = open_source("x", io.BytesIO(lines), largest=LARGEST)

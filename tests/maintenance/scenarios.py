@@ -1,4 +1,4 @@
-"""Scenarios in which commands are struck: repairs of every kind of damage, adoptions, backup, restore and upgrade."""
+"""Scenarios in which commands are struck: repairs of all kinds of damage, and what else changes trees."""
 
 from __future__ import annotations
 
@@ -63,6 +63,18 @@ def age(workshop: Workshop) -> None:
     workshop.file(".locks").mkdir()
 
 
+def export_all(workshop: Workshop) -> None:
+    """Export what is current in a tree, and take everything out of it.
+
+    Of a document with a history an import stores one revision after the other, each of which is current for a moment.
+    """
+    workshop.close()
+    options = ("--drafts", "--data", str(workshop.root))
+    done = kills.run(["export", f"{workshop.root.parent}/all.zip", *options], workshop.root.parent / "said")
+    assert done.status == 0, done.said
+    shutil.rmtree(workshop.file("app"))
+
+
 def nothing(_workshop: Workshop) -> None:
     """Leave the tree as it is."""
 
@@ -70,6 +82,8 @@ def nothing(_workshop: Workshop) -> None:
 REPAIR = ("check", "--repair")
 ADOPT = ("check", "--repair", "--adopt", "--all")
 BACKUP, RESTORE = ("backup", "{}/backups"), ("restore", "{}/backups")
+PURGE = ("purge", "--revisions", "--tombstones", "--drafts", "--orphans", "--older-than", "{now}", "--yes")
+ERASE = ("erase", "app/form/data/document", "--certificate", "{}/certificate.json", "--yes")
 SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
     *(
         (Scenario(f"repair: {case}", REPAIR, keeps=case.inflict not in UNACKNOWLEDGED), case.inflict)
@@ -88,6 +102,11 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
         save_before,
     ),
     (Scenario("upgrade", ("upgrade",), step=20), age),
+    (Scenario("purge", PURGE, again=(0,), keeps=False), nothing),
+    (Scenario("erase", ERASE, again=(0,), keeps=False, step=3, refused="an erasure that is complete"), nothing),
+    (Scenario("revert", ("revert", "app/form/data/deleted"), again=(0,)), nothing),
+    (Scenario("export", ("export", "{}/all.zip", "--history", "include"), again=(0,)), nothing),
+    (Scenario("import", ("import", "{}/all.zip"), again=(0,), step=3, left=("unfinished-commit",)), export_all),
 )
 
 

@@ -121,6 +121,12 @@ def test_a_form_whose_name_has_a_dot_gets_what_holds_for_any() -> None:
     assert found.of(Form("my.app", "form")) == SHIPPED
 
 
+@pytest.mark.parametrize("name", ["\u202eleave", "le*ve", "*"])
+def test_a_form_whose_name_no_property_can_have_gets_the_defaults(name: str) -> None:
+    usual, odd = (Properties.load({}, SVC.property_prefix).of(Form("hr", each)) for each in ("leave", name))
+    assert odd == usual
+
+
 def test_only_so_many_forms_are_kept_and_all_get_their_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.FORMS_KEPT == 2048
     monkeypatch.setattr(module, "FORMS_KEPT", 3)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, BinaryIO
@@ -115,6 +116,7 @@ class JsonLines:
         number = 0
         while line := self._read():
             number += 1
+            line = line.removeprefix(BOM_UTF8) if number == 1 else line
             is_long = len(line) > LONGEST_LINE
             end = line
             while is_long and not end.endswith(b"\n") and (end := self._read(CHUNK)):

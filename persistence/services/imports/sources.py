@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, disk_errors
@@ -27,7 +28,7 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
     if file is None:
         return FilesSource(FolderFiles(path, largest=largest))
     with disk_errors(f"reading {path}"):
-        begin = file.read(4).lstrip()
+        begin = file.read(4).removeprefix(BOM_UTF8).lstrip()
         file.seek(0)
     if begin in _ZIP_BEGINS:
         return FilesSource(ZipFiles(file, LARGEST_DIRECTORY, largest=largest))
