@@ -34,7 +34,8 @@ BETWEEN = "; "
 
 _BOM = "\ufeff"
 _TAG = re.compile(r"<[^<>]*>")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"[\t\r\n]|[\s\u200b-\u200f\u2060\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+"""Beginnings of formulas: spreadsheets skip blanks before them, and some take the full-width signs of East Asia."""
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
 
 
@@ -220,4 +221,4 @@ class _CsvLines:
 
 
 def _guarded(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell) else cell
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
