@@ -15,7 +15,6 @@ import msgspec
 
 from persistence.errors import BadRequestError
 from persistence.forms.messages import ChildReader, attribute, element, text, text_in
-from persistence.forms.metadata import read_permissions
 from persistence.limits.documents import LARGEST_ARCHIVE_METADATA
 from persistence.limits.requests import LONGEST_SHOWN
 from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
@@ -204,10 +203,7 @@ def _value(name: str, child: ET.Element) -> Any:
     read: dict[str, Any] = dict(child.attrib)
     read["titles"] = {title.get("lang", ""): text_in(title) for title in child.findall("title")}
     permissions = child.find("permissions")
-    if permissions is None:
-        return read
-    read_permissions(text_in(permissions))  # a deleted definition has no other, and who may read data depends on them
-    return read | {"permissions": text_in(permissions)}
+    return read if permissions is None else read | {"permissions": text_in(permissions)}
 
 
 def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:
