@@ -133,3 +133,10 @@ def test_what_cannot_be_read_is_left_out_and_named(place: Place) -> None:
     found = {each["document"]: each["values"] for each in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == {"d1", "e", "f"}
     assert found["e"] == {}
+
+
+def test_a_damaged_definition_file_is_nothing_to_a_table(place: Place) -> None:
+    place.put(f"{ORDERS}/form/logo.png", b"logo")
+    (place.root / ORDERS / "form/1/logo.png.json").write_bytes(b"{}")
+    done = place.run("export", "-", "--csv", "--match", ORDERS)
+    assert (done.exit_code, "exported 3 definitions" in done.stderr) == (0, True), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import struct
@@ -19,8 +20,8 @@ from persistence.services.imports.report import ImportReport
 from persistence.services.imports.sources import open_source
 from persistence.services.imports.zip_files import ZipFiles
 from persistence.storage.store import Store
-from tests.imports.archives import tree, zipped
-from tests.imports.importing import LARGEST, importer, results, run, zip_source
+from tests.imports.archives import archive_of, tree, zipped
+from tests.imports.importing import LARGEST, importer, lines_source, results, run, zip_source
 from tests.initialised import initialised
 
 T1, T2 = "2025-03-04T05:06:07.089Z", "2025-03-05T05:06:07.089Z"
@@ -237,3 +238,18 @@ def test_files_of_other_programs_are_ignored(store: Store) -> None:
     files = {"README.md": b"x", "__MACOSX/a/._data.xml": b"x", "a/f/.DS_Store": b"x", GOOD: b"<d/>"}
     found = [each.result.value for each in run(importer(store), zip_source(files))]
     assert found == ["ignored", "ignored", "ignored", "imported"]
+    in_folders = {"a/f/Thumbs.db": b"x", f"{GOOD.rpartition('/')[0]}/Thumbs.db": b"x", GOOD: b"<d/>"}
+    found = [each.result.value for each in run(importer(store), zip_source(in_folders))]
+    assert found == ["ignored", "ignored", "unchanged"]
+
+
+@pytest.mark.parametrize("name", ["Thumbs.db", "export-errors.txt", "__MACOSX", "data.xml.metadata.xml"])
+def test_an_attachment_may_be_called_as_files_of_other_programs_are(store: Store, tmp_path: Path, name: str) -> None:
+    lines = json.dumps(
+        {"app": "a", "form": "f", "document": "d", "data": "<d/>", "attachments": [{"name": name, "content": "AAAA"}]}
+    )
+    assert results(run(importer(store), lines_source(lines.encode()))) == [("line 1", "imported")]
+    source = open_source("x.zip", io.BytesIO(archive_of(store.root)), largest=LARGEST)
+    with Store(initialised(tmp_path / "to"), lock_timeout=5) as other:
+        assert results(run(importer(other), source)) == [("a/f/data/d", "imported")]
+        assert tree(other.root) == tree(store.root)

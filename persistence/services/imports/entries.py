@@ -21,7 +21,7 @@ from persistence.limits.documents import LONGEST_PATH
 from persistence.limits.imports import LONGEST_ENTRY, MOST_FILES
 from persistence.limits.requests import LONGEST_NAME
 from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress
-from persistence.model.archives import ERRORS_ENTRY, LATEST, ArchiveEntry, parse_entry
+from persistence.model.archives import ERRORS_ENTRY, LATEST, METADATA_SUFFIX, ArchiveEntry, parse_entry
 from persistence.model.instants import Instant
 from persistence.services.imports.revisions import (
     NO_FACTS,
@@ -40,8 +40,8 @@ _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
 _OF_VERSION, _OF_FILE = 5, 4
 _FIRST = "1"
-_NOT_KEPT = ("__MACOSX", "Thumbs.db", ERRORS_ENTRY)
-"""Names of files and folders that tools add."""
+_ADDED_FOLDER, _ADDED_FILE = "__MACOSX", "Thumbs.db"
+"""A folder that tools add at the top, and a file that they add in any folder; it may also be an attachment."""
 
 _INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
 
@@ -114,13 +114,25 @@ def _parsed(*parts: str) -> ArchiveEntry:
         raise BadRequestError("its name is neither that of a definition nor that of a document") from error
 
 
-def is_ignored(name: str) -> bool:
+def _judged(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield names, and whether the file is ignored: one that tools may have added is kept if it has facts beside it."""
+    described, unsure = set[str](), list[str]()
+    for name in names:
+        if name.endswith(f"/{_ADDED_FILE}"):
+            unsure.append(name)
+            continue
+        if name.endswith(f"/{_ADDED_FILE}{METADATA_SUFFIX}"):
+            described.add(name)
+        yield name, _is_ignored(name)
+    for name in unsure:
+        yield name, _is_ignored(name) or f"{name}{METADATA_SUFFIX}" not in described
+
+
+def _is_ignored(name: str) -> bool:
     """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
     parts = name.split("/")
     return (
-        len(parts) == 1
-        or any(part.startswith(".") and part.strip(".") for part in parts)
-        or any(part in _NOT_KEPT for part in parts)
+        len(parts) == 1 or parts[0] == _ADDED_FOLDER or any(part.startswith(".") and part.strip(".") for part in parts)
     )
 
 
@@ -133,10 +145,14 @@ class FilesSource:
         self._groups: dict[_Key, list[str]] = {}
         self._faults: dict[_Key, ImportOutcome] = {}
         self._others: list[ImportOutcome] = []
-        for count, name in enumerate(files.names(), 1):
+        for count, (name, is_ignored) in enumerate(_judged(files.names()), 1):
             if count > MOST_FILES:
                 raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
-            self._add(name)
+            if is_ignored:
+                notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
+                self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
+            else:
+                self._add(name)
 
     def count(self) -> int:
         """See ``ImportSource``."""
@@ -152,10 +168,6 @@ class FilesSource:
         yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
 
     def _add(self, name: str) -> None:
-        if is_ignored(name):
-            notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
-            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
-            return
         try:
             found = named_entry(name)
         except BadRequestError as error:
