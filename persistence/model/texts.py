@@ -150,8 +150,7 @@ def known_parameters(
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
-            shown = name[:LONGEST_SHOWN]
-            raise BadRequestError(f"an {what} has no parameter {shown!r}; the nearest is {nearest(name, known)}")
+            raise BadRequestError(f"an {what} has no parameter {name[:LONGEST_SHOWN]!r}, only {', '.join(known)}")
         if name in found and name not in repeatable:
             raise BadRequestError(f"{name} is sent twice")
         found[name] = value

@@ -12,6 +12,7 @@ Either may begin with the path of the interface, of the public face or the provi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -40,8 +41,8 @@ _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
 _OF_VERSION, _OF_FILE = 5, 4
 _FIRST = "1"
-_ADDED_FOLDER, _ADDED_FILE = "__MACOSX", "Thumbs.db"
-"""A folder that tools add at the top, and a file that they add in any folder; it may also be an attachment."""
+_PREVIEWS = "Thumbs.db"
+"""The name of a file that Windows adds to folders. What an archive has facts of is an attachment of that name."""
 
 _INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
 
@@ -94,6 +95,8 @@ def named_entry(name: str) -> NamedEntry:
     parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > LONGEST_NAME for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
+    with suppress(BadRequestError):
+        return NamedEntry(parse_entry(name), has_version=True)  # also that of an application called as a prefix is
     prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
     parts = parts[len(prefix) :]
     match parts:
@@ -114,26 +117,17 @@ def _parsed(*parts: str) -> ArchiveEntry:
         raise BadRequestError("its name is neither that of a definition nor that of a document") from error
 
 
-def _judged(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield names, and whether the file is ignored: one that tools may have added is kept if it has facts beside it."""
-    described, unsure = set[str](), list[str]()
-    for name in names:
-        if name.endswith(f"/{_ADDED_FILE}"):
-            unsure.append(name)
-            continue
-        if name.endswith(f"/{_ADDED_FILE}{METADATA_SUFFIX}"):
-            described.add(name)
-        yield name, _is_ignored(name)
-    for name in unsure:
-        yield name, _is_ignored(name) or f"{name}{METADATA_SUFFIX}" not in described
+def is_ignored(name: str) -> bool:
+    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it.
 
-
-def _is_ignored(name: str) -> bool:
-    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
+    All files in a folder ``__MACOSX`` begin with a dot, which no name of the interface does.
+    """
     parts = name.split("/")
-    return (
-        len(parts) == 1 or parts[0] == _ADDED_FOLDER or any(part.startswith(".") and part.strip(".") for part in parts)
-    )
+    return len(parts) == 1 or any(part.startswith(".") and part.strip(".") for part in parts)
+
+
+def _is_preview(name: str) -> bool:
+    return name.rpartition("/")[2] == _PREVIEWS
 
 
 class FilesSource:
@@ -145,14 +139,18 @@ class FilesSource:
         self._groups: dict[_Key, list[str]] = {}
         self._faults: dict[_Key, ImportOutcome] = {}
         self._others: list[ImportOutcome] = []
-        for count, (name, is_ignored) in enumerate(_judged(files.names()), 1):
+        previews, described = list[str](), set[str]()
+        for count, name in enumerate(files.names(), 1):
             if count > MOST_FILES:
                 raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
-            if is_ignored:
-                notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
-                self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
-            else:
-                self._add(name)
+            if _is_preview(name):
+                previews.append(name)
+                continue
+            if _is_preview(name.removesuffix(METADATA_SUFFIX)):
+                described.add(name)
+            self._add(name)
+        for name in previews:
+            self._add(name, is_added=f"{name}{METADATA_SUFFIX}" not in described)
 
     def count(self) -> int:
         """See ``ImportSource``."""
@@ -167,7 +165,11 @@ class FilesSource:
         """See ``ImportSource``."""
         yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
 
-    def _add(self, name: str) -> None:
+    def _add(self, name: str, *, is_added: bool = False) -> None:
+        if is_added or is_ignored(name):
+            notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
+            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
+            return
         try:
             found = named_entry(name)
         except BadRequestError as error:
