@@ -169,6 +169,8 @@ def test_a_document_of_which_only_backups_have_files(workshop: Workshop, tmp_pat
     backup(workshop, tmp_path / "backups")
     erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"))
     assert run(workshop.root, DOCUMENT).exit_code == 1
+    listed = run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).stdout
+    assert listed.startswith(f"{DOCUMENT}: only in backups\n")
     (tmp_path / "certificate.json").unlink()
     found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
     assert having(tmp_path / "backups", SECRET) == []
