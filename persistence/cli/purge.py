@@ -18,7 +18,8 @@ from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
 from persistence.providers.opened import OfflineProviders
-from persistence.services.purging import PurgeRules, PurgeTally, TreePurge, purge_documents, retention_rules
+from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
+from persistence.services.purging import TreePurge, purge_documents
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
