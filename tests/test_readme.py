@@ -60,6 +60,8 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
     assert "< <form><name>Lea</name><scan/></form>" in output
     assert '"creator": "lea"' in output
     assert '"modifier": "bob"' in output
+    assert "3 revisions, 1 deletion" in output
+    assert "1 file came back" in output
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the example uses curl, which is not installed")

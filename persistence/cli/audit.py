@@ -81,6 +81,8 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
+    If there is none of the kind, a line on standard error says so.
+
     \b
     Exit status: 0  printed, also where there is none of the kind
                  1  there is no audit, or it cannot be read
@@ -92,8 +94,11 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
         begin = None if since is None else instants.parse_time(since, "--since")
     settings = _settings(options)
     with owner.being(owner.identity_for(settings.audit_file, settings.data)), disk_errors("reading the audit"):
+        line = ""
         for line in _chosen(settings, wanted, begin):
             say(line if as_json else safe(_shown(msgspec.json.decode(line))))
+        if not line:
+            click.echo("no line of the audit is of this kind", err=True)
 
 
 def _settings(options: Mapping[str, object]) -> Settings:
@@ -128,9 +133,18 @@ def _facts(line: bytes) -> dict[str, object]:
 
 
 def _shown(facts: Mapping[str, object]) -> str:
-    place = "/".join(str(facts[name]) for name in _SHOWN if facts.get(name))
+    is_definition = facts.get("collection") == "form"  # a document is the designer's then, and no part of the path
+    names = [name for name in _SHOWN if facts.get(name) and not (is_definition and name == "document")]
+    place = "/".join(str(facts[name]) for name in names)
     who = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
     outcome = facts.get("status") or facts.get("outcome") or facts.get("phase") or ""
     parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), str(outcome)]
     origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
-    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "") if part)
+    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", _details(facts)) if part)
+
+
+def _details(facts: Mapping[str, object]) -> str:
+    """Return what else a line says of a command or a request, but for the path that is shown already."""
+    details = facts.get("details")
+    given = details.items() if isinstance(details, dict) else ()
+    return ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})

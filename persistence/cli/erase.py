@@ -54,7 +54,8 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
 
     The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. What a
     repair has put into the quarantine goes, too. Without --yes nothing is changed: what would go is listed. The
-    certificate is JSON: paths, sizes and digests of what was removed, when and by whom, and no content.
+    certificate is JSON: paths, sizes and digests of what was removed, when and by whom, and no content. With --backups,
+    documents may be named of which only backups have files.
 
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
 
@@ -83,7 +84,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
     begun = request.beginning(documents, copies, before)
     for tree in choice.trees:
         with _opened(tree) as erasing:
-            _erase(tree, erasing, [each for each in documents if each.tree == tree.name])
+            _erase(tree, erasing, [each for each in documents if each.tree == tree.name and each.files])
     request.end(begun, found)
 
 
@@ -126,7 +127,7 @@ class _Request:
         except msgspec.DecodeError as error:
             raise BadRequestError(f"{self.certificate} is there already, and is no certificate") from error
         if found.ended is not None:
-            raise BadRequestError(f"{self.certificate} is the certificate of an erasure that is complete")
+            raise BadRequestError(f"{self.certificate} is of an erasure that is complete: name another file")
         return found
 
     def copies(self, documents: Sequence[ErasedDocument], before: Certificate | None) -> list[ErasedCopies]:
@@ -144,6 +145,10 @@ class _Request:
             if erased:
                 found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
         return list(found.values())
+
+    def is_backed_up(self, form: Form, document: str) -> bool:
+        """Check if a backup has files of a document."""
+        return bool(self.copies([ErasedDocument("", form.app, form.name, document, None, ())], None))
 
     def beginning(
         self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
@@ -219,7 +224,7 @@ class _Found:
     damaged: int = 0
 
     def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
-        """Look in a tree for what a request names; raises ``NotFoundError`` if that is missing there."""
+        """Look in a tree for what a request names; raises ``NotFoundError`` if that is in no backup either."""
         wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
         if request.user is not None:
             owned = erasing.owned(request.user)
@@ -228,7 +233,13 @@ class _Found:
             wanted += owned.documents
         for form, document in wanted:
             if (tree.name, form, document) not in self.known:
-                self.known[tree.name, form, document] = erasing.describe(form, document)
+                try:
+                    known = erasing.describe(form, document)
+                except NotFoundError:
+                    if not request.is_backed_up(form, document):
+                        raise
+                    known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
+                self.known[tree.name, form, document] = known
 
     def documents(self, request: _Request) -> list[ErasedDocument]:
         """Return the documents. Raises ``NotFoundError`` if there are none."""

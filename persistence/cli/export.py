@@ -139,6 +139,11 @@ class _Chosen:
     is_json: bool
     has_mark: bool
 
+    @property
+    def kinds(self) -> str:
+        """The kinds of what is counted."""
+        return "documents and drafts" if self.is_csv or self.is_json else "definitions, documents and drafts"
+
     def begin(self, exporting: Exporting) -> tuple[Counting, Pieces]:
         """Begin the export. Raises ``click.UsageError`` if the rows of a table would be of several versions."""
         if not (self.is_csv or self.is_json):
@@ -168,7 +173,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
     seconds = max(time.monotonic() - started, 0.001)
     left_out = f"; {counted(bar.lines, 'problem')}" if bar.lines else ""
     click.echo(
-        f"exported {bar.steps:,} definitions, documents and drafts, {size / 1e6:,.1f} MB, "
+        f"exported {bar.steps:,} {chosen.kinds}, {size / 1e6:,.1f} MB, "
         f"in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",
         err=True,
     )

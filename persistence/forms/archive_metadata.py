@@ -190,7 +190,8 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
 
 
 def _check_times(sidecar: Sidecar) -> None:
-    if not instants.is_in_calendar(sidecar.modified) or not instants.is_in_calendar(sidecar.created):
+    times = (sidecar.modified, sidecar.created, sidecar.restored)
+    if not all(time is None or instants.is_in_calendar(time) for time in times):
         raise BadRequestError("the metadata of a revision has a time that is in no calendar")
 
 

@@ -31,7 +31,7 @@ from persistence.model.exports import (
     parse_range,
 )
 from persistence.model.instants import next_after
-from persistence.model.texts import flag, nearest
+from persistence.model.texts import flag
 from persistence.services.exporting import Exporting
 
 _FORM = "application/x-www-form-urlencoded"
@@ -114,9 +114,7 @@ def _query(pairs: list[tuple[str, str]]) -> ExportQuery:
     once: dict[str, str] = {}
     for name, value in pairs:
         if name not in PARAMETERS:
-            raise BadRequestError(
-                f"an export has no parameter {name[:60]!r}; the nearest is {nearest(name, PARAMETERS)}"
-            )
+            raise BadRequestError(f"an export has no parameter {name[:60]!r}, only {', '.join(PARAMETERS)}")
         if name != "match" and name in once:
             raise BadRequestError(f"{name} is sent twice")
         once[name] = value

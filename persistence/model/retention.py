@@ -80,11 +80,20 @@ def cutoff(text: str, now: datetime) -> Instant:
     try:
         seconds = span(text)
     except BadRequestError:
-        moment = parse_time(text, "a date, or a time span such as 30d,")
+        moment = _moment(text)
         if moment > now:
             raise BadRequestError(f"{text} is in the future: what is stored until then would go") from None
         return from_datetime(moment)
     return before(now, seconds)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_time(text, "older-than")
+    except BadRequestError:
+        raise BadRequestError(
+            f"older-than must be a time span such as 12h, 30d or 2y, or a date such as 2024-01-31, not {text!r}"
+        ) from None
 
 
 def before(now: datetime, seconds: int) -> Instant:

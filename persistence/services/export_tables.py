@@ -125,9 +125,9 @@ class TableExport:
                         elif found.address.is_main and isinstance(found.address, DocumentAddress):
                             columns = self._known_columns(form, found.sidecar.version, report)
                             yield self._row(columns, found, found.address)
+                            done()
                     except LEFT_OUT as error:
                         report(str(error))
-                done()
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
         with closing(self._exporting.opened(revision, self._query)) as file, CellReader(columns.matcher) as reader:

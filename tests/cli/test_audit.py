@@ -88,9 +88,19 @@ def test_it_shows_what_is_asked_for(place: Place) -> None:
         found = place.run("audit", "show", "--json", *arguments).out.splitlines()
         assert len(found) == shown, arguments
         assert [json.loads(line)["n"] > 0 for line in found] == [True] * shown
+    assert place.run("audit", "show", "--action", "none").errors == ["no line of the audit is of this kind"]
     assert place.run("audit", "show", "--since", "yesterday").status == 2
     (place.directory / "settings.toml").write_text('audit = "stdout"\ndata = "data"\n')
     assert "the audit goes to stdout" in place.run("audit", "show").errors[0]
+
+
+def test_it_shows_details_and_a_definition_under_its_own_name(place: Place) -> None:
+    published = AuditEvent(action="publish", app="hr", form="leave", collection="form", document="D", status=200)
+    exported = AuditEvent(action="export", command="persistence export", details={"target": "x.zip", "drafts": True})
+    place.write(published, exported)
+    first, second = place.run("audit", "show").out.splitlines()
+    assert first.split()[1:] == ["-", "publish", "hr/leave/form", "200"]
+    assert second.split()[2:] == ["export", "persistence", "export", "target=x.zip,", "drafts=True"]
 
 
 def test_commands_that_change_something_have_a_line(place: Place) -> None:

@@ -273,7 +273,7 @@ def test_a_post_says_the_same_in_its_body(choice: Service) -> None:
         ("drafts=only", 400, "exclude or include"),
         ("decrypt=1", 400, "decrypt must be"),
         ("content=form-data&content=form-data", 400, "twice"),
-        ("macth=hr/leave", 400, "the nearest is match"),
+        ("macth=hr/leave", 400, "no parameter 'macth', only match, content"),
         ("&".join(["match=a"] * 101), 400, "more than 100"),
     ],
 )

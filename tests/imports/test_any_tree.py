@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from persistence.services.imports.sources import open_source
 from persistence.storage.store import Store
 from tests.forms.vectors import Form
+from tests.http.test_permissions import V1
 from tests.imports.archives import tree
 from tests.imports.importing import LARGEST, importer, run
 from tests.imports.test_over_http import a_service, exported
@@ -68,6 +69,11 @@ def test_an_export_gives_the_same_tree_again(
         headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
         answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
         assert answer.status < 500, answer.cause
+    assert_same(service, app)
+
+
+def assert_same(service: Service, app: str) -> None:
+    """What is exported of an application gives the same files in an empty tree."""
     archive = exported(service, f"&match={app}//")
     with tempfile.TemporaryDirectory() as directory:
         with Store(initialised(f"{directory}/data"), lock_timeout=5) as store:
@@ -75,3 +81,17 @@ def test_an_export_gives_the_same_tree_again(
         assert [each for each in outcomes if each.cause or each.notes] == []
         expected = {path: held for path, held in tree(service.data).items() if path.startswith(f"{app}/")}
         assert tree(Path(directory) / "data") == expected
+
+
+@pytest.mark.parametrize("app", ["crud", "fr", "__MACOSX", "Thumbs.db", "export-errors.txt", "form", "latest"])
+def test_names_that_mean_something_else_are_kept(service: Service, app: str) -> None:
+    """Prefixes of the interface, parts of an archive's paths, and files that tools add."""
+    names = ("data.xml", "Thumbs.db", "export-errors.txt", "latest", "data.xml.metadata.xml", "x.attachment")
+    for number in range(2):
+        for name in names:
+            for document in ("D", "latest", "Thumbs.db", "2025-01-01T00:00:00.000Z"):
+                assert service.put(f"{app}/f/data/{document}/{name}", b"<d>%d</d>" % number, **V1).status < 300
+    assert service.put(f"{app}/f/form/form.xhtml", DEFINITION, **V1).status < 300
+    assert service.put(f"{app}/f/form/Thumbs.db", b"1", **V1).status < 300
+    assert service.delete(f"{app}/f/data/D/Thumbs.db", **V1).status < 300
+    assert_same(service, app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError
+from persistence.limits.requests import LONGEST_CAUSE
 from persistence.services.imports.entries import FilesSource
 from persistence.services.imports.folder_files import FolderFiles
 from persistence.services.imports.report import ImportReport
@@ -103,6 +105,34 @@ def test_a_bad_entry_is_refused_and_the_others_are_imported(store: Store, kind: 
     assert sorted(results(outcomes)) == [("a/f/data/bad", "refused"), ("a/f/data/good", "imported")]
     assert cause in next(each.cause for each in outcomes if each.cause)
     assert [path for path in tree(store.root) if path.endswith("data.xml")] == ["a/f/data/good/data.xml"]
+
+
+BAD_FACTS = {
+    "a restored time of no calendar": (
+        b"<restored>9999-99-99T99:99:99.999Z</restored>",
+        "a time that is in no calendar",
+    ),
+    "a long hash": (b'<client-hash algorithm="MD5">%s</client-hash>' % (b"x" * 300), "longer than"),
+    "a hash of two lines": (b'<client-hash algorithm="MD5">a&#10;b</client-hash>', "control characters"),
+    "a hash by a long algorithm": (b'<client-hash algorithm="%s">x</client-hash>' % (b"x" * 300), "longer than"),
+    "a long value": (b"<valid>%s</valid>" % (b"9" * 5000), "`$.valid`"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FACTS)
+def test_facts_that_no_request_can_give_are_refused(store: Store, kind: str) -> None:
+    fact, cause = BAD_FACTS[kind]
+    time = b"2025-01-01T00:00:00.000Z"
+    digest = hashlib.sha256(b"<d/>").hexdigest().encode()
+    facts = b"<id>%s</id><form-version>1</form-version><last-modified>%s</last-modified>" % (b"a" * 40, time)
+    facts += b"<created>%s</created><size>4</size><digest>sha256:%s</digest>" % (time, digest)
+    name = f"a/f/1/data/bad/{time.decode()}/data.xml"
+    metadata = b'<metadata format="1">%s%s</metadata>' % (facts, fact)
+    outcomes = run(importer(store), zip_source({name: b"<d/>", f"{name}.metadata.xml": metadata}))
+    assert results(outcomes) == [("a/f/data/bad", "refused")]
+    assert cause in outcomes[0].cause
+    assert len(outcomes[0].cause) <= LONGEST_CAUSE
+    assert tree(store.root) == {}
 
 
 def test_a_document_with_one_bad_attachment_is_not_begun(store: Store) -> None:
@@ -234,6 +264,12 @@ def test_an_export_that_lacks_something_says_so(store: Store) -> None:
 
 
 def test_files_of_other_programs_are_ignored(store: Store) -> None:
-    files = {"README.md": b"x", "__MACOSX/a/._data.xml": b"x", "a/f/.DS_Store": b"x", GOOD: b"<d/>"}
+    files = {
+        "README.md": b"x",
+        "__MACOSX/a/._data.xml": b"x",
+        "a/f/.DS_Store": b"x",
+        "a/f/Thumbs.db": b"",
+        GOOD: b"<d/>",
+    }
     found = [each.result.value for each in run(importer(store), zip_source(files))]
-    assert found == ["ignored", "ignored", "ignored", "imported"]
+    assert sorted(found) == ["ignored", "ignored", "ignored", "ignored", "imported"]

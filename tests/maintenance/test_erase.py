@@ -207,6 +207,18 @@ def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
     assert having(tmp_path / "backups", SECRET) == []
 
 
+def test_a_document_of_which_only_backups_have_files(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.put(ATTACHMENT, SECRET)
+    backup(workshop, tmp_path / "backups")
+    erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"))
+    assert run(workshop.root, DOCUMENT).exit_code == 1
+    (tmp_path / "certificate.json").unlink()
+    found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
+    assert having(tmp_path / "backups", SECRET) == []
+    assert (found["documents"][0]["files"], found["backups"][0]["removed"]) == ([], True)
+    assert run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).exit_code == 1
+
+
 def test_without_yes_nothing_is_changed(workshop: Workshop) -> None:
     workshop.close()
     state = workshop.state()

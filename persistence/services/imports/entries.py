@@ -12,6 +12,7 @@ Either may begin with the path of the interface, of the public face or the provi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from persistence.limits.documents import LONGEST_PATH
 from persistence.limits.imports import LONGEST_ENTRY, MOST_FILES
 from persistence.limits.requests import LONGEST_NAME
 from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress
-from persistence.model.archives import ERRORS_ENTRY, LATEST, ArchiveEntry, parse_entry
+from persistence.model.archives import ERRORS_ENTRY, LATEST, METADATA_SUFFIX, ArchiveEntry, parse_entry
 from persistence.model.instants import Instant
 from persistence.services.imports.revisions import (
     NO_FACTS,
@@ -40,8 +41,8 @@ _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
 _OF_VERSION, _OF_FILE = 5, 4
 _FIRST = "1"
-_NOT_KEPT = ("__MACOSX", "Thumbs.db", ERRORS_ENTRY)
-"""Names of files and folders that tools add."""
+_PREVIEWS = "Thumbs.db"
+"""The name of a file that Windows adds to folders. What an archive has facts of is an attachment of that name."""
 
 _INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
 
@@ -94,6 +95,8 @@ def named_entry(name: str) -> NamedEntry:
     parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > LONGEST_NAME for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
+    with suppress(BadRequestError):
+        return NamedEntry(parse_entry(name), has_version=True)  # also that of an application called as a prefix is
     prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
     parts = parts[len(prefix) :]
     match parts:
@@ -115,13 +118,16 @@ def _parsed(*parts: str) -> ArchiveEntry:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
+    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it.
+
+    All files in a folder ``__MACOSX`` begin with a dot, which no name of the interface does.
+    """
     parts = name.split("/")
-    return (
-        len(parts) == 1
-        or any(part.startswith(".") and part.strip(".") for part in parts)
-        or any(part in _NOT_KEPT for part in parts)
-    )
+    return len(parts) == 1 or any(part.startswith(".") and part.strip(".") for part in parts)
+
+
+def _is_preview(name: str) -> bool:
+    return name.rpartition("/")[2] == _PREVIEWS
 
 
 class FilesSource:
@@ -133,10 +139,18 @@ class FilesSource:
         self._groups: dict[_Key, list[str]] = {}
         self._faults: dict[_Key, ImportOutcome] = {}
         self._others: list[ImportOutcome] = []
+        previews, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
             if count > MOST_FILES:
                 raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
+            if _is_preview(name):
+                previews.append(name)
+                continue
+            if _is_preview(name.removesuffix(METADATA_SUFFIX)):
+                described.add(name)
             self._add(name)
+        for name in previews:
+            self._add(name, is_added=f"{name}{METADATA_SUFFIX}" not in described)
 
     def count(self) -> int:
         """See ``ImportSource``."""
@@ -151,8 +165,8 @@ class FilesSource:
         """See ``ImportSource``."""
         yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
 
-    def _add(self, name: str) -> None:
-        if is_ignored(name):
+    def _add(self, name: str, *, is_added: bool = False) -> None:
+        if is_added or is_ignored(name):
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
             self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, one_line
 from persistence.limits.imports import LONGEST_ENTRY
 from persistence.limits.requests import LONGEST_TEXT, MOST_LEVELS
 from persistence.model.addresses import Address, DefinitionAddress
@@ -118,7 +118,7 @@ class ImportSource(Protocol):
 
 def refused(name: str, cause: object, *, is_definition: bool = False) -> ImportOutcome:
     """Return the outcome for something that is not imported."""
-    return ImportOutcome(name[:LONGEST_ENTRY], ImportResult.REFUSED, is_definition, cause=str(cause))
+    return ImportOutcome(name[:LONGEST_ENTRY], ImportResult.REFUSED, is_definition, cause=one_line(str(cause)))
 
 
 def check_facts(facts: ImportFacts, latest: Instant) -> None:
@@ -129,7 +129,8 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
     """
     known: Sidecar | ImportFacts = facts.sidecar or facts
     texts = (known.creator, known.group, known.modifier, known.stage, known.source, *known.organization)
-    for text in texts:
+    hashed = None if facts.sidecar is None else facts.sidecar.client_hash  # which becomes headers
+    for text in (*texts, *(() if hashed is None else (hashed.algorithm, hashed.value))):
         if text is not None and (not text.strip() or len(text) > LONGEST_TEXT or not text.isprintable()):
             raise BadRequestError(f"a fact is blank, longer than {LONGEST_TEXT} characters, or has control characters")
     if len(known.organization) > MOST_LEVELS:
