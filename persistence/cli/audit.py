@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -105,9 +106,11 @@ def _settings(options: Mapping[str, object]) -> Settings:
     """Return the settings, of an audit that goes to files.
 
     Raises:
-        NotFoundError: it goes elsewhere, so that nothing is here.
+        NotFoundError: it is off or goes elsewhere, so that nothing is here.
     """
     settings = load(options).settings
+    if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
+        raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
     if settings.audit in {"syslog", "stdout"}:
         raise NotFoundError(f"the audit goes to {settings.audit}: what receives it there has it")
     return settings

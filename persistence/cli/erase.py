@@ -267,7 +267,8 @@ def _damaged(found: _Found) -> str:
 def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
     for each in documents:
         size = sum(file.size for file in each.files)
-        say(safe(f"{each.app}/{each.form}/data/{each.document}: {counted(len(each.files), 'file')}, {size} bytes"))
+        found = f"{counted(len(each.files), 'file')}, {size} bytes" if each.files else "only in backups"
+        say(safe(f"{each.app}/{each.form}/data/{each.document}: {found}"))
     for copy in copies:
         stays = "" if copy.removed else ", which stay: --from-backups removes them"
         say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))

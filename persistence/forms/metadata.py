@@ -247,6 +247,8 @@ def read_permissions(text: str) -> Permissions:
 
 
 def _parsed(text: str) -> ET.Element:
+    if "<!DOCTYPE" in text:
+        raise MalformedXmlError("the permissions cannot be read: they have a document type")
     try:
         return ET.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
     except (ET.ParseError, ValueError) as error:

@@ -15,9 +15,8 @@ from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete, exclusively
 from persistence.maintenance.manifest import SUMS
 from persistence.model.addresses import Collection, Form
-from persistence.storage import directories
 from persistence.storage.layout import Layout
-from persistence.storage.traces import TracedFile, files_below
+from persistence.storage.traces import TracedFile, files_below, remove_wholly
 
 
 def backups_in(destination: str) -> list[str]:
@@ -54,7 +53,7 @@ def remove_copies(backup: str, documents: Sequence[tuple[Form, str]]) -> None:
         folders = list(_folders(backup, documents))
         manifest.leave_out(backup, folders)
         for folder in folders:
-            directories.remove_tree(f"{backup}/{folder}")
+            remove_wholly(f"{backup}/{folder}")
 
 
 @contextmanager

@@ -124,6 +124,9 @@ class Erasing:
         """Erase a document with its history, attachments, draft and lease, and its traces in the root.
 
         The caller rebuilds the index of the form: what a database removes stays in its file for a while.
+
+        Raises:
+            DiskError: something of it stays.
         """
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         traces = list(self._traces(form, document))
@@ -136,8 +139,9 @@ class Erasing:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
             # Under the lock: without it somebody may have saved the document again, and that is not to go.
-            for each, own in zip(traces, links, strict=True):
-                each.remove(own)
+            with disk_errors("erasing", main):
+                for each, own in zip(traces, links, strict=True):
+                    each.remove(own)
         with suppress(NotFoundError):
             self.store.leases.broken(document)
 

@@ -34,7 +34,11 @@ BETWEEN = "; "
 
 _BOM = "\ufeff"
 _TAG = re.compile(r"<[^<>]*>")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of formulas; the last four are the full-width signs of East Asia, which some spreadsheets take, too."""
+_SKIPPED = " \v\f\x85\xa0\u2028\u2029\u3000\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""Blanks and invisible characters before a formula, which spreadsheets may skip."""
+_BREAKS = ("\t", "\r", "\n")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
 
 
@@ -220,4 +224,5 @@ class _CsvLines:
 
 
 def _guarded(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell) else cell
+    is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
+    return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell

@@ -7,7 +7,9 @@ out already.
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from persistence.model.addresses import Collection, Form
 from persistence.storage import directories, files
 from persistence.storage.integrity import digest_of_file
 from persistence.storage.layout import QUARANTINE, SERVE, TRASH, Layout
+
+_PATIENCE, _PAUSE = 2.0, 0.02
+"""Seconds in which a draft that somebody else discards is gone from the trash, and between two looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,18 @@ class DocumentTraces:
         yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
-        """Remove everything that is left: the folders, if they are, what is in the quarantine, links, and the trash."""
+        """Remove everything that is left: the folders, if they are, what is in the quarantine, links, and the trash.
+
+        Raises ``OSError`` also for what stays there without an error.
+        """
         for path in links:
             files.remove(path)
         for directory in (*self.folders, *self._in_quarantine()):
             if files.exists(directory):
-                directories.remove_tree(directory)
+                remove_wholly(directory)
                 with suppress(FileNotFoundError):
                     directories.sync(os.path.dirname(directory))
-        directories.empty(f"{self.root}/{TRASH}")
+        _empty(f"{self.root}/{TRASH}")
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -79,7 +87,40 @@ def files_below(directory: str, root: str) -> Iterator[TracedFile]:
         yield TracedFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
 
 
+def remove_wholly(path: str) -> None:
+    """Remove a directory with everything in it; raise ``OSError`` where any of it stays."""
+    directories.remove_tree(path)
+    if files.exists(path):
+        raise _staying(path)
+
+
+def _empty(trash: str) -> None:
+    """Empty the trash; raise ``OSError`` where anything stays that others are not removing just now."""
+    end = time.monotonic() + _PATIENCE
+    directories.empty(trash)
+    left = set(_names(trash))
+    while left:
+        if time.monotonic() > end:
+            raise _staying(f"{trash}/{min(left)}")
+        time.sleep(_PAUSE)
+        directories.empty(trash)
+        left &= set(_names(trash))
+
+
+def _staying(path: str) -> OSError:
+    return OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+
+def _names(directory: str) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(directory)
+    return []
+
+
 def _files(directory: str) -> Iterator[str]:
+    if os.path.islink(directory):  # what it leads to is not removed, only the link
+        yield directory
+        return
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):

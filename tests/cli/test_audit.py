@@ -94,6 +94,13 @@ def test_it_shows_what_is_asked_for(place: Place) -> None:
     assert "the audit goes to stdout" in place.run("audit", "show").errors[0]
 
 
+def test_a_service_that_has_no_audit_says_so(place: Place) -> None:
+    (place.directory / "settings.toml").write_text('audit_file = "none/audit.jsonl"\ndata = "data"\n')
+    done = place.run("audit", "verify")
+    assert done.status == 1
+    assert "the setting audit is off" in done.errors[0]
+
+
 def test_it_shows_details_and_a_definition_under_its_own_name(place: Place) -> None:
     published = AuditEvent(action="publish", app="hr", form="leave", collection="form", document="D", status=200)
     exported = AuditEvent(action="export", command="persistence export", details={"target": "x.zip", "drafts": True})

@@ -133,3 +133,10 @@ def test_what_cannot_be_read_is_left_out_and_named(place: Place) -> None:
     found = {each["document"]: each["values"] for each in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == {"d1", "e", "f"}
     assert found["e"] == {}
+
+
+@pytest.mark.parametrize("value", ["=1", " =1", "\xa0+1+1", "\ufeff=1", "\u200b@x", "\uff1d1+1", "\n=1", "\nx", "--1"])
+def test_what_a_spreadsheet_may_take_for_a_formula_is_guarded(place: Place, value: str) -> None:
+    """It skips blanks before a formula, and some take full-width signs."""
+    place.put(f"{ORDERS}/data/d1/data.xml", f"<form><customer><name>{value}</name></customer></form>".encode())
+    assert rows(place)[0]["Name"] == f"'{value}"

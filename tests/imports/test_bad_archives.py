@@ -119,6 +119,22 @@ BAD_FACTS = {
 }
 
 
+@pytest.mark.parametrize(
+    "permissions", [b"&lt;permissions", b"&lt;!DOCTYPE p [&lt;!ENTITY a 'b'>]>&lt;p>&amp;a;&lt;/p>"]
+)
+def test_a_deletion_of_a_definition_with_bad_permissions_is_refused(store: Store, permissions: bytes) -> None:
+    """They would be those of data of the version."""
+    time = b"2025-01-01T00:00:00.000Z"
+    facts = b"<id>%s</id><form-version>1</form-version><last-modified>%s</last-modified>" % (b"a" * 40, time)
+    facts += b"<created>%s</created><size>0</size><deleted>true</deleted>" % time
+    facts += b"<form-metadata><permissions>%s</permissions></form-metadata>" % permissions
+    source = zip_source({"a/f/1/form/latest/form.xhtml.metadata.xml": b'<metadata format="1">%s</metadata>' % facts})
+    (refused,) = run(importer(store), source)
+    assert (refused.name, refused.result.value) == ("a/f/form/1", "refused")
+    assert "the permissions cannot be read" in refused.cause
+    assert tree(store.root) == {}
+
+
 @pytest.mark.parametrize("kind", BAD_FACTS)
 def test_facts_that_no_request_can_give_are_refused(store: Store, kind: str) -> None:
     fact, cause = BAD_FACTS[kind]

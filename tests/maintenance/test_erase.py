@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import DiskError
 from persistence.maintenance import backup_erasure
+from persistence.storage import directories, traces
 from tests import orders
 from tests.in_process import serving
 from tests.maintenance import kills
@@ -212,6 +214,8 @@ def test_a_document_of_which_only_backups_have_files(workshop: Workshop, tmp_pat
     backup(workshop, tmp_path / "backups")
     erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"))
     assert run(workshop.root, DOCUMENT).exit_code == 1
+    listed = run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).stdout
+    assert listed.startswith(f"{DOCUMENT}: only in backups\n")
     (tmp_path / "certificate.json").unlink()
     found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
     assert having(tmp_path / "backups", SECRET) == []
@@ -304,3 +308,48 @@ def test_a_document_that_is_saved_while_it_is_erased_is_there_or_refused(worksho
     assert workshop.get("app/form/data/busy/data.xml") == (200, b"<d>last</d>")
     workshop.close()
     assert workshop.check("--deep").kinds == []
+
+
+@pytest.mark.parametrize("place", ["the tree", "a backup"])
+def test_what_cannot_be_removed_is_not_certified(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A folder that may not be written to, or a faulty disk: the file stays, and so the erasure is not complete."""
+    workshop.put(ATTACHMENT, SECRET)
+    workshop.close()
+    copies = tmp_path / "backups"
+    mine = backup(workshop, copies)
+    file = tmp_path / "certificate.json"
+    arguments = (DOCUMENT, "--yes", "--certificate", str(file), "--backups", str(copies), "--from-backups")
+    removed = directories.remove_tree
+    kept = workshop.root if place == "the tree" else mine
+
+    def refused(path: str) -> None:
+        if not path.startswith(f"{kept}/"):
+            removed(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directories, "remove_tree", refused)
+        patch.setattr(traces, "_PATIENCE", 0.1)
+        failed = run(workshop.root, *arguments)
+    assert (failed.exit_code, isinstance(failed.exception, DiskError)) == (1, True)
+    assert "Directory not empty" in str(failed.exception)
+    assert "ended" not in json.loads(file.read_text())
+    assert having(kept, SECRET)
+    assert run(workshop.root, *arguments).exit_code == 0
+    assert "ended" in json.loads(file.read_text())
+    assert having(tmp_path, SECRET) == []
+
+
+def test_a_link_in_the_place_of_a_document_is_erased_alone(workshop: Workshop, tmp_path: Path) -> None:
+    """What it leads to is not of the document: neither removed nor certified."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_bytes(SECRET)
+    folder = workshop.file(DOCUMENT)
+    shutil.rmtree(folder)
+    folder.symlink_to(other)
+    found = erased(workshop, DOCUMENT)
+    assert [each["path"] for each in found["documents"][0]["files"]] == [DOCUMENT]
+    assert not folder.is_symlink()
+    assert (other / "file").read_bytes() == SECRET

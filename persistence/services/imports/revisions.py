@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from persistence.errors import BadRequestError, one_line
+from persistence.forms.metadata import read_permissions
 from persistence.limits.imports import LONGEST_ENTRY
 from persistence.limits.requests import LONGEST_TEXT, MOST_LEVELS
 from persistence.model.addresses import Address, DefinitionAddress
@@ -126,7 +127,10 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
 
     Raises:
         BadRequestError: a text is too long or has control characters, or a time cannot be.
+        MalformedXmlError: permissions cannot be read. Those of a deleted definition still count for its data.
     """
+    if facts.sidecar is not None and facts.sidecar.metadata is not None and facts.sidecar.metadata.permissions:
+        read_permissions(facts.sidecar.metadata.permissions)
     known: Sidecar | ImportFacts = facts.sidecar or facts
     texts = (known.creator, known.group, known.modifier, known.stage, known.source, *known.organization)
     hashed = None if facts.sidecar is None else facts.sidecar.client_hash  # which becomes headers
