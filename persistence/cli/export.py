@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -16,7 +17,7 @@ import click
 from persistence.cli.options import REMAINS, load, property_options, usage_errors
 from persistence.cli.terminal import counted, progress, safe, shown_path
 from persistence.dialect import DIALECTS
-from persistence.errors import disk_errors
+from persistence.errors import as_disk_error, disk_errors
 from persistence.model.exports import (
     ExportQuery,
     RevisionHistory,
@@ -116,7 +117,6 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
     """Yield what writes to a file, which has its name at the end of the block, or to standard output."""
     if file == _STDOUT:
         yield _to_stdout
-        sys.stdout.buffer.flush()
         return
     with disk_errors(f"writing {shown_path(file)}"):
         if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
@@ -126,7 +126,14 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
 
 
 def _to_stdout(piece: bytes) -> None:
-    sys.stdout.buffer.write(piece)
+    """Write a piece; where its reader is gone, the command ends without a word."""
+    try:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise as_disk_error(error, "writing", "to standard output") from error
 
 
 @dataclass(frozen=True, slots=True)

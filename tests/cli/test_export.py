@@ -178,6 +178,15 @@ def test_a_reader_that_goes_away_is_no_traceback(place: Place) -> None:
     assert b"Traceback" not in errors
 
 
+def test_a_standard_output_without_room_is_no_traceback(place: Place) -> None:
+    command = [sys.executable, "-m", "persistence.cli", "export", "-", "--data", str(place.root)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith(b"persistence: writing to standard output: No space left on device\n")
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_relative_name_will_do(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert place.run("export", "x.zip").exit_code == 0
