@@ -21,7 +21,7 @@ from persistence.xml import markup
 
 _OVERLAP = 1 << 13
 """Bytes that are looked at twice, where one piece ends: a name has 200 bytes, and each may be written as ten."""
-_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?<\?xml[^>]{1,200}?encoding[ \t\r\n]*=[ \t\r\n]*[\"']([A-Za-z0-9._-]{1,40})")
+_DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
 def unnamed(store: Store, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
@@ -67,7 +67,8 @@ def _without(content: BinaryIO, names: set[str]) -> set[str]:
 
 def _encoding(begin: bytes) -> str:
     """Return the codec of a content, by its first bytes."""
-    found = _DECLARED.match(begin)
+    declaration = begin.partition(b"?>")[0] if b"<?xml" in begin[:8] else b""
+    found = _DECLARED.match(declaration.partition(b"encoding")[2])
     declared = found[1].decode().lower() if found is not None else None
     return markup.codec_of(begin, declared if declared in markup.ENCODINGS else None)
 
