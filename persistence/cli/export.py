@@ -34,6 +34,7 @@ from persistence.services.export_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
 from persistence.settings import Effective
 from persistence.storage import files, owner
+from persistence.storage.root import tree_around
 from persistence.storage.storage import NOBODY
 
 _STDOUT = "-"
@@ -119,6 +120,9 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
         yield _to_stdout
         return
     with disk_errors(f"writing {shown_path(file)}"):
+        tree = tree_around(file)
+        if tree is not None:
+            raise click.UsageError(f"{shown_path(file)} lies in the data directory {shown_path(tree)}")
         if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
             raise click.UsageError(f"{shown_path(file)} is no file: - writes to standard output")
         with files.replacing(os.path.realpath(file)) as descriptor:

@@ -139,7 +139,7 @@ def test_a_damaged_definition_file_is_nothing_to_a_table(place: Place) -> None:
     place.put(f"{ORDERS}/form/logo.png", b"logo")
     (place.root / ORDERS / "form/1/logo.png.json").write_bytes(b"{}")
     done = place.run("export", "-", "--csv", "--match", ORDERS)
-    assert (done.exit_code, "exported 3 documents" in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, "exported 2 documents" in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("value", ["=1", " =1", "\xa0+1+1", "\ufeff=1", "\u200b@x", "\uff1d1+1", "\n=1", "\nx", "--1"])
