@@ -13,7 +13,7 @@ import msgspec
 
 from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say
-from persistence.errors import BadRequestError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, NotFoundError, StartupError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import backup_erasure, indexes
@@ -31,6 +31,7 @@ from persistence.services.erasing import (
 from persistence.services.purging import TreePurge
 from persistence.storage import files, owner
 from persistence.storage.reader import StoreReader
+from persistence.storage.root import tree_around
 
 _FORMAT = 1
 _MODE = 0o600
@@ -68,6 +69,9 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
         request = _Request.of(paths, options, is_trial=not yes)
         before = request.begun()
     choice = choose_trees(options)
+    missing = {each.tree for each in before} - {tree.name for tree in choice.trees}
+    if missing:
+        raise StartupError(f"the certificate has documents of {', '.join(sorted(missing))}: choose that tree, too")
     found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in before})
     for tree in choice.trees:
         with _opened(tree) as erasing:
@@ -108,6 +112,9 @@ class _Request:
             raise BadRequestError("--yes needs a --certificate FILE")
         if removes_copies and backups is None:
             raise BadRequestError("--from-backups needs --backups DIR")
+        tree = None if certificate is None else tree_around(certificate)
+        if tree is not None:
+            raise BadRequestError(f"{certificate} lies in the data directory {tree}")
         return cls(asked, user, reason, certificate, backups, removes_copies)
 
     def begun(self) -> tuple[ErasedDocument, ...]:
@@ -118,6 +125,8 @@ class _Request:
         """
         if self.certificate is None or not os.path.lexists(self.certificate):
             return ()
+        if not os.path.isfile(self.certificate):
+            raise BadRequestError(f"{self.certificate} is no file")
         try:
             with disk_errors(self.certificate), open(self.certificate, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=Certificate)

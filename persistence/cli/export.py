@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -16,7 +17,7 @@ import click
 from persistence.cli.options import REMAINS, load, property_options, usage_errors
 from persistence.cli.terminal import counted, progress, safe, shown_path
 from persistence.dialect import DIALECTS
-from persistence.errors import disk_errors
+from persistence.errors import as_disk_error, disk_errors
 from persistence.model.exports import (
     ExportQuery,
     RevisionHistory,
@@ -33,6 +34,7 @@ from persistence.services.export_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
 from persistence.settings import Effective
 from persistence.storage import files, owner
+from persistence.storage.root import tree_around
 from persistence.storage.storage import NOBODY
 
 _STDOUT = "-"
@@ -116,9 +118,11 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
     """Yield what writes to a file, which has its name at the end of the block, or to standard output."""
     if file == _STDOUT:
         yield _to_stdout
-        sys.stdout.buffer.flush()
         return
     with disk_errors(f"writing {shown_path(file)}"):
+        tree = tree_around(file)
+        if tree is not None:
+            raise click.UsageError(f"{shown_path(file)} lies in the data directory {shown_path(tree)}")
         if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
             raise click.UsageError(f"{shown_path(file)} is no file: - writes to standard output")
         with files.replacing(os.path.realpath(file)) as descriptor:
@@ -126,7 +130,14 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
 
 
 def _to_stdout(piece: bytes) -> None:
-    sys.stdout.buffer.write(piece)
+    """Write a piece; where its reader is gone, the command ends without a word."""
+    try:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise as_disk_error(error, "writing", "to standard output") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,14 @@ from persistence.model.exports import (
     parse_range,
 )
 from persistence.model.instants import next_after
-from persistence.model.texts import flag
+from persistence.model.texts import flag, known_parameters
 from persistence.services.exporting import Exporting
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt")
 PARAMETERS = ("match", *_ONCE)
-"""The parameters of an export. Others are refused: with one that is misspelt, more would be exported than is meant."""
+"""The parameters of an export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
 
 
 def _query(pairs: list[tuple[str, str]]) -> ExportQuery:
-    once: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in PARAMETERS:
-            raise BadRequestError(f"an export has no parameter {name[:60]!r}, only {', '.join(PARAMETERS)}")
-        if name != "match" and name in once:
-            raise BadRequestError(f"{name} is sent twice")
-        once[name] = value
+    once = known_parameters(pairs, PARAMETERS, "export", repeatable=("match",))
     since, until = parse_range(once.get(SINCE), once.get(UNTIL))
     return ExportQuery(
         parse_patterns([value for name, value in pairs if name == "match"]),

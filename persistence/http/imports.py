@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flask import Flask, Request, Response, request
 
-from persistence.errors import BadRequestError, EncodedBodyError
+from persistence.errors import EncodedBodyError
 from persistence.http.application import add_route
 from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
@@ -14,11 +14,15 @@ from persistence.http.callers import KeySetting
 from persistence.http.responses import xml
 from persistence.limits.imports import LARGEST_IMPORT
 from persistence.model.addresses import PUBLIC_PREFIX
-from persistence.model.texts import flag
+from persistence.model.texts import flag, known_parameters, word
 from persistence.services.imports.importer import ImportOptions
 from persistence.services.imports.planning import OnConflict
 from persistence.services.imports.sources import is_importable
 from persistence.services.imports.spooled import SpooledImports
+
+_DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
+PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
+"""The parameters of an import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,7 @@ class ImportApi:
 
 
 def _options(asked: Request) -> ImportOptions:
-    word = asked.args.get("on-conflict") or OnConflict.REFUSE.value
-    known = {each.value: each for each in OnConflict}
-    if word not in known:
-        raise BadRequestError(f"on-conflict must be one of {', '.join(known)}, not {word!r}")
-    return ImportOptions(flag(asked.args.get("dry-run") or None, "dry-run") is True, known[word])
+    sent = known_parameters(asked.args.items(multi=True), PARAMETERS, "import")
+    is_dry = flag(sent.get(_DRY_RUN) or None, _DRY_RUN) is True
+    on_conflict = word(OnConflict, sent.get(_ON_CONFLICT) or OnConflict.REFUSE.value, _ON_CONFLICT)
+    return ImportOptions(is_dry, on_conflict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from enum import Enum
 from itertools import islice, takewhile
 from operator import eq
@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_COMPARED, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
+from persistence.limits.requests import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
@@ -134,6 +134,27 @@ def word(words: type[_Word], text: str, what: str) -> _Word:
     except ValueError:
         known = ", ".join(str(each.value) for each in words)
         raise BadRequestError(f"there is no {what} {text!r}; there are {known}") from None
+
+
+def known_parameters(
+    pairs: Iterable[tuple[str, str]], known: Sequence[str], what: str, *, repeatable: Container[str] = ()
+) -> dict[str, str]:
+    """Return the parameters of a request by name; of a ``repeatable`` one, the last. ``what`` is the request.
+
+    Requests that export or import accept no other ones: with a misspelt name, more would be exported than is meant, or
+    imported what was only to be tried.
+
+    Raises:
+        BadRequestError: one is not known, or is sent twice.
+    """
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise BadRequestError(f"an {what} has no parameter {name[:LONGEST_SHOWN]!r}, only {', '.join(known)}")
+        if name in found and name not in repeatable:
+            raise BadRequestError(f"{name} is sent twice")
+        found[name] = value
+    return found
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:

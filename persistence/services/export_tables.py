@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -21,7 +21,7 @@ from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode
 from persistence.forms.values import PathState
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.exports import ExportQuery
+from persistence.model.exports import ExportedContent, ExportQuery
 from persistence.model.sidecar import Sidecar
 from persistence.services.export_source import LEFT_OUT, ExportedRevision, SelectedForm, select_forms
 from persistence.services.exporting import Exporting
@@ -79,6 +79,7 @@ class TableExport:
     """One export of tables. Methods raise ``DiskError`` where the disk refuses, and what select_forms raises."""
 
     def __init__(self, exporting: Exporting, query: ExportQuery, options: TableOptions) -> None:
+        query = replace(query, contents=frozenset({ExportedContent.DATA}))
         self.forms = select_forms(exporting.router, query)
         self._exporting = exporting
         self._query = query

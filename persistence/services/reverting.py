@@ -8,7 +8,7 @@ for the same reasons, and encrypted if it was. Its attachments are stored before
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import BinaryIO
@@ -180,10 +180,17 @@ class Reverting:
         """Copy the content of the older revision, for the length of a block."""
         address = file.address
         older = route.storage.read_revision(address, file.older.modified, content=True)
-        if older is None or older.sidecar.id != file.older.id or older.file is None:
-            raise BusyError(f"the revision of {address} of {file.older.modified} has changed meanwhile")
-        with older.file, self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
-            yield arrival
+        if older is None:
+            raise _changed(file)
+        with closing(older):
+            if older.sidecar.id != file.older.id or older.file is None:
+                raise _changed(file)
+            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
+                yield arrival
+
+
+def _changed(file: RestoredFile) -> BusyError:
+    return BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
 
 
 def _pieces(content: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:

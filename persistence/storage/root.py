@@ -191,6 +191,16 @@ def encode_layout(layout: LayoutFile) -> bytes:
     return msgspec.json.encode(layout) + b"\n"
 
 
+def tree_around(path: str) -> str | None:
+    """Return the root of the tree in which a file lies, or would lie; ``None`` where that is no tree."""
+    folder = os.path.dirname(os.path.realpath(path))
+    while not os.path.lexists(f"{folder}/{LAYOUT}"):
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return None
+    return folder
+
+
 def write_layout(path: str, layout: LayoutFile) -> None:
     """Replace the file, durably; raises ``OSError``."""
     files.write_durably(path, encode_layout(layout))

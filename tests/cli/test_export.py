@@ -167,6 +167,15 @@ def test_only_files_are_replaced(place: Place, target: str) -> None:
     assert (done.exit_code, "is no file" in done.stderr) == (2, True)
 
 
+def test_a_file_in_a_data_directory_is_not_written(place: Place) -> None:
+    """The layout of a tree, or one of its sidecars, would be replaced."""
+    before = place.everything()
+    for name in ("layout.json", "hr/leave/data/a/data.xml", "new.zip"):
+        done = place.run("export", str(place.root / name))
+        assert (done.exit_code, "lies in the data directory" in done.stderr) == (2, True)
+    assert place.everything() == before
+
+
 def test_a_reader_that_goes_away_is_no_traceback(place: Place) -> None:
     command = [sys.executable, "-m", "persistence.cli", "export", "-", "--data", str(place.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -176,6 +185,15 @@ def test_a_reader_that_goes_away_is_no_traceback(place: Place) -> None:
         errors = process.stderr.read()
     assert process.returncode == 1
     assert b"Traceback" not in errors
+
+
+def test_a_standard_output_without_room_is_no_traceback(place: Place) -> None:
+    command = [sys.executable, "-m", "persistence.cli", "export", "-", "--data", str(place.root)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith(b"persistence: writing to standard output: No space left on device\n")
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_relative_name_will_do(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

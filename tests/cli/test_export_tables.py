@@ -135,6 +135,13 @@ def test_what_cannot_be_read_is_left_out_and_named(place: Place) -> None:
     assert found["e"] == {}
 
 
+def test_a_damaged_definition_file_is_nothing_to_a_table(place: Place) -> None:
+    place.put(f"{ORDERS}/form/logo.png", b"logo")
+    (place.root / ORDERS / "form/1/logo.png.json").write_bytes(b"{}")
+    done = place.run("export", "-", "--csv", "--match", ORDERS)
+    assert (done.exit_code, "exported 2 documents" in done.stderr) == (0, True), done.stderr
+
+
 @pytest.mark.parametrize("value", ["=1", " =1", "\xa0+1+1", "\ufeff=1", "\u200b@x", "\uff1d1+1", "\n=1", "\nx", "--1"])
 def test_what_a_spreadsheet_may_take_for_a_formula_is_guarded(place: Place, value: str) -> None:
     """It skips blanks before a formula, and some take full-width signs."""

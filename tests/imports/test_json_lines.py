@@ -132,6 +132,7 @@ BAD_LINES = {
     ),
     "a time that is none": line(document="d", data="<d/>", modified="yesterday"),
     "a time to come": line(document="d", data="<d/>", modified="9999-01-01T00:00:00Z"),
+    "a time after the last one": line(document="d", data="<d/>", modified="9999-12-31T23:59:59.9999Z"),
     "modified before created": line(document="d", data="<d/>", modified=T1, created=T2),
     "a creator of two lines": line(document="d", data="<d/>", creator="a\nb"),
     "a creator of 256 characters": line(document="d", data="<d/>", creator="a" * 256),

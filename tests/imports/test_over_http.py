@@ -152,6 +152,8 @@ def test_only_an_administrators_key_may_import(tmp_path: Path) -> None:
         (b"x", "", "", 415, "application/zip"),
         (b"x", ZIP, "?on-conflict=overwrite", 400, "on-conflict"),
         (b"x", ZIP, "?dry-run=perhaps", 400, "dry-run"),
+        (b"x", ZIP, "?dry_run=true", 400, "only dry-run, on-conflict"),
+        (b"x", ZIP, "?dry-run=true&dry-run=false", 400, "sent twice"),
         (b"", LINES, "", 200, "<import"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -194,13 +195,29 @@ def test_without_yes_nothing_is_changed(workshop: Workshop) -> None:
         (DATA,),
         ("app/form/draft/draft",),
         (DOCUMENT, "--from-backups"),
+        (DOCUMENT, "--certificate", "data/layout.json"),
+        (DOCUMENT, "--certificate", "pipe"),
     ],
 )
-def test_wrong_usage_of_erase(workshop: Workshop, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_of_erase(workshop: Workshop, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
     workshop.close()
+    monkeypatch.chdir(workshop.root.parent)
+    os.mkfifo("pipe")
     state = workshop.state()
     assert run(workshop.root, *arguments).exit_code == 2
     assert workshop.state() == state
+
+
+def test_a_certificate_of_another_tree_is_not_completed(workshop: Workshop, tmp_path: Path) -> None:
+    """Its documents are not here: it would say of them that they are erased."""
+    workshop.close()
+    document = {"tree": "other", "app": "a", "form": "f", "document": "d", "owner": None, "files": []}
+    begun = {"format": 1, "began": "2026-01-01T00:00:00.000Z", "by": "root", "documents": [document]}
+    file = tmp_path / "begun.json"
+    file.write_text(json.dumps(begun))
+    done = run(workshop.root, DOCUMENT, "--yes", "--certificate", str(file))
+    assert (done.exit_code, "the certificate has documents of other" in str(done.exception)) == (1, True)
+    assert (json.loads(file.read_text()), workshop.file(DOCUMENT).exists()) == (begun, True)
 
 
 def test_what_is_not_there_and_a_certificate_that_is(workshop: Workshop, tmp_path: Path) -> None:

@@ -201,4 +201,9 @@ def _content(data: bytes) -> Content:
 
 
 def _instant(text: str | None) -> Instant | None:
-    return None if text is None else instants.first_from(instants.parse_time(text, "a time"))
+    if text is None:
+        return None
+    try:
+        return instants.first_from(instants.parse_time(text, "a time"))
+    except OverflowError as error:
+        raise BadRequestError(f"{text!r} is after the last time that there is") from error
