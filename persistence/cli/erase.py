@@ -41,7 +41,7 @@ _LEFT = (
 )
 
 
-@click.command()
+@click.command(short_help="Remove everything of documents, with a certificate.")
 @click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
 @click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
 @click.option("--certificate", metavar="FILE", help="Where to record what is erased; required with --yes.")

@@ -26,7 +26,7 @@ from persistence.storage.reader import StoreReader
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
-@click.command()
+@click.command(short_help="Remove data that is old enough, for good.")
 @click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False)
 @click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
