@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from persistence.audit.chain import START, UNSEALED, Head, Seal, SealOf, chained, head_of
 from persistence.audit.events import DISCARDED, REPAIRED, AuditEvent
 from persistence.audit.recovery import TornPiece, examined
-from persistence.closable import Closable, closed
+from persistence.closable import Closable
 from persistence.errors import StartupError, as_disk_error
 from persistence.model.instants import next_after
 from persistence.storage import directories, files
@@ -103,8 +103,6 @@ class AuditTrail(Closable):
             DiskError: it cannot be written, or not all of it: then the next writer closes the piece.
             BusyError: others held the lock for 2 seconds, or this was closed.
         """
-        if self._ending.is_set():
-            raise closed("the audit")
         try:
             record = self._lock.take(_BUSY)
             try:
@@ -131,17 +129,18 @@ class AuditTrail(Closable):
             raise StartupError(f"the audit file {self._path} cannot be used: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Make the last lines durable, and close the files."""
+        """Make the last lines durable, and close the files, after a line that is being written."""
+        self._lock.close()
         self._ending.set()
         self._unsynced.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self._sync_or_report()
         with self._guard:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
-        self._lock.close()
 
     def _current(self, record: int) -> Head:
         """Return the head, after the file was opened, repaired or rotated if that is due."""
@@ -252,14 +251,18 @@ class AuditTrail(Closable):
                         self._thread.start()
 
     def _sync_always(self) -> None:
-        while not self._ending.is_set():
+        while True:
             self._unsynced.wait()
-            self._ending.wait(_SYNC_PAUSE)
+            if self._ending.wait(_SYNC_PAUSE):
+                return
             self._unsynced.clear()
-            try:
-                self._sync()
-            except OSError as error:
-                self._on_fault(str(as_disk_error(error, "making the audit durable")))
+            self._sync_or_report()
+
+    def _sync_or_report(self) -> None:
+        try:
+            self._sync()
+        except OSError as error:
+            self._on_fault(str(as_disk_error(error, "making the audit durable")))
 
     def _sync(self) -> None:
         """Make lines durable; the file may be rotated meanwhile, which syncs it, too."""

@@ -24,7 +24,7 @@ from persistence.storage import owner
 _SHOWN = ("app", "form", "collection", "document", "name")
 
 
-@click.group()
+@click.group(short_help="Verify the audit, and show lines of it.")
 def audit() -> None:
     """Verify the audit, and show lines of it: docs/audit.md says what they contain.
 
@@ -32,7 +32,7 @@ def audit() -> None:
     """
 
 
-@audit.command("verify")
+@audit.command("verify", short_help="Find lines that were changed or are missing.")
 @click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
 @property_options
 def verify_audit(*, head: str | None, **options: str | None) -> None:

@@ -28,7 +28,7 @@ from persistence.storage.integrity import HandEdits, Integrity
 _MEBIBYTE = 1 << 20
 
 
-@click.command()
+@click.command(short_help="Save all trees into a new directory.")
 @click.argument("destination", metavar="DEST")
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
@@ -101,7 +101,7 @@ def _read(path: str) -> bytes:
         return nofollow.read_small(file.fileno())
 
 
-@click.command()
+@click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
 @click.option("--to", metavar="NAME=DIR", multiple=True, help="Restore this part of the backup to DIR.")
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")

@@ -18,7 +18,7 @@ from persistence.providers.locations import base_of, root_of
 from persistence.settings import Effective
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="Print the effective settings and properties.")
 @settings_options
 @click.pass_context
 def config(context: click.Context, /, **options: object) -> None:
@@ -51,7 +51,7 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     click.echo("\n".join(_explained(properties.explain(name), properties)))
 
 
-@config.command()
+@config.command(short_help="Say which provider has a form's definitions or data.")
 @click.argument("path", metavar="APP/FORM")
 @click.argument("kind", type=click.Choice([FORM, DATA]))
 @file_options

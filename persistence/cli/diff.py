@@ -25,7 +25,7 @@ from persistence.storage import owner
 from persistence.storage.storage import NOBODY, RevisionStorage
 
 
-@click.command()
+@click.command(short_help="Print the differences between two revisions.")
 @click.argument("path")
 @click.argument("older", type=Time(), required=False)
 @click.argument("newer", type=Time(), required=False)

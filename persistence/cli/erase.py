@@ -41,7 +41,7 @@ _LEFT = (
 )
 
 
-@click.command()
+@click.command(short_help="Remove everything of documents, with a certificate.")
 @click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
 @click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
 @click.option("--certificate", metavar="FILE", help="Where to record what is erased; required with --yes.")
@@ -69,24 +69,27 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
         request = _Request.of(paths, options, is_trial=not yes)
         before = request.begun()
     choice = choose_trees(options)
-    missing = {each.tree for each in before} - {tree.name for tree in choice.trees}
+    known = before.documents if before is not None else ()
+    missing = {each.tree for each in known} - {tree.name for tree in choice.trees}
     if missing:
         raise StartupError(f"the certificate has documents of {', '.join(sorted(missing))}: choose that tree, too")
-    found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in before})
+    found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in known})
     for tree in choice.trees:
         with _opened(tree) as erasing:
             found.look(tree, erasing, choice, request)
     documents = found.documents(request)
-    copies = request.copies(documents)
-    _list(documents, copies, removes_copies=request.removes_copies)
+    copies = request.copies(documents, before)
+    _list(documents, copies)
+    if found.damaged:
+        say(f"{_damaged(found)}: not erased")
     if not yes:
         say("nothing was changed: --yes does it")
         return
-    begun = request.beginning(documents, copies)
+    begun = request.beginning(documents, copies, before)
     for tree in choice.trees:
         with _opened(tree) as erasing:
             _erase(tree, erasing, [each for each in documents if each.tree == tree.name and each.files])
-    request.end(begun, found.mentions)
+    request.end(begun, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +120,14 @@ class _Request:
             raise BadRequestError(f"{certificate} lies in the data directory {tree}")
         return cls(asked, user, reason, certificate, backups, removes_copies)
 
-    def begun(self) -> tuple[ErasedDocument, ...]:
-        """Return the documents of an erasure that was stopped, by its certificate.
+    def begun(self) -> Certificate | None:
+        """Return the certificate of an erasure that was stopped; ``None`` where this is the first run.
 
         Raises:
             BadRequestError: there is another file, or the certificate of an erasure that is complete.
         """
         if self.certificate is None or not os.path.lexists(self.certificate):
-            return ()
+            return None
         if not os.path.isfile(self.certificate):
             raise BadRequestError(f"{self.certificate} is no file")
         try:
@@ -134,27 +137,40 @@ class _Request:
             raise BadRequestError(f"{self.certificate} is there already, and is no certificate") from error
         if found.ended is not None:
             raise BadRequestError(f"{self.certificate} is of an erasure that is complete: name another file")
-        return found.documents
+        return found
 
-    def copies(self, documents: Sequence[ErasedDocument]) -> list[ErasedCopies]:
-        """Return the files of documents in the backups; those without any are left out."""
-        found = []
+    def copies(self, documents: Sequence[ErasedDocument], before: Certificate | None) -> list[ErasedCopies]:
+        """Return the files of documents in the backups; those without any are left out.
+
+        What a run ``before`` has found counts, too: it may have removed it.
+        """
+        found = {each.backup: each for each in (before.backups if before is not None else ())}
         for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
             with owner.acting(backup):
                 files_ = backup_erasure.copies(backup, _names(documents))
-            if files_:
-                erased = tuple(ErasedFile(each.path, each.size, each.digest) for each in files_)
-                found.append(ErasedCopies(backup, self.removes_copies, erased))
-        return found
+            known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
+            erased = {each.path: each for each in known.files}
+            erased |= {each.path: ErasedFile(each.path, each.size, each.digest) for each in files_}
+            if erased:
+                found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
+        return list(found.values())
 
     def is_backed_up(self, form: Form, document: str) -> bool:
         """Check if a backup has files of a document."""
-        return bool(self.copies([ErasedDocument("", form.app, form.name, document, None, ())]))
+        return bool(self.copies([ErasedDocument("", form.app, form.name, document, None, ())], None))
 
-    def beginning(self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> Certificate:
-        """Write the certificate of what is to be erased, and return it."""
-        began, by = next_after(None), owner.name(os.geteuid())
-        begun = Certificate(_FORMAT, began, by, tuple(documents), None, self.reason, self.user, tuple(copies))
+    def beginning(
+        self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
+    ) -> Certificate:
+        """Write the certificate of what is to be erased, and return it; it goes on with one of a run ``before``."""
+        first = before or Certificate(_FORMAT, next_after(None), owner.name(os.geteuid()), ())
+        begun = msgspec.structs.replace(
+            first,
+            documents=tuple(documents),
+            reason=self.reason or first.reason,
+            owner=self.user or first.owner,
+            backups=tuple(copies),
+        )
         self.write(begun)
         return begun
 
@@ -164,19 +180,22 @@ class _Request:
         with disk_errors(path):
             files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
 
-    def end(self, begun: Certificate, mentions: int) -> None:
+    def end(self, begun: Certificate, found: _Found) -> None:
         """Remove copies from backups if they are to go, and complete the certificate."""
         remaining = list(_LEFT)
         for each in begun.backups:
-            if self.removes_copies:
-                with owner.acting(each.backup):
-                    backup_erasure.remove_copies(each.backup, _names(begun.documents))
+            if each.removed:
+                if os.path.lexists(each.backup):  # it may have gone since the run before
+                    with owner.acting(each.backup):
+                        backup_erasure.remove_copies(each.backup, _names(begun.documents))
             else:
                 remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
-        if self.backups is None:
+        if self.backups is None and not begun.backups:
             remaining.append("backups, which were not looked at")
-        if mentions:
-            remaining.append(f"{counted(mentions, 'revision')} of documents of others, which name the user")
+        if found.mentions:
+            remaining.append(f"{counted(found.mentions, 'revision')} of documents of others, which name the user")
+        if found.damaged:
+            remaining.append(_damaged(found))
         ended = msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining))
         self.write(ended)
         say(f"{counted(len(begun.documents), 'document')} erased; the certificate is {safe(str(self.certificate))}")
@@ -204,10 +223,14 @@ def _document(path: str) -> tuple[Form, str]:
 
 @dataclass(slots=True)
 class _Found:
-    """The documents to be erased by tree and name, and how many revisions of others name the user."""
+    """The documents to be erased by tree and name, and how many revisions of others name the user.
+
+    ``damaged`` counts documents that may be the user's, too.
+    """
 
     known: dict[tuple[str, Form, str], ErasedDocument]
     mentions: int = 0
+    damaged: int = 0
 
     def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
         """Look in a tree for what a request names; raises ``NotFoundError`` if that is in no backup either."""
@@ -215,6 +238,7 @@ class _Found:
         if request.user is not None:
             owned = erasing.owned(request.user)
             self.mentions += owned.mentions
+            self.damaged += owned.damaged
             wanted += owned.documents
         for form, document in wanted:
             if (tree.name, form, document) not in self.known:
@@ -245,13 +269,17 @@ def _erase(tree: ChosenTree, erasing: Erasing, documents: Sequence[ErasedDocumen
                 indexes.plan(reader, index, RebuildAim.REBUILT, form).run(lambda _: None)
 
 
-def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], *, removes_copies: bool) -> None:
+def _damaged(found: _Found) -> str:
+    return f"{counted(found.damaged, 'damaged document')}, whose owner cannot be read"
+
+
+def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
     for each in documents:
         size = sum(file.size for file in each.files)
         found = f"{counted(len(each.files), 'file')}, {size} bytes" if each.files else "only in backups"
         say(safe(f"{each.app}/{each.form}/data/{each.document}: {found}"))
     for copy in copies:
-        stays = "" if removes_copies else ", which stay: --from-backups removes them"
+        stays = "" if copy.removed else ", which stay: --from-backups removes them"
         say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
 
 

@@ -46,7 +46,7 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 """Yields an export; calls the first with a line for all that is left out, the second after each step."""
 
 
-@click.command()
+@click.command(short_help="Export forms and data as an archive or a table.")
 @click.argument("target", metavar="FILE")
 @click.option("--match", "matches", multiple=True, metavar="APP/FORM/VERSION", help="Only these forms; repeatable.")
 @click.option("--content", metavar="KINDS", help="form-definition, form-data, or both with a comma (default).")

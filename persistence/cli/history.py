@@ -20,7 +20,7 @@ _NUMBERS = (5, 6)
 _LAST = len(_HEADINGS) - 1
 
 
-@click.command()
+@click.command(short_help="List the revisions of a document or an attachment.")
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options

@@ -33,7 +33,7 @@ from persistence.storage import nofollow, owner
 _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
 
 
-@click.command("import")
+@click.command("import", short_help="Import definitions, documents and drafts.")
 @click.argument("path", metavar="FILE|DIR")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option(

@@ -11,7 +11,7 @@ from persistence.storage import owner
 from persistence.storage.owner import Identity
 
 
-@click.group()
+@click.group(short_help="Keys: of callers, of access tokens, of encryption.")
 def key() -> None:
     """API keys: add, list and remove. Encryption keys: new and ring. Signing keys: those with -signing.
 
@@ -20,7 +20,7 @@ def key() -> None:
     """
 
 
-@key.command()
+@key.command(short_help="Make an API key and print it, this once.")
 @click.argument("name", metavar="NAME")
 @key_options
 def add(*, name: str, **options: str | None) -> None:
@@ -63,7 +63,7 @@ def remove(*, name: str, **options: str | None) -> None:
         open_keys(effective).remove(name)
 
 
-@key.command("add-signing")
+@key.command("add-signing", short_help="Make a key that signs access tokens from now on.")
 @key_options
 def add_signing(**options: str | None) -> None:
     """Make a key that signs access tokens from now on, and print its id.
@@ -75,7 +75,7 @@ def add_signing(**options: str | None) -> None:
         click.echo(open_keys(effective).add_signing())
 
 
-@key.command("list-signing")
+@key.command("list-signing", short_help="List the keys of access tokens.")
 @key_options
 def list_signing(**options: str | None) -> None:
     """Print the id of each key of access tokens, when it was made, and what it does."""
@@ -88,7 +88,7 @@ def list_signing(**options: str | None) -> None:
         click.echo("there are no signing keys", err=True)
 
 
-@key.command("remove-signing")
+@key.command("remove-signing", short_help="Remove a key of access tokens.")
 @click.argument("key_id", metavar="ID")
 @key_options
 def remove_signing(*, key_id: str, **options: str | None) -> None:

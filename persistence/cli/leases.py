@@ -22,7 +22,7 @@ _HEADINGS = ("DOCUMENT", "HOLDER", "GROUP", "SECONDS LEFT", "TREE")
 _SECONDS = 3
 
 
-@click.command()
+@click.command(short_help="List the documents that are leased, and break leases.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document, whoever holds it.")
 @tree_options

@@ -18,14 +18,15 @@ from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
 from persistence.providers.opened import OfflineProviders
-from persistence.services.purging import PurgeRules, PurgeTally, TreePurge, purge_documents, retention_rules
+from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
+from persistence.services.purging import TreePurge, purge_documents
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
-@click.command()
+@click.command(short_help="Remove data that is old enough, for good.")
 @click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False)
 @click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")

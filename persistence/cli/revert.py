@@ -29,7 +29,7 @@ _HEADINGS = ("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")
 _NUMBERS = (3,)
 
 
-@click.command()
+@click.command(short_help="Bring back an older revision, or what was deleted.")
 @click.argument("path")
 @click.argument("instant", type=Time(), required=False)
 @click.option("--as", "user", metavar="USER", help="Who brings it back: the last modifier of the new revision.")

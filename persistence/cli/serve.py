@@ -90,7 +90,7 @@ def _announce(served: Served, *first: str) -> None:
     sys.stderr.flush()
 
 
-@click.command()
+@click.command(short_help="Serve forms over HTTP until stopped.")
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
 def serve(*, is_init: bool, **options: object) -> None:

@@ -60,7 +60,7 @@ _CONDITIONS = {
 }
 
 
-@click.command()
+@click.command(short_help="List the published versions of all forms.")
 @click.argument("app", metavar="[APP]", required=False)
 @tree_options
 def forms(*, app: str | None, **options: str | None) -> None:
@@ -151,7 +151,7 @@ def _counts(found: Iterable[FormSummary], damaged: int) -> str:
     return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")
 
 
-@click.command()
+@click.command(short_help="Say what is known of a form or a document.")
 @click.argument("path")
 @tree_options
 def show(*, path: str, **options: str | None) -> None:

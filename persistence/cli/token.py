@@ -13,7 +13,7 @@ from persistence.services.tokens import GRANTABLE, AccessTokens
 from persistence.storage import owner
 
 
-@click.command()
+@click.command(short_help="Issue an access token for a document.")
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")

@@ -89,7 +89,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
     sys.exit(on_each(choose_trees(options).trees, work))
 
 
-@click.command()
+@click.command(short_help="Rebuild search indexes.")
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
 @tree_options
@@ -134,7 +134,7 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
     return 0
 
 
-@click.command()
+@click.command(short_help="Encrypt data with the current key.")
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @tree_options

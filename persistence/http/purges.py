@@ -18,7 +18,7 @@ from persistence.model.instants import Instant
 from persistence.model.retention import cutoff
 from persistence.model.texts import flag
 from persistence.services.forced_deletes import PurgeRequests
-from persistence.services.purging import PurgeRules
+from persistence.services.purge_plans import PurgeRules
 
 KINDS = ("revisions", "tombstones", "drafts", "orphans")
 

@@ -7,7 +7,7 @@ when it is called again, with the documents that the certificate names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,8 @@ from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.services.purging import RemovedFile, TreePurge, remove_file
+from persistence.services.purge_plans import RemovedFile
+from persistence.services.purging import TreePurge, remove_file
 from persistence.storage.split_attachments import BodiesOf
 from persistence.storage.store import Store
 from persistence.storage.traces import DocumentTraces, TracedFile
@@ -69,10 +70,14 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class OwnedDocuments:
-    """The documents of a user, and how many revisions of others name the user as who has saved them, or as owner."""
+    """The documents of a user, and how many revisions of others name the user as who has saved them, or as owner.
+
+    ``damaged`` counts further documents, whose owner cannot be read.
+    """
 
     documents: tuple[tuple[Form, str], ...]
     mentions: int
+    damaged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +90,21 @@ class Erasing:
     bodies_of: BodiesOf
 
     def owned(self, user: str) -> OwnedDocuments:
-        """Return the documents and drafts of an owner, as their current sidecars say. Damaged ones are left out."""
-        found, mentions = list[tuple[Form, str]](), 0
+        """Return the documents and drafts of an owner, as their current sidecars say.
+
+        One that was never saved is its attachments, and belongs to whoever has stored any of them.
+        """
+        found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in self.purge.forms(None):
             for document in self.purge.documents(form):
                 mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
-                if any(self._owner(main) == user for main in mains):
+                deciding = list(self._current(mains)) or list(self._current(self._attachments(mains)))
+                if any(each is not None and each.creator == user for each in deciding):
                     found.append((form, document))
                 else:
+                    damaged += None in deciding
                     mentions += sum(_mentions(each, user) for each in self._revisions(mains[0]))
-        return OwnedDocuments(tuple(found), mentions)
+        return OwnedDocuments(tuple(found), mentions, damaged)
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
         """Return the record of a document, with all its files.
@@ -107,7 +117,7 @@ class Erasing:
         if not found:
             raise NotFoundError(f"{form}/data/{document} does not exist")
         mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
-        owner = next((known for main in mains if (known := self._owner(main)) is not None), None)
+        owner = next((each.creator for each in self._current(mains) if each is not None and each.creator), None)
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
@@ -151,12 +161,20 @@ class Erasing:
         if bodies is not None:
             yield DocumentTraces(bodies.root, form, document)
 
-    def _owner(self, main: DocumentAddress) -> str | None:
-        try:
-            sidecar = self.store.sidecar(main)
-        except DamagedError:
-            return None
-        return None if sidecar is None else sidecar.creator
+    def _attachments(self, mains: Sequence[DocumentAddress]) -> Iterator[DocumentAddress]:
+        for main in mains:
+            yield from (main.moved(main.collection, name) for name in self.store.names(main))
+
+    def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
+        """Yield the current revisions of those that are there; ``None`` for a damaged one."""
+        for address in addresses:
+            try:
+                sidecar = self.store.sidecar(address)
+            except DamagedError:
+                yield None
+            else:
+                if sidecar is not None:
+                    yield sidecar
 
     def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
         try:

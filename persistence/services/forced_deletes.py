@@ -22,14 +22,8 @@ from persistence.providers.provider import Provider, Route
 from persistence.services.access import Access, subject_of
 from persistence.services.documents import Documents
 from persistence.services.leasing import protecting
-from persistence.services.purging import (
-    PurgeRules,
-    PurgeTally,
-    RemovedFile,
-    TreePurge,
-    purge_documents,
-    remove_file,
-)
+from persistence.services.purge_plans import PurgeRules, PurgeTally, RemovedFile
+from persistence.services.purging import TreePurge, purge_documents, remove_file
 from persistence.services.rules import Delete, Get, Read, Removed, check_precondition
 from persistence.storage.stored_revision import StoredRevision
 
@@ -80,7 +74,8 @@ class ForcedDeletes:
 
         Raises:
             BadRequestError: the other one of the two would be needed, or it is a draft.
-            ConflictError: it is the current revision of the data, or a deletion with a history.
+            ConflictError: it is the current revision of the data, or a deletion with a history; or somebody else
+                writes it meanwhile.
         """
         if address.is_draft:
             raise BadRequestError("a draft has no history: a DELETE without force-delete leaves nothing of it")
@@ -111,8 +106,8 @@ class ForcedDeletes:
             purge = self.purge_of(route)
             if purge is None:
                 writer.discard_document(address.form, address.document)
-        if purge is not None:
-            purge.discard(address, current.sidecar)
+        if purge is not None and not purge.discard(address, current.sidecar):
+            raise ConflictError(f"{address} was written by another request meanwhile")
         return removed
 
     def _file(self, route: Route, address: DocumentAddress, delete: Delete, number: int | None) -> Removed:

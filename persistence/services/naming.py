@@ -6,7 +6,7 @@ counts, whether it is written as it is, with character references or percent-enc
 
 from __future__ import annotations
 
-import codecs
+import re
 from collections.abc import Callable, Iterator
 from html import unescape
 from typing import BinaryIO
@@ -17,10 +17,11 @@ from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.storage.store import Store
+from persistence.xml import markup
 
 _OVERLAP = 1 << 13
 """Bytes that are looked at twice, where one piece ends: a name has 200 bytes, and each may be written as ten."""
-_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
 def unnamed(store: Store, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
@@ -54,14 +55,22 @@ def _contents(store: Store, main: DocumentAddress, stays: Callable[[Instant], bo
 
 def _without(content: BinaryIO, names: set[str]) -> set[str]:
     """Return the names that a content does not have."""
-    left, tail, encoding = set(names), b"", "utf-8"
+    left, tail, encoding = set(names), b"", ""
     with disk_errors("reading form data"):
         while left and (read := content.read(CHUNK)):
-            encoding = encoding if tail else _ENCODINGS.get(read[:2], encoding)
+            encoding = encoding or _encoding(read)
             piece = tail + read
             left -= _named(piece, encoding, left)
             tail = piece[-_OVERLAP:]
     return left
+
+
+def _encoding(begin: bytes) -> str:
+    """Return the codec of a content, by its first bytes."""
+    declaration = begin.partition(b"?>")[0] if b"<?xml" in begin[:8] else b""
+    found = _DECLARED.match(declaration.partition(b"encoding")[2])
+    declared = found[1].decode().lower() if found is not None else None
+    return markup.codec_of(begin, declared if declared in markup.ENCODINGS else None)
 
 
 def _named(piece: bytes, encoding: str, names: set[str]) -> set[str]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 
+from persistence.closable import closed
 from persistence.errors import BusyError
 from persistence.storage import files, nofollow
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, SERVICE
@@ -115,12 +116,13 @@ class OpenLock:
         self._timeout = timeout
         self._thread = threading.Lock()
         self._file: FileIO | None = None
+        self._is_closed = False
 
     def take(self, otherwise: str) -> int:
         """Take the lock, until ``release``, and return a descriptor of its file.
 
         Raises:
-            BusyError: others held it until the deadline; ``otherwise`` is the text.
+            BusyError: others held it until the deadline, and ``otherwise`` is the text; or this was closed.
             OSError: the file cannot be opened.
         """
         deadline = time.monotonic() + self._timeout
@@ -143,11 +145,14 @@ class OpenLock:
         self._thread.release()
 
     def close(self) -> None:
-        """Close the file; nobody here holds the lock."""
+        """Close the file, after a thread that holds the lock has released it; nobody can take it any more."""
         with self._thread:
+            self._is_closed = True
             self._forget()
 
     def _opened(self) -> int:
+        if self._is_closed:
+            raise closed(self._path)
         if self._file is None:
             self._file = FileIO(files.open_shared(self._path), "r+")
         return self._file.fileno()

@@ -375,6 +375,37 @@ def test_nobody_waits_for_ever_for_a_writer_that_is_stopped(path: str, monkeypat
     holder.close()
 
 
+def test_a_line_that_is_being_written_when_it_is_closed_is_whole_and_durable(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor is not closed meanwhile, which could be another file's by then; later ones are refused."""
+    own, synced = trail(path), list[int]()
+    own.append(EVENT)
+    is_writing, really, sync = threading.Event(), files.write_all, files.sync
+
+    def slowly(descriptor: int, data: bytes) -> None:
+        is_writing.set()
+        time.sleep(0.2)
+        really(descriptor, data)
+
+    def counted(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(files, "write_all", slowly)
+    monkeypatch.setattr(files, "sync", counted)
+    writer = threading.Thread(target=own.append, args=(EVENT,))
+    writer.start()
+    assert is_writing.wait(10)
+    close(own)
+    writer.join()
+    with pytest.raises(BusyError):
+        own.append(EVENT)
+    own.close()
+    assert (verdict(path).lines, verdict(path).findings) == (2, [])
+    assert synced[-1] == os.path.getsize(path)
+
+
 def test_lines_become_durable_by_themselves(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("persistence.audit.trail._SYNC_PAUSE", 0.01)
     synced = threading.Event()

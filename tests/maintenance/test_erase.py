@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.errors import DiskError
+from persistence.maintenance import backup_erasure
 from persistence.storage import directories, traces
 from tests import orders
 from tests.in_process import serving
@@ -121,8 +122,21 @@ def test_all_documents_of_an_owner(workshop: Workshop) -> None:
     workshop.put("app/form/draft/draft-of-lea/data.xml", b"<d/>", lea)
     workshop.put("app/form/data/of-bob/data.xml", b"<d/>", {"Svc-Username": "bob"})
     workshop.put("app/form/data/of-bob/data.xml", b"<d/>", lea)
+    workshop.put("app/form/data/unsaved-of-lea/a.bin", SECRET, lea)
+    workshop.put("app/form/data/unsaved-of-bob/a.bin", b"abc", {"Svc-Username": "bob"})
+    workshop.put("app/form/data/damaged/data.xml", b"<d/>", lea)
+    workshop.close()
+    workshop.file("app/form/data/damaged/data.xml.json").write_bytes(b"{}")
     found = erased(workshop, "--owner", "lea")
-    assert {each["document"] for each in found["documents"]} == {"document", "deleted-of-lea", "draft-of-lea"}
+    assert {each["document"] for each in found["documents"]} == {
+        "document",
+        "deleted-of-lea",
+        "draft-of-lea",
+        "unsaved-of-lea",
+    }
+    assert "1 damaged document, whose owner cannot be read" in found["remaining"]
+    assert workshop.get("app/form/data/unsaved-of-bob/a.bin")[0] == 404, "there is no document"
+    assert workshop.file("app/form/data/unsaved-of-bob/a.bin").exists()
     assert "1 revision of documents of others, which name the user" in found["remaining"]
     assert workshop.get("app/form/data/of-bob/data.xml")[0] == 200
     assert run(workshop.root, "--owner", "lea").exit_code == 1
@@ -162,6 +176,38 @@ def test_backups_are_named_or_lose_the_files_and_can_still_be_verified(workshop:
         assert done.exit_code == 0, (done.output, done.exception)
         assert Workshop(tmp_path / each.name).check("--deep").kinds == []
     assert backup(workshop, tmp_path / "backups")
+
+
+def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run has removed the copies from one backup; the second one finds none there."""
+    workshop.put(ATTACHMENT, SECRET)
+    both = {str(backup(workshop, tmp_path / "backups")) for _ in range(2)}
+    workshop.close()
+    file = tmp_path / "certificate.json"
+    own = ("--yes", "--certificate", str(file))
+    removals, really = [], backup_erasure.remove_copies
+
+    def once(*arguments: Any) -> None:
+        if removals:
+            raise DiskError("the disk refuses")
+        removals.append(arguments)
+        really(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup_erasure, "remove_copies", once)
+        options = ("--backups", str(tmp_path / "backups"), "--from-backups", "--reason", "Art. 17")
+        assert run(workshop.root, DOCUMENT, *options, *own).exit_code == 1
+    begun = json.loads(file.read_text())
+    assert "ended" not in begun
+    assert run(workshop.root, DOCUMENT, *own).exit_code == 0
+    found = json.loads(file.read_text())
+    assert (found["began"], found["reason"]) == (begun["began"], "Art. 17")
+    assert {each["backup"] for each in found["backups"]} == both
+    for each in found["backups"]:
+        assert (each["removed"], ATTACHMENT in {file["path"] for file in each["files"]}) == (True, True)
+    assert having(tmp_path / "backups", SECRET) == []
 
 
 def test_a_document_of_which_only_backups_have_files(workshop: Workshop, tmp_path: Path) -> None:

@@ -117,6 +117,21 @@ def test_an_attachment_is_named_in_any_spelling(workshop: Workshop, name: str, t
     assert purged(workshop, "app/form/spelt", "--orphans") == "nothing"
 
 
+@pytest.mark.parametrize(
+    ("name", "codec", "declaration"),
+    [
+        ("plain.png", "utf-16-le", ""),
+        ("plain.png", "utf-16-be", ""),
+        ("“1 €”.png", "windows-1252", '<?xml version="1.0" encoding="Windows-1252"?>'),
+        ("документ.png", "koi8-r", "<?xml version='1.0' encoding='koi8-r' ?>"),
+    ],
+)
+def test_an_attachment_is_named_in_any_encoding(workshop: Workshop, name: str, codec: str, declaration: str) -> None:
+    workshop.put(f"app/form/data/spelt/{name}", b"x")
+    workshop.put("app/form/data/spelt/data.xml", f"{declaration}<d>/x/{name}</d>".encode(codec))
+    assert purged(workshop, "app/form/spelt", "--orphans") == "nothing"
+
+
 def test_attachments_of_deleted_documents_and_those_never_saved_go(workshop: Workshop) -> None:
     workshop.put(DATA, NAMING)
     workshop.delete(DATA)

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from persistence.errors import DamagedError, NotFoundError, StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
-from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.model.instants import LAST, next_after
+from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.services.erasing import Erasing
-from persistence.services.purging import TreePurge
+from persistence.services.purge_plans import PurgeRules
+from persistence.services.purging import TreePurge, remove_file
 from persistence.storage import directories, files
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
@@ -199,6 +201,53 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     assert [path for path in place.base.rglob("*") if path.is_file()] == []
     assert not (place.base / "pics/album/data/D").exists()
     assert place.store.sidecar(CAT) is None
+
+
+def _tombstone(place: Place) -> Sidecar:
+    """A deleted document with an attachment, which is left."""
+    place.write(b"cat")
+    place.write(b"<d/>", CAT.main)
+    return _deleted(place, CAT.main)
+
+
+def _deleted(place: Place, address: DocumentAddress) -> Sidecar:
+    with place.attached.writing(address) as writer:
+        over = writer.current(address)
+        assert over is not None
+        marked = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
+        writer.delete(address, marked, over=over)
+        return marked
+
+
+def test_a_document_that_is_saved_again_while_it_is_purged_keeps_its_attachments(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _tombstone(place)
+    purging = TreePurge(place.store, lambda _: place.bodies)
+
+    def late(*arguments: Any) -> bool:
+        place.write(b"<d>cat.bin</d>", CAT.main)
+        return remove_file(*arguments)
+
+    monkeypatch.setattr("persistence.services.purging.remove_file", late)
+    found = purging.purge(FORM, "D", PurgeRules(tombstones=LAST))
+    assert found.is_empty
+    assert place.body() == b"cat"
+    assert place.body(CAT.main) == b"<d>cat.bin</d>"
+
+
+def test_a_deletion_that_is_not_the_current_one_any_more_is_not_purged(place: Place) -> None:
+    """Nothing else of the document goes either."""
+    older = _tombstone(place)
+    _deleted(place, CAT)
+    place.write(b"<d/>", CAT.main)
+    purging = TreePurge(place.store, lambda _: place.bodies)
+    assert purging.discard(CAT.main, older) is False
+    assert place.store.sidecar(CAT) is not None
+    assert place.store.sidecar(CAT.main) is not None
+    newer = _deleted(place, CAT.main)
+    assert purging.discard(CAT.main, newer) is True
+    assert place.store.names(CAT.main) == []
 
 
 def test_a_document_is_erased_with_its_bodies(place: Place) -> None:

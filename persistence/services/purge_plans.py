@@ -1,0 +1,236 @@
+"""The plan of a purge: what is to go of one document, by rules. Nothing is locked or changed.
+
+The current revision of a living document always stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import LAST, Instant
+from persistence.model.retention import RetentionPeriods, before
+from persistence.model.sidecar import Sidecar
+from persistence.services.naming import unnamed
+from persistence.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeRules:
+    """The instants before which something is old enough to go; ``None`` keeps all of its kind.
+
+    ``revisions`` is for older revisions, by their own instants. ``tombstones`` is for deleted documents and attachments
+    with all their history, by the instant of the deletion. ``drafts`` is for drafts, by their last save. ``orphans`` is
+    for attachments of deleted documents and those that no revision of the data names, by their last save.
+    """
+
+    revisions: Instant | None = None
+    tombstones: Instant | None = None
+    drafts: Instant | None = None
+    orphans: Instant | None = None
+
+
+@dataclass(slots=True)
+class PurgeTally:
+    """The number of things that a purge removes, or would remove, and the bytes that it frees.
+
+    Revisions are counted apart from those of documents and attachments that go with all their history.
+    """
+
+    revisions: int = 0
+    documents: int = 0
+    drafts: int = 0
+    attachments: int = 0
+    freed: int = 0
+
+    def add(self, other: PurgeTally) -> None:
+        """Add another one."""
+        self.revisions += other.revisions
+        self.documents += other.documents
+        self.drafts += other.drafts
+        self.attachments += other.attachments
+        self.freed += other.freed
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is to go."""
+        return not (self.revisions or self.documents or self.drafts or self.attachments)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """An attachment that goes with all its revisions; ``current`` is its newest one.
+
+    It ``is_orphan`` if it goes because no data names it.
+    """
+
+    address: DocumentAddress
+    current: Sidecar
+    older: Sequence[Instant]
+    is_orphan: bool = False
+
+
+@dataclass(slots=True)
+class PurgePlan:
+    """The parts of one document that are to go.
+
+    ``older`` has the older revisions of files. ``tombstone`` is that of a deleted document that goes, and ``draft`` the
+    newest revision of a draft that goes. ``files`` are attachments that go; orphans only as long as the ``witnesses``
+    are the current revisions of the data and the draft.
+    """
+
+    form: Form
+    document: str
+    older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
+    tombstone: Sidecar | None = None
+    draft: Sidecar | None = None
+    files: list[RemovedFile] = field(default_factory=list)
+    witnesses: tuple[str | None, ...] = ()
+    tally: PurgeTally = field(default_factory=PurgeTally)
+
+    @property
+    def main(self) -> DocumentAddress:
+        """The address of the saved data."""
+        return DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML)
+
+
+def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
+    """Return the rules by which the data of a form goes that is kept no longer."""
+
+    def before_(seconds: int | None) -> Instant | None:
+        return None if seconds is None else before(now, seconds) if seconds else LAST
+
+    return PurgeRules(
+        before_(periods.history), before_(periods.tombstones), before_(periods.drafts), before_(periods.orphans)
+    )
+
+
+class PurgePlanning:
+    """Finds what is to go of one document."""
+
+    def __init__(self, store: Store, rules: PurgeRules, plan: PurgePlan) -> None:
+        self._store = store
+        self._rules = rules
+        self._plan = plan
+        self._main = plan.main
+
+    def made(self) -> PurgePlan:
+        """Return the plan. Raises ``DamagedError`` where nobody knows what belongs to the document."""
+        plan, rules, main = self._plan, self._rules, self._main
+        draft = main.moved(Collection.DRAFT)
+        newest = newest_of(self._store, draft) if rules.drafts is not None else None
+        if newest is not None and _is_before(newest, rules.drafts):
+            plan.draft, plan.tally.drafts = newest, 1
+            plan.tally.freed += self._store.freed_by_folder(draft)
+        current = self._store.sidecar(main)
+        if current is not None and current.deleted and _is_before(current, rules.tombstones):
+            self._whole(current)
+            return plan
+        for name in self._store.names(main):
+            self._file(main.moved(Collection.DATA, name))
+        if rules.orphans is not None:
+            self._orphans(current, rules.orphans)
+        return plan
+
+    def _whole(self, tombstone: Sidecar) -> None:
+        """Let a deleted document go; bodies that are elsewhere go with their records, before it."""
+        plan = self._plan
+        plan.tombstone, plan.tally.documents = tombstone, 1
+        plan.tally.freed += self._store.freed_by_folder(self._main)
+        for name in self._store.names(self._main):
+            address = self._main.moved(Collection.DATA, name)
+            if address.is_main:
+                continue
+            sidecar, older = self._store.sidecar(address), self._store.revisions(address)
+            bodies = self._bodies(address, sidecar, older)
+            if sidecar is not None and bodies is not None:
+                plan.files.append(RemovedFile(address, sidecar, older))
+                plan.tally.attachments += 1
+                plan.tally.freed += bodies
+
+    def _file(self, address: DocumentAddress) -> None:
+        """Let older revisions of a file go, or a deleted attachment."""
+        sidecar = self._store.sidecar(address)
+        if sidecar is None:
+            return
+        older = self._store.revisions(address)
+        if not address.is_main and sidecar.deleted and _is_before(sidecar, self._rules.tombstones):
+            self._remove(address, sidecar, older)
+            return
+        cutoff = self._rules.revisions
+        gone = [each for each in older if cutoff is not None and each < cutoff and each != sidecar.modified]
+        if gone:
+            self._plan.older.append((address, gone))
+            self._plan.tally.revisions += len(gone)
+            self._plan.tally.freed += sum(self._store.freed(address, each) for each in gone)
+            if not address.is_main:
+                self._plan.tally.freed += self._bodies(address, None, gone) or 0
+
+    def _remove(
+        self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
+    ) -> None:
+        tally = self._plan.tally
+        self._plan.files.append(RemovedFile(address, current, older, is_orphan))
+        tally.attachments += 1
+        tally.freed += sum(self._store.freed(address, each) for each in (None, *older))
+        tally.freed += self._bodies(address, current, older) or 0
+
+    def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
+        """Return the bytes of the bodies of revisions that are elsewhere; ``None`` where none is."""
+        found = [self._store.read_older(address, each, content=False) for each in older]
+        records = [current, *(each.sidecar for each in found if each is not None)]
+        sizes = [each.body.size for each in records if each is not None and each.body is not None]
+        return sum(sizes) if sizes else None
+
+    def _orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
+        """Let attachments go that are old enough, and that no revision names which stays."""
+        main, going = self._main, {each.address for each in self._plan.files}
+        self._plan.witnesses = witnesses_of(self._store, main)
+        found = dict[str, Sidecar]()
+        for name in self._store.names(main):
+            address = main.moved(Collection.DATA, name)
+            sidecar = None if address.is_main or address in going else self._store.sidecar(address)
+            if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
+                found[name] = sidecar
+        if not found or (current is not None and current.deleted and current.modified >= cutoff):
+            return
+        is_deleted = current is not None and current.deleted
+        names = set(found) if is_deleted else unnamed(self._store, main, set(found), self._stays)
+        for name in sorted(names):
+            address = main.moved(Collection.DATA, name)
+            self._forget(address)
+            self._remove(address, found[name], self._store.revisions(address), is_orphan=True)
+
+    def _stays(self, instant: Instant) -> bool:
+        return self._rules.revisions is None or instant >= self._rules.revisions
+
+    def _forget(self, address: DocumentAddress) -> None:
+        """Take older revisions of a file out of the plan: it goes with all of them."""
+        plan = self._plan
+        for each in [each for each in plan.older if each[0] == address]:
+            plan.older.remove(each)
+            plan.tally.revisions -= len(each[1])
+            plan.tally.freed -= sum(self._store.freed(address, instant) for instant in each[1])
+            plan.tally.freed -= self._bodies(address, None, each[1]) or 0
+
+
+def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
+    return cutoff is not None and sidecar.modified < cutoff
+
+
+def witnesses_of(store: Store, main: DocumentAddress) -> tuple[str | None, ...]:
+    """Return the ids of the current revisions of the data and the draft of a document."""
+    found = (store.sidecar(main.moved(collection)) for collection in Collection)
+    return tuple(None if sidecar is None else sidecar.id for sidecar in found)
+
+
+def newest_of(store: Store, draft: DocumentAddress) -> Sidecar | None:
+    """Return the newest revision of any file of a draft; ``None`` without one.
+
+    Raises:
+        DamagedError: one cannot be read.
+    """
+    found = (store.sidecar(draft.moved(Collection.DRAFT, name)) for name in store.names(draft))
+    return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
