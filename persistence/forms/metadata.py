@@ -247,10 +247,10 @@ def read_permissions(text: str) -> Permissions:
 
 
 def _parsed(text: str) -> ET.Element:
-    if "<!DOCTYPE" in text:
-        raise MalformedXmlError("the permissions cannot be read: they have a document type")
+    if "<!ENTITY" in text:
+        raise MalformedXmlError("the permissions cannot be read: they declare entities")
     try:
-        return ET.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
+        return ET.fromstring(text)  # noqa: S314 - without entities there is nothing to expand
     except (ET.ParseError, ValueError) as error:
         raise MalformedXmlError(f"the permissions cannot be read: {error}") from error
 
