@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
+from persistence.providers import trees
 from persistence.providers.locations import check, defined_elsewhere, definitions_root
 from persistence.settings import Roots, load
+from persistence.storage.integrity import Integrity
 from tests.initialised import initialised
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
@@ -125,3 +129,16 @@ def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path
     assert list(defined_elsewhere(second, split, roots)) == [order]
     assert definitions_root(order, first, split, roots) == first, "its data is not there"
     assert list(defined_elsewhere(first, split, roots)) == []
+
+
+def test_a_tree_has_one_catalog_whoever_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two, rules and index would not know that they go by the same definitions."""
+
+    def slowly(*_: object) -> object:
+        time.sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(trees, "Catalog", slowly)
+    catalog_at = trees.catalogs(Integrity())
+    with ThreadPoolExecutor(4) as threads:
+        assert len({id(each) for each in threads.map(catalog_at, [initialised(tmp_path / "data")] * 4)}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,14 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
 
 def catalogs(integrity: Integrity, file_of: Callable[[str], FormsFile | None] = lambda _: None) -> CatalogAt:
     """Return a function to one catalog for each root, which has the summaries of a file."""
-    return cache(lambda root: Catalog(StoreReader(root, integrity), file_of(root)))
+    lock = threading.Lock()  # two threads that ask first would make two of them
+    made = cache(lambda root: Catalog(StoreReader(root, integrity), file_of(root)))
+
+    def catalog_at(root: str) -> Catalog:
+        with lock:
+            return made(root)
+
+    return catalog_at
 
 
 def summary_file(path: str) -> FormsFile:

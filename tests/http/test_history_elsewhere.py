@@ -37,7 +37,7 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
+@pytest.fixture(scope="module", params=[pytest.param("svc", marks=pytest.mark.long), "orbeon"])
 def front(
     request: pytest.FixtureRequest, behind: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:

@@ -306,6 +306,7 @@ def test_a_service_whose_tree_another_machine_has_taken_over_stops_writing(tmp_p
         assert service.put(PATH).status == 204
 
 
+@pytest.mark.long  # it waits for a lease to run out
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another machine in a mount namespace")
 def test_a_real_process_with_another_boot_id_is_refused(tmp_path: Path) -> None:
     """The file of the boot id is replaced in a mount namespace of its own, as a second kernel would have it."""

@@ -278,14 +278,15 @@ def test_what_is_not_there_and_a_certificate_that_is(workshop: Workshop, tmp_pat
     assert again.exit_code == 2
 
 
-def test_an_erasure_that_is_killed_goes_on_with_its_certificate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [29, pytest.param(9, marks=pytest.mark.long)])
+def test_an_erasure_that_is_killed_goes_on_with_its_certificate(tmp_path: Path, step: int) -> None:
     """At each step: nothing for a check but what a repair removes, and after the next run nothing at all."""
     workshop = furnished(tmp_path / "pristine")
     workshop.put(ATTACHMENT, SECRET)
     workshop.close()
     at = 0
     while True:
-        at += 9
+        at += step
         here = Workshop(tmp_path / f"killed-{at}")
         copy_tree(workshop.root, here.root)
         file = tmp_path / f"certificate-{at}.json"

@@ -229,7 +229,7 @@ def _agree(directory: Path, dialect: str, seed: int, worlds: int) -> None:
     assert refused > worlds * 5, "hardly anything was refused: nothing was shown"
 
 
-@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
+@pytest.mark.parametrize("dialect", [pytest.param("svc", marks=pytest.mark.long), "orbeon"])
 def test_searches_show_what_a_get_shows(tmp_path: Path, dialect: str) -> None:
     _agree(tmp_path / "data", dialect, 13, _QUICK)
 
@@ -237,6 +237,6 @@ def test_searches_show_what_a_get_shows(tmp_path: Path, dialect: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
+@pytest.mark.parametrize("dialect", [pytest.param("svc", marks=pytest.mark.long), "orbeon"])
 def test_many_searches_show_what_a_get_shows(tmp_path: Path, dialect: str, seed: int) -> None:
     _agree(tmp_path / "data", dialect, seed, _LONG)
