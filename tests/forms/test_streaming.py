@@ -164,6 +164,7 @@ def test_hostile_documents_are_refused_in_one_line_within_seconds(name: str) -> 
     assert "\n" not in text
 
 
+@pytest.mark.long
 def test_names_are_forgotten_with_their_document() -> None:
     """Ever new names must not fill the memory of a worker, nor make it refuse the next ones."""
     many_names(0)

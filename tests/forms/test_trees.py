@@ -80,6 +80,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from /proc")
 def test_documents_with_ever_new_names_do_not_fill_the_memory() -> None:
     """675 000 names, of which a thread that stayed would keep almost 50 MB."""

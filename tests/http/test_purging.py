@@ -216,7 +216,7 @@ def test_purging_while_others_save_loses_nothing(service: Service) -> None:
     assert time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@pytest.mark.parametrize("dialect", ["orbeon", pytest.param("svc", marks=pytest.mark.long)])
 def test_what_another_service_has_is_purged_there(tmp_path: Path, dialect: str) -> None:
     """If the service in front has an administrator's key there; else that service's refusal is the answer."""
     behind_keys = Keys(f"{tmp_path}/behind/keys.json", tree=f"{tmp_path}/behind/data")

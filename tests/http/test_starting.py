@@ -205,7 +205,9 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
 
 
 @pytest.mark.parametrize(
-    "command", [(str(SCRIPT),), (sys.executable, "-m", "persistence.cli")], ids=["script", "module"]
+    "command",
+    [(str(SCRIPT),), pytest.param((sys.executable, "-m", "persistence.cli"), marks=pytest.mark.long)],
+    ids=["script", "module"],
 )
 def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, command: tuple[str, ...]) -> None:
     """docs/upgrading.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""

@@ -31,7 +31,7 @@ def behind(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(params=["svc", "orbeon"])
+@pytest.fixture(params=["orbeon", pytest.param("svc", marks=pytest.mark.long)])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -18,7 +18,7 @@ import pytest
 
 from persistence.cli import main
 from tests.landed import archive
-from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
+from tests.landed.record import answers_of, comparable, tree_of
 from tests.landed.wire import Wire, serving
 
 pytestmark = pytest.mark.xdist_group("landed")
@@ -36,7 +36,7 @@ REWORDED: dict[str, str] = {
 """Texts of commands that read otherwise now than when they were recorded: a summary then never counted edits."""
 
 
-@pytest.fixture(scope="module", params=DIALECTS)
+@pytest.fixture(scope="module", params=["svc", pytest.param("orbeon", marks=pytest.mark.long)])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

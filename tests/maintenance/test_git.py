@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from persistence.dialect import DIALECTS
 from tests.http.test_permissions import ENVELOPE
 from tests.in_process import serving
 from tests.service import Service
@@ -20,7 +19,7 @@ FORM = "hr/leave/form"
 V1 = {"Form_Definition_Version": 1}
 
 
-@pytest.fixture(params=sorted(DIALECTS))
+@pytest.fixture(params=["orbeon", pytest.param("svc", marks=pytest.mark.long)])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     with serving(tmp_path, dialect=request.param, data=tmp_path / "var/data", alone=True) as service:
         yield service
