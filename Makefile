@@ -73,7 +73,7 @@ test-crash: install ## kill a worker at every system call; model the states that
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
 	$(BIN)/python -m tests.faults
 
-test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 4 min)
+test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 6 min)
 	$(BIN)/python -m tests.powercut
 
 test-linear: install ## check 45,000 concurrent operations for linearizability while workers are killed (5 min)

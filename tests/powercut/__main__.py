@@ -16,19 +16,26 @@ from pathlib import Path
 import click
 
 from tests.crash.strace import TracingError
+from tests.powercut.commands import COMMANDS, IMPORT
 from tests.powercut.disks import FILE_SYSTEMS, FileSystem, refusal
-from tests.powercut.rig import Outcome, Plan, judges, rig
+from tests.powercut.rig import Outcome, Plan, Rig, judges, rig
 from tests.powercut.traced import Searched, searches
 from tests.powercut.weakened import DEFECTS
 from tests.table import table
 
 _PLAN = Plan(at_rest=50, under_load=50)
 _WEAKENED_PICTURES = 6
+_COMMAND_PICTURES = 6
+_UNDER_IMPORT = "content-fsync"
 _LINES = 20
 
 _HEADINGS = (
     *("file system", "snapshots", "writes", "acknowledged before the cut", "in flight at the cut", "states read"),
     *("older revisions read", "started for real", "snapshots with violations", "seconds"),
+)
+_COMMAND_HEADINGS = (
+    *("command", "file system", "snapshots", "states read", "older revisions read"),
+    *("snapshots with violations", "seconds"),
 )
 _DEFECT_HEADINGS = ("without", "where", "caught", "of", "for example")
 
@@ -52,33 +59,50 @@ def _run_all(*, is_trial: bool) -> int:
             return int(bool(missing))
         runs = [_run(kind, directory / kind.name, pool) for kind in FILE_SYSTEMS]
         traced = _traced(directory)
-    whole = [outcome for outcome, _ in runs]
-    defects = [row for _, rows in runs for row in rows] + [_traced_row(each) for each in traced]
+    whole = [outcome for outcome, _, _ in runs]
+    under = [pair for _, pairs, _ in runs for pair in pairs]
+    defects = [row for _, _, rows in runs for row in rows] + [_traced_row(each) for each in traced]
     click.echo(f"\n{table(_HEADINGS, [_row(outcome) for outcome in whole])}")
+    click.echo(f"\n{table(_COMMAND_HEADINGS, [_command_row(*pair) for pair in under])}")
     click.echo(f"\n{table(_DEFECT_HEADINGS, defects)}")
     click.echo(f"\n{time.monotonic() - began:.0f} s in all")
-    violations = [line for outcome in whole for line in outcome.violations]
+    violations = [line for outcome in (*whole, *(each for _, each in under)) for line in outcome.violations]
     violations += [f"{each.name}: {each.sound} crashes break a promise without it" for each in traced if each.sound]
     missed = [f"not caught: without {row[0]}, {row[1]}" for row in defects if row[2] == 0]
     _say(violations + missed)
     return int(bool(violations or missed) or not traced)
 
 
-def _run(kind: FileSystem, directory: Path, pool: ProcessPoolExecutor) -> tuple[Outcome, list[tuple[object, ...]]]:
+def _run(
+    kind: FileSystem, directory: Path, pool: ProcessPoolExecutor
+) -> tuple[Outcome, list[tuple[str, Outcome]], list[tuple[object, ...]]]:
     directory.mkdir()
     with rig(kind, directory, pool) as on_disk:
         click.echo(f"{kind}: {_PLAN.at_rest} snapshots at rest and {_PLAN.under_load} under load …")
         whole = on_disk.run(_PLAN)
         click.echo(f"  {whole.seconds:.0f} s, {whole.caught} with violations")
         _say(whole.violations)
-        rows = []
+        under, rows = _commands(on_disk)
         for protection in DEFECTS:
             outcome = on_disk.run_without(protection, _WEAKENED_PICTURES)
             click.echo(
                 f"  without {protection}: {outcome.seconds:.0f} s, {outcome.caught} of {outcome.pictures} caught"
             )
             rows.append(_defect_row(protection, outcome))
-    return whole, rows
+    return whole, under, rows
+
+
+def _commands(on_disk: Rig) -> tuple[list[tuple[str, Outcome]], list[tuple[object, ...]]]:
+    """Run commands with all protections, and an import without one: a purge writes no content."""
+    under = []
+    for command in COMMANDS:
+        outcome = on_disk.run_command(command, _COMMAND_PICTURES)
+        click.echo(f"  {command.name}: {outcome.seconds:.0f} s, {outcome.caught} of {outcome.pictures} with violations")
+        _say(outcome.violations)
+        under.append((command.name, outcome))
+    weakened = on_disk.run_command(IMPORT, _COMMAND_PICTURES, _UNDER_IMPORT)
+    click.echo(f"  {IMPORT.name} without {_UNDER_IMPORT}: {weakened.caught} of {weakened.pictures} caught")
+    return under, [_defect_row(f"{_UNDER_IMPORT}, {IMPORT.name}", weakened)]
 
 
 def _traced(directory: Path) -> list[Searched]:
@@ -94,6 +118,13 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
     return (
         *(outcome.kind, outcome.pictures, outcome.writes, outcome.acknowledged, outcome.in_flight, outcome.states),
         *(outcome.older, outcome.real, outcome.caught, f"{outcome.seconds:.0f}"),
+    )
+
+
+def _command_row(name: str, outcome: Outcome) -> tuple[object, ...]:
+    return (
+        *(name, outcome.kind, outcome.pictures, outcome.states, outcome.older, outcome.caught),
+        f"{outcome.seconds:.0f}",
     )
 
 

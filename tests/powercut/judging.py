@@ -33,6 +33,7 @@ from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout
 from tests.powercut.clients import FORM
+from tests.powercut.commands import Prepared
 from tests.powercut.ledger import Expected, Resource, Revision, State
 from tests.service import Answer
 
@@ -119,22 +120,31 @@ def _fork() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("fork"))
 
 
-def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
+def _started_and_judged(
+    data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
+) -> Verdict:
     try:
         service = InProcess(data)
     except Exception as error:  # noqa: BLE001 - whatever it is, the service does not start
         return Verdict([f"the service does not start: {error}"])
     with service:
-        verdict = judge(service, data, expected)
+        verdict = judge(service, data, expected, is_written=is_written, in_order=in_order)
     if service.refusal is not None:
         verdict.violations.append(f"the service would only read: {service.refusal}")
     return verdict
 
 
-def judge(service: Asks, data: Path, expected: Sequence[Expected], *, is_written: bool = True) -> Verdict:
-    """Read every resource and every older revision, then write to some, unless there is more to come."""
+def judge(
+    service: Asks, data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
+) -> Verdict:
+    """Read every resource and every older revision, then write to some, unless there is more to come.
+
+    ``in_order``: the files of a document must be as far as its data.
+    """
     judging = _Judge(service, data, expected)
     judging.read()
+    if in_order:
+        judging.compare_files()
     if is_written:
         judging.write()
     return judging.verdict
@@ -175,6 +185,37 @@ def _check(data: Path, *options: str) -> tuple[int, list[str]]:
     ]
 
 
+def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
+    """Judge a disk whose power was cut under a command; repair it, run the command again, and judge what is there."""
+    with _fork() as fork:
+        cut = prepared.after if is_over else prepared.until
+        in_order = prepared.in_order and not is_over
+        verdict = fork.submit(_started_and_judged, data, cut, is_written=False, in_order=in_order).result()
+    for step in (_deep_faults, _again_faults):
+        with _fork() as fork:
+            verdict.violations += fork.submit(step, data, prepared.arguments).result()
+    again = start_and_judge(data, prepared.after)
+    again.violations = verdict.violations + [f"after the second run: {each}" for each in again.violations]
+    again.states += verdict.states
+    again.older += verdict.older
+    return again
+
+
+def _deep_faults(data: Path, _arguments: Sequence[str]) -> list[str]:
+    """What ``check --deep --repair`` cannot put right."""
+    code, damage = _check(data, "--deep", "--repair")
+    return damage if code in (_NOTHING_FOUND, _ALL_REPAIRED) else [f"check --deep --repair ends with {code}: {damage}"]
+
+
+def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
+    """How a second run of a command fails, and what ``check --deep`` finds after it."""
+    result = CliRunner().invoke(commands, [*arguments, "--data", str(data)])
+    if result.exit_code != 0:
+        return [f"the second run ends with {result.exit_code}: {result.output} {result.exception!r}"]
+    code, damage = _check(data, "--deep")
+    return [] if code == _NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
+
+
 class _Judge:
     """One disk; ``found`` is which of its states each resource is in."""
 
@@ -198,6 +239,12 @@ class _Judge:
                 self._note(resource, self._older_faults(self._expected[resource], current))
             self._note(resource, self._removal_faults(self._expected[resource].states[current]))
         self._note(_SEARCHED, self._search_faults())
+
+    def compare_files(self) -> None:
+        """Compare the files of documents with the instants of the data."""
+        for resource, each in self._expected.items():
+            if resource != resource.main and not resource.is_draft and resource in self._found:
+                self._note(resource, self._order_faults(each, self._state(resource.main).instant))
 
     def write(self) -> None:
         """Write over some documents, and a new one."""
@@ -285,6 +332,14 @@ class _Judge:
             remover = each.position(state.removed_by)
             if self._found.get(each.resource, remover) < remover < len(each.states):
                 yield "the draft is gone, and the change that removes it is not there"
+
+    def _order_faults(self, each: Expected, instant: str) -> Iterator[str]:
+        """A file that is older than the data has it; a deletion does not tell which one it is."""
+        due = max(number for number, state in enumerate(each.states) if state.instant <= instant)
+        found = self._found[each.resource]
+        is_gone_since = not each.states[found].served and any(not state.served for state in each.states[due:])
+        if found < due and not is_gone_since:
+            yield f"state {found} is there, and the data that was stored after state {due}"
 
     def _search_faults(self) -> Iterator[str]:
         """A search must find what is served, and nothing else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.powercut import judging
-from tests.powercut.clients import Client
+from tests.powercut.clients import Client, UnexpectedAnswerError
+from tests.powercut.commands import Command, Prepared, started
 from tests.powercut.disks import Disk, FileSystem, disk
 from tests.powercut.judging import Verdict
 from tests.powercut.ledger import Cut, Expected, Ledger
@@ -120,6 +122,52 @@ class Rig:
         outcome.seconds = time.monotonic() - began
         return outcome
 
+    def run_command(self, command: Command, pictures: int, without: str = "") -> Outcome:
+        """A command beside a service that answers nobody, from its first change on, and right after its end.
+
+        ``without`` names a protection that it does not have; what was there before is made durable for it then.
+        """
+        began = time.monotonic()
+        ledger, name = Ledger(), f"{command.name}{without}"
+        with running(self._home(name), workers=_WORKERS, log=self._log(name)) as service:
+            prepared = command.prepare(service, self._directory / f"{name}-source")
+            if without:
+                self._disk.settle()
+            with started(prepared.arguments, service.data, without) as process:
+                taken = self._while_running(process, service, ledger, pictures)
+            end = ledger.tick()
+            last = self._picture(service, ledger)
+        outcome = Outcome(self._disk.kind, under_load=len(taken), at_rest=1)
+        with ThreadPoolExecutor(_JUDGES) as threads:
+            verdicts = threads.map(lambda each: self._command_verdict(each, prepared, end), (*taken, last))
+            for picture, verdict in zip((*taken, last), verdicts, strict=True):
+                self._count(outcome, picture, verdict)
+        outcome.seconds = time.monotonic() - began
+        return outcome
+
+    def _while_running(
+        self, process: subprocess.Popen[bytes], service: Service, ledger: Ledger, pictures: int
+    ) -> list[Picture]:
+        """About as many pictures as wanted, evenly chosen from all that were taken."""
+        rng, forms = random.Random(pictures), service.data / "hr"
+        before, taken = _names(forms), list[Picture]()
+        while process.poll() is None:
+            if taken or _names(forms) != before:
+                taken.append(self._picture(service, ledger))
+            time.sleep(rng.uniform(0, _LONGEST_GAP))
+        if process.returncode != 0:
+            raise UnexpectedAnswerError(f"{process.args!r} ends with {process.returncode}")
+        chosen = taken[:: max(1, -(-len(taken) // pictures))]
+        for each in taken:
+            if each not in chosen:
+                each.image.unlink()
+        return chosen
+
+    def _command_verdict(self, picture: Picture, prepared: Prepared, end: int) -> Verdict:
+        with self._disk.restored(picture.image, self._directory / f"cut{picture.number}") as root:
+            is_over = picture.cut.began > end
+            return self._judges.submit(judging.judge_command, root / picture.data, prepared, is_over=is_over).result()
+
     def _home(self, name: str) -> Path:
         """A directory on the disk, durable as one that an administrator made long ago."""
         home = self._disk.root / name
@@ -209,6 +257,10 @@ class Rig:
                 return judging.judge(service, data, expected)
         except RuntimeError as error:
             return Verdict([str(error)])
+
+
+def _names(directory: Path) -> set[Path]:
+    return set(directory.rglob("*"))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from tests.powercut.commands import COMMANDS, Command
 from tests.powercut.disks import EXT4, refusal
 from tests.powercut.rig import Plan, Rig, judges, rig
 
@@ -43,6 +44,15 @@ def test_every_acknowledged_write_survives_a_power_cut(on_disk: Rig) -> None:
     assert outcome.in_flight > 0
     assert outcome.states > outcome.pictures
     assert outcome.older > 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[each.name for each in COMMANDS])
+def test_a_power_cut_under_a_command_loses_nothing(on_disk: Rig, command: Command) -> None:
+    """What is current stays, a second run completes it, and ``check --deep`` finds nothing then."""
+    outcome = on_disk.run_command(command, 2)
+    assert outcome.violations == []
+    assert outcome.pictures > 1
+    assert outcome.states > 0
 
 
 def test_a_missing_fsync_of_names_is_noticed(on_disk: Rig) -> None:
