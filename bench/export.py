@@ -6,13 +6,11 @@ tar and zip copy the files as they are; an export also reads each sidecar, compa
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from maintenance import timed
 from orders import APP, FORM, Orders, plant
 
 _DOCUMENTS = 100_000
@@ -39,20 +37,10 @@ def main() -> None:
         )
         print(f"{count} documents\n")
         print("| | seconds | documents a second | times zip | most memory, MB |\n|---|--:|--:|--:|--:|")
-        rows = [(title, *_timed(command)) for title, command in runs]
+        rows = [(title, *timed(command)) for title, command in runs]
         zipping = rows[2][1]
         for title, seconds, memory in rows:
             print(f"| {title} | {seconds:.1f} | {count / seconds:.0f} | {seconds / zipping:.2f} | {memory:.0f} |")
-
-
-def _timed(command: tuple[str, ...]) -> tuple[float, float]:
-    """Seconds and the most resident memory in MB of a command, which must succeed."""
-    began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-    return time.monotonic() - began, usage.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main() -> None:
         print("| | seconds | documents a second | times cp | most memory, MB |\n|---|--:|--:|--:|--:|")
         copying = 0.0
         for title, command in runs:
-            seconds, memory = _timed(command)
+            seconds, memory = timed(command)
             copying = copying or seconds
             print(
                 f"| {title} | {seconds:.1f} | {count / seconds:.0f} | {seconds / copying:.2f} | {memory:.0f} |",
@@ -70,7 +70,7 @@ def _plant(root: Path, count: int) -> None:
         os.utime(file, ns=(stamp(sidecar),) * 2)
 
 
-def _timed(command: tuple[str, ...]) -> tuple[float, float]:
+def timed(command: tuple[str, ...]) -> tuple[float, float]:
     """Seconds and the most resident memory in MB of a command, which must succeed."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -152,7 +152,7 @@ class _Run:
 
     def _documents(self, purging: TreePurge, form: Form) -> Iterator[str]:
         if self._document is None:
-            yield from purging.documents(form)
+            yield from purging.store.documents_and_drafts(form)
         elif purging.has(form, self._document):
             yield self._document
         else:

@@ -177,7 +177,8 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
         jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
         started, count = time.monotonic(), 0
         label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
-        with progress(label, lambda: sum(1 for job in jobs for _ in job.reencryption.documents(job.form))) as bar:
+        listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
+        with progress(label, lambda: sum(1 for documents in listed for _ in documents)) as bar:
 
             def done(problems: list[str]) -> None:
                 for problem in problems:
@@ -196,7 +197,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
 def _plan(job: ReencryptionJob, done: DocumentDone) -> int:
     """Count the revisions of a form that would be rewritten."""
     count = 0
-    for document in job.reencryption.documents(job.form):
+    for document in job.reencryption.store.documents_and_drafts(job.form):
         plan = job.reencryption.plan(job.form, document, job.version)
         count += len(plan.rewritings)
         done(list(plan.problems))

@@ -96,7 +96,7 @@ class Erasing:
         """
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in self.purge.forms(None):
-            for document in self.purge.documents(form):
+            for document in self.purge.store.documents_and_drafts(form):
                 mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
                 deciding = list(self._current(mains)) or list(self._current(self._attachments(mains)))
                 if any(each is not None and each.creator == user for each in deciding):

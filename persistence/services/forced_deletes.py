@@ -189,7 +189,7 @@ class PurgeRequests:
         try:
             summary = _Summary()
             for purge, form in self._forms(app, name):
-                documents = purge.documents(form) if document is None else _one(purge, form, document)
+                documents = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
                 for result in purge_documents(purge, form, documents, rules, is_trial=dry):
                     summary.add(result)
             return _answer(summary, dry=dry)

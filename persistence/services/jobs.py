@@ -102,7 +102,7 @@ class ReencryptionJob:
             others = [each for each in known if Form(each.app, each.name) != self.form]
             was_stopped = any(each.current < each.total for each in known if each not in others)
             report = _Report(self, total, others)
-            for done, document in enumerate(self.reencryption.documents(self.form), 1):
+            for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
                 rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
                 count += rewritten
                 step(problems)
@@ -123,7 +123,7 @@ class ReencryptionJob:
             with disk_errors("waiting for another form that is encrypted anew"):
                 files.ensure_file(path)
                 stack.enter_context(LockFile(path).exclusive(refusal, timeout=_LONGEST_WAIT, is_ending=is_ending))
-            yield sum(1 for _ in self.reencryption.documents(self.form))
+            yield sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
 
 
 class _Report:

@@ -35,23 +35,13 @@ class TreePurge:
     """Purges documents of one tree. Methods raise the errors of ``Store``."""
 
     def __init__(self, store: Store, bodies_of: BodiesOf) -> None:
-        self._store = store
+        self.store = store
         self._bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
 
-    def documents(self, form: Form) -> Iterator[str]:
-        """Yield the documents of a form, and the drafts of those that were never saved."""
-        saved = set[str]()
-        for document in self._store.documents(form):
-            saved.add(document)
-            yield document
-        for document in self._store.documents(form, Collection.DRAFT):
-            if document not in saved:
-                yield document
-
     def forms(self, app: str | None) -> list[Form]:
         """Return the forms of the tree, or of an application in it, in order."""
-        return sorted(self._store.forms(app), key=lambda form: (form.app, form.name))
+        return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
         """Remove a deleted document with all that is left of it, if the tombstone is still its current revision."""
@@ -64,7 +54,7 @@ class TreePurge:
     def has(self, form: Form, document: str) -> bool:
         """Return whether there is anything of a document, or a draft of it."""
         mains = (DocumentAddress(form, collection, document, DATA_XML) for collection in Collection)
-        return any(self._store.names(main) for main in mains)
+        return any(self.store.names(main) for main in mains)
 
     def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
         """Return the parts of a document that rules let go; nothing is changed.
@@ -72,7 +62,7 @@ class TreePurge:
         Raises:
             DamagedError: a sidecar or a revision cannot be read, so that nobody knows what belongs to it.
         """
-        return PurgePlanning(self._store, rules, PurgePlan(form, document)).made()
+        return PurgePlanning(self.store, rules, PurgePlan(form, document)).made()
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTally:
         """Remove the parts of a document that rules let go, and what crashes have left; return what is gone.
@@ -90,7 +80,7 @@ class TreePurge:
     def storage_of(self, form: Form) -> RevisionStorage:
         """Return the storage of a form's data, with the bodies of its attachments from wherever they are."""
         bodies = self._bodies_of(form)
-        return self._store if bodies is None else SplitStorage(self._store, bodies)
+        return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
         """Do what a plan says, as far as nobody has changed the document meanwhile; correct its tally."""
@@ -108,9 +98,9 @@ class TreePurge:
     def _remove_file(self, storage: RevisionStorage, plan: PurgePlan, file: RemovedFile) -> bool:
         def is_as_found() -> bool:
             if plan.tombstone is not None:  # the document may have been saved again, with this attachment
-                current = self._store.sidecar(plan.main)
+                current = self.store.sidecar(plan.main)
                 return current is not None and current.id == plan.tombstone.id
-            return not file.is_orphan or witnesses_of(self._store, plan.main) == plan.witnesses
+            return not file.is_orphan or witnesses_of(self.store, plan.main) == plan.witnesses
 
         return remove_file(storage, file, is_as_found)
 
@@ -125,7 +115,7 @@ class TreePurge:
     def _discard_draft(self, storage: RevisionStorage, plan: PurgePlan, newest: Sidecar) -> bool:
         draft = plan.main.moved(Collection.DRAFT)
         with storage.writing(draft) as writer:
-            found = newest_of(self._store, draft)
+            found = newest_of(self.store, draft)
             if found is None or found.id != newest.id:
                 return False
             writer.discard_draft(plan.form, plan.document)

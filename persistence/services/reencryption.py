@@ -61,7 +61,7 @@ class Reencryption:
     """Encrypts the data of one tree again. Methods raise the errors of ``Store``."""
 
     def __init__(self, store: Store, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
-        self._store = store
+        self.store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
         self._at_rest = at_rest
 
@@ -72,22 +72,12 @@ class Reencryption:
 
     def has_form(self, form: Form) -> bool:
         """Return whether there is a form, other than the designer's."""
-        return not self._at_rest.dialect.is_designer(form) and form in self._store.forms(form.app)
+        return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
         """Return the forms of the tree but for the designer's, in order."""
-        found = (form for form in self._store.forms() if not self._at_rest.dialect.is_designer(form))
+        found = (form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
         return sorted(found, key=lambda form: (form.app, form.name))
-
-    def documents(self, form: Form) -> Iterator[str]:
-        """Yield the documents of a form, and the drafts of those that were never saved."""
-        saved = set[str]()
-        for document in self._store.documents(form):
-            saved.add(document)
-            yield document
-        for document in self._store.documents(form, Collection.DRAFT):
-            if document not in saved:
-                yield document
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document again with its draft, if it has the version; returns how many revisions, and problems.
@@ -115,7 +105,7 @@ class Reencryption:
 
     def plan(self, form: Form, document: str, version: int | None = None) -> DocumentPlan:
         """Return what would be rewritten of a document and its draft, if it has the version."""
-        plan = DocumentPlan(self._store, self._rewriter, self._at_rest, form, document)
+        plan = DocumentPlan(self.store, self._rewriter, self._at_rest, form, document)
         plan.make(version)
         return plan
 

@@ -141,6 +141,16 @@ class StoreReader:
             self._require_tree()
             yield from _names(self._layout.documents(form, collection))
 
+    def documents_and_drafts(self, form: Form) -> Iterator[str]:
+        """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
+        saved = set[str]()
+        for document in self.documents(form):
+            saved.add(document)
+            yield document
+        for document in self.documents(form, Collection.DRAFT):
+            if document not in saved:
+                yield document
+
     def _require_tree(self) -> None:
         """Make sure that nothing is found because there is nothing, and not because the tree is gone.
 
