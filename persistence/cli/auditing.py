@@ -103,7 +103,7 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
 def _log(effective: Effective) -> Iterator[AuditLog]:
     """Open the audit as the user who owns it."""
     settings = effective.settings
-    with owner.being(owner.identity_for(settings.audit_file, settings.data)):
+    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
         places = trees_and_bases(settings, effective.properties)
         with open_audit(settings, open_keys(settings), places, _say_fault) as log:
             yield log

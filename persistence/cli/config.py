@@ -29,7 +29,7 @@ def config(context: click.Context, /, **options: object) -> None:
     effective = load(options)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        shown = "(not shown)" if value and name in settings.SECRET else repr(value)
+        shown = "(not shown)" if value and name in settings.SECRET else without_user(repr(value))
         click.echo(f"{name} = {shown}  # {origin}: {settings.MEANINGS[name]}")
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"

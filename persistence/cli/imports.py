@@ -18,7 +18,7 @@ from persistence.errors import BadRequestError, ConfigurationError, StartupError
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import bases_of, open_encryption_keys, root_of
+from persistence.providers.locations import open_encryption_keys, own_directories, root_of
 from persistence.providers.opened import OfflineProviders
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
@@ -65,7 +65,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
-        owner.become((*settings.roots, *bases_of(properties)))
+        owner.become(own_directories(settings, properties))
         importer = _importer(settings, properties, opened)
         bar = opened.enter_context(progress("importing", source.count))
         try:

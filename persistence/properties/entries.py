@@ -24,6 +24,7 @@ from persistence.properties.property_table import (
     Name,
     Value,
     ValueType,
+    is_database,
     is_provider,
     known_property,
     unknown,
@@ -35,6 +36,8 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI)
 
 _TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
+_SECRET = re.compile(r"([?&][A-Za-z_]*(?:pass|secret|key)[A-Za-z_]*=)[^&\s'\"]*")
+_OF_DATABASE = re.compile(r"(postgres(?:ql)?://)[^\s'\"]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,8 @@ def remote_address(uri: str) -> str:
         return ""
     if given.startswith(_TREE):
         raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
+    if is_database(given) and given.isprintable():
+        return given  # which its driver reads
     try:
         parts = urlsplit(given)
         is_address = (
@@ -172,13 +177,16 @@ def remote_address(uri: str) -> str:
     except ValueError:
         is_address = False
     if not is_address or parts.query or parts.fragment:
-        raise BadRequestError(f"must be {_TREE}, or the address of a service that begins with http://{instead}")
+        raise BadRequestError(
+            f"must be {_TREE}, or the address of a service that begins with http:// or of a database with"
+            f" postgresql://{instead}"
+        )
     return given.rstrip("/")
 
 
 def without_user(uri: str) -> str:
-    """Return an address without the user and password that it may have, to be shown; any other text as it is."""
-    return _USER.sub("//", uri)
+    """Return a text without the users and passwords that addresses in it may have, to be shown."""
+    return _SECRET.sub(r"\1***", _USER.sub("//", _OF_DATABASE.sub(r"\1", uri)))
 
 
 @dataclass(frozen=True, slots=True)
