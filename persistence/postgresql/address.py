@@ -18,7 +18,6 @@ SCHEMES = ("postgresql", "postgres")
 DEFAULT_SCHEMA = "persistence"
 
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*|,*")
 _SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
 _PROBES = 3
 """Probes of the network without an answer after which a connection is lost."""
@@ -56,10 +55,14 @@ def parse(uri: str) -> DatabaseAddress:
     except ProgrammingError:
         raise _unreadable() from None
     is_escaped = "@" not in known.get("host", "") + known.get("dbname", "")
-    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not _PORTS.fullmatch(known.get("port", "")):
+    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not _are_ports(known.get("port", "")):
         raise _unreadable()
     conninfo = make_conninfo(**_with_deadlines(known))
     return DatabaseAddress(conninfo, schema, f"{_described(known)}, schema {schema}")
+
+
+def _are_ports(text: str) -> bool:
+    return all(port.isascii() and (port.isdigit() or not port) for port in text.split(","))
 
 
 def _unreadable() -> ConfigurationError:
@@ -69,10 +72,23 @@ def _unreadable() -> ConfigurationError:
     )
 
 
-def masked(text: str) -> str:
-    """Return a text with the passwords of all addresses of databases in it replaced by stars."""
-    text = re.sub(r"(postgres(?:ql)?://[^\s:/@?]*):[^\s]*@", r"\1:***@", text)
-    return re.sub(rf"([?&](?:{'|'.join(_SECRETS)})=)[^&\s]*", r"\1***", text)
+def masked(uri: str) -> str:
+    """Return the address of a database with stars for its passwords; any other text as it is."""
+    scheme, mark, rest = uri.partition("://")
+    if scheme not in SCHEMES or not mark:
+        return uri
+    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
+    user, _, password = authority.partition(":")
+    if "/" in user or "?" in user:  # the @ is in a parameter: nobody can tell what is what
+        return f"{scheme}://***"
+    base, asked, query = place.partition("?")
+    shown = "&".join(_masked_parameter(each) for each in query.split("&"))
+    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
+
+
+def _masked_parameter(parameter: str) -> str:
+    name, mark, _ = parameter.partition("=")
+    return f"{name}=***" if mark and name in _SECRETS else parameter
 
 
 def _without_schema(uri: str) -> tuple[str, str]:

@@ -19,7 +19,6 @@ from persistence.errors import (
     OutcomeUnknownError,
     PersistenceError,
 )
-from persistence.postgresql.address import masked
 
 RETRY_AFTER = 5
 """Seconds after which a client may try again where the database cannot be had."""
@@ -93,6 +92,6 @@ def outcome_unknown(error: psycopg.Error, doing: str, what: object) -> OutcomeUn
 
 
 def cause(error: psycopg.Error) -> str:
-    """Return the first line of what the database or the library says, without any password."""
+    """Return the first line of what the database or the library says."""
     text = error.diag.message_primary or str(error)
-    return masked(text.strip().partition("\n")[0])
+    return text.strip().partition("\n")[0]
