@@ -38,7 +38,6 @@ from persistence.index.sqlite.flat_file import (
     FileIdentity,
     FlatCatalogue,
     FlatFile,
-    FlatRows,
     InconsistentError,
     flat_failure,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
-    "FlatRows",
     "InconsistentError",
     "IndexFile",
     "IndexPool",
