@@ -96,7 +96,7 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
     journals = opened.enter_context(_Journals.of(settings, properties))
     providers = opened.enter_context(OfflineProviders(settings, properties, journals))
-    providers.tree(settings.roots.default)  # which must be there, whatever is imported
+    providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
     return Importer(providers.router, codec, settings.max_body, calls_others=False)
@@ -141,5 +141,5 @@ class _Journals:
     def _of(self, form: Form) -> OfflineJournal:
         root = root_of(self._properties.of(form).route.data, self._roots)
         if root is None:
-            raise ConfigurationError(f"the data of {form} is with another service")
+            raise ConfigurationError(f"the data of {form} is in no tree")
         return self._at[root]

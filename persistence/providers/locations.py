@@ -12,7 +12,7 @@ from persistence.errors import StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import DATABASES, TREE, is_database
+from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
 from persistence.settings import Roots, Settings
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.reader import StoreReader
@@ -76,6 +76,8 @@ def check(properties: Properties, roots: Roots) -> None:
     Raises:
         StartupError: it has not, or one does.
     """
+    if any(map(is_database, roots.places)) and DATABASES[0] not in ENGINES:
+        raise StartupError("this version keeps no forms in databases")
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:

@@ -14,8 +14,8 @@ from persistence.errors import BusyError, DiskError, StartupError
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import ENGINES, is_database
-from persistence.providers.locations import base_of, bodies_by_form, check, located, root_of
+from persistence.properties.property_table import DATABASES, ENGINES, is_database
+from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
 from persistence.providers.provider import Engine, Opening, Provider, Writable
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
@@ -159,9 +159,10 @@ class Providers(Closable):
 
 
 class OfflineProviders(Closable):
-    """The local providers, for commands: each is opened when it is asked for, and ``listener`` hears of changes.
+    """The local providers and databases, for commands: each is opened when it is asked for.
 
-    A tree or directory of attachments that cannot be used keeps only those forms from being handled that need it.
+    ``listener`` hears of changes in trees; a database has its index itself. What cannot be used keeps only those forms
+    from being handled that need it.
     """
 
     def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
@@ -172,6 +173,7 @@ class OfflineProviders(Closable):
         self._listener = listener
         self._opened = ExitStack()
         self.tree = cache(self._open)
+        self._databases = cache(self._engine)
         self._catalog_at = catalogs(integrity_of(settings))
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
@@ -187,10 +189,24 @@ class OfflineProviders(Closable):
         """Return the function from a form to its directory of attachments."""
         return bodies_by_form(self._properties, self._bodies)
 
+    def at(self, place: str) -> Provider:
+        """Return the provider of a place of the settings, or of the address of a database."""
+        if not is_database(place):
+            return self.tree(place).provider
+        return self._databases().provider(ProviderProperties(place, place))
+
     def _provider(self, configured: ProviderProperties) -> Provider:
-        """Return a provider; the default tree stands for others, because no command calls a service."""
+        """Return a provider; the default one stands for others, because no command calls a service."""
         roots = self._settings.roots
-        return self.tree(root_of(configured, roots) or roots.default).provider
+        return self.at(database_of(configured, roots) or root_of(configured, roots) or roots.default)
+
+    def _engine(self) -> Engine:
+        """Open the engine of databases."""
+        opening = Opening(self._settings, self._properties, self._opened, self._catalog_of, lambda *_: None)
+        return engine_of(ENGINES[DATABASES[0]])(opening)
+
+    def _catalog_of(self, form: Form) -> Catalog:
+        return self._provider(self._properties.of(form).route.definition).catalog
 
     def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
         base = base_of(configured)
