@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from persistence.index.cards import FACTS, SEPARATOR
 from persistence.index.sqlite.partitions import (
     CardTest,
     Narrowing,
@@ -19,7 +20,7 @@ from persistence.index.sqlite.partitions import (
     keyed,
     visible,
 )
-from persistence.index.sqlite.records import FACTS, SEPARATOR, column_of, first_row
+from persistence.index.sqlite.records import column_of, first_row
 from persistence.index.sqlite.state import FIELDS
 from persistence.index.sqlite.texts import TRIGRAM, Rarity, passing, query_for
 from persistence.model.instants import Instant

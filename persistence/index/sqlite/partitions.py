@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from persistence.errors import BadRequestError
-from persistence.index.sqlite.records import OF_DRAFTS, Fact, key_of
+from persistence.index.cards import OF_DRAFTS, Fact, key_of
 from persistence.limits.search import SEARCHED_OWNERS
 from persistence.model.search import Drafts, Scope
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
