@@ -39,7 +39,6 @@ from persistence.index.sqlite.flat_file import (
     FileIdentity,
     FlatCatalogue,
     FlatFile,
-    FlatRows,
     InconsistentError,
     flat_failure,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
-    "FlatRows",
     "InconsistentError",
     "IndexFile",
     "IndexPool",
