@@ -37,8 +37,8 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI)
 
 _TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
-_SECRET = re.compile(r"([?&][A-Za-z_]*(?:pass|secret|key)[A-Za-z_]*=)[^&\s'\"]*")
-_OF_DATABASE = re.compile(r"(postgres(?:ql)?://)[^\s'\"]*@")
+_SECRETS = ("password", "sslpassword")
+"""Parameters of the address of a database that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,17 @@ def remote_address(uri: str) -> str:
 
 
 def without_user(uri: str) -> str:
-    """Return a text without the users and passwords that addresses in it may have, to be shown."""
-    return _SECRET.sub(r"\1***", _USER.sub("//", _OF_DATABASE.sub(r"\1", uri)))
+    """Return an address without the user and password that it may have, to be shown; any other text as it is."""
+    if not is_database(uri):
+        return _USER.sub("//", uri)
+    scheme, _, rest = uri.partition("://")
+    base, mark, query = rest.rpartition("@")[2].partition("?")  # the last one: a password may have one, not escaped
+    shown = (name + ("=***" if name in _SECRETS else between + value) for name, between, value in _parameters(query))
+    return f"{scheme}://{base}{mark}{'&'.join(shown)}"
+
+
+def _parameters(query: str) -> Iterator[tuple[str, str, str]]:
+    return (each.partition("=") for each in query.split("&"))
 
 
 @dataclass(frozen=True, slots=True)
