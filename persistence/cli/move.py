@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import click
 
@@ -17,7 +17,7 @@ from persistence.errors import BadRequestError
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
 from persistence.providers.places import Place, open_place
-from persistence.services.moving.moving import Move, MoveSource
+from persistence.services.moving.moving import Move, MoveSource, MoveTarget
 from persistence.services.moving.outcomes import MoveOutcome, MoveReport, MoveResult
 from persistence.settings import Effective, Settings
 from persistence.storage import owner, root
@@ -30,14 +30,16 @@ from persistence.storage.owner import Identity
 @click.option("--from", "source", metavar="DIR", help="Move from this tree instead of that of the setting data.")
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
+@click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
 @file_options
-def move(
+def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str,
     source: str | None,
     matches: tuple[str, ...],
     command: str | None,
+    prepare: bool,
     dry_run: bool,
     **options: str | None,
 ) -> None:
@@ -64,25 +66,30 @@ def move(
     with owner.acting(there), ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         target = _target(effective, here, opened, is_dry=dry_run)
-        from_source = MoveSource(origin.name, origin.storage, origin.revisions)
-        if target is None:
-            run = Move(from_source, None, None, patterns, is_dry=dry_run)
-        else:
-            run = Move(from_source, target.storage, target.arrivals, patterns, is_dry=dry_run)
+        run = Move(MoveSource(origin.name, origin.storage, origin.revisions), target, patterns, is_dry=dry_run)
         status = _followed("first pass", run.first(), run)
-        if dry_run:
-            sys.exit(status)
-        with origin.keeping_writers_out() as require_kept_out:
-            click.echo("the source can only be read now", err=True)
-            status = _followed("last pass", run.last(), run)
-            require_kept_out()
-            if status:
-                click.echo("not everything was moved: see to what is named, and call this again", err=True)
-                sys.exit(status)
+        if not (dry_run or prepare):
+            advice = _advice(settings, there, here, matches)
+            status = opened.enter_context(_last_pass(origin, run, f"everything is in {here}: {advice}"))
+            if not status:
+                with owner.being(caller):
+                    status = _switched(command)
+    sys.exit(status)
+
+
+@contextmanager
+def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
+    """Run the last pass; nobody may write to the source before the end of the block, which gets the exit status."""
+    with origin.keeping_writers_out() as require_kept_out:
+        click.echo("the source can only be read now", err=True)
+        status = _followed("last pass", run.last(), run)
+        require_kept_out()
+        if status:
+            click.echo("not everything was moved: see to what is named, and call this again", err=True)
+        else:
             run.end()
-            click.echo(f"everything is in {here}: {_advice(settings, there, here, matches)}", err=True)
-            with owner.being(caller):
-                sys.exit(_switched(command))
+            click.echo(advice, err=True)
+        yield status
 
 
 def _pattern(text: str) -> FormPattern:
@@ -98,13 +105,14 @@ def _require_apart(there: str, here: str) -> None:
         raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
 
 
-def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool) -> Place | None:
+def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
     if not is_dry:
         root.init(here)
-    return opened.enter_context(open_place(effective.settings, effective.properties, here))
+    place = opened.enter_context(open_place(effective.settings, effective.properties, here))
+    return MoveTarget(place.storage, place.arrivals)
 
 
 def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:

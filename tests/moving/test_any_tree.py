@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
 def test_there_and_back_is_the_same_tree(
     service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]], pause: int

@@ -196,6 +196,4 @@ def _pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
     except DiskError as error:
         raise DamagedError(str(error)) from error
     if size != sidecar.size or sidecar.digest not in (None, digest_text(digest.hexdigest())):
-        raise DamagedError(
-            f"{address} of {sidecar.modified} is not what its sidecar says: 'persistence check --repair'"
-        )
+        raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says: its digest is wrong")

@@ -45,13 +45,23 @@ class MoveSource:
     revisions: Callable[[Form], Revisions]
 
 
+@dataclass(frozen=True, slots=True)
+class MoveTarget:
+    """The destination, and its record of what is being moved there."""
+
+    storage: Storage
+    arrivals: Arrivals
+
+
 @dataclass(slots=True)
 class Move:
-    """Moves the forms that match ``patterns``. Without a ``destination`` everything is read, and nothing stored."""
+    """Moves the forms that match ``patterns``; with ``is_dry``, everything is only read and compared.
+
+    Then there may be no ``target`` yet.
+    """
 
     source: MoveSource
-    destination: Storage | None
-    arrivals: Arrivals | None
+    target: MoveTarget | None
     patterns: Sequence[FormPattern] = (FormPattern(),)
     is_dry: bool = False
     copied_bytes: int = 0
@@ -73,8 +83,8 @@ class Move:
         Raises:
             PersistenceError: one of the storages cannot be used any more.
         """
-        if self.arrivals is not None:
-            self._ours = set(self.arrivals.begun(self.source.name))
+        if self.target is not None:
+            self._ours = set(self.target.arrivals.begun(self.source.name))
         for form in self._forms(self.source.storage):
             self._claim(form)
             for unit in self._units(form):
@@ -99,8 +109,8 @@ class Move:
 
     def end(self) -> None:
         """Record that the forms are whole in the destination, and no longer this move's own."""
-        if self.arrivals is not None:
-            self.arrivals.end(self.source.name)
+        if self.target is not None:
+            self.target.arrivals.end(self.source.name)
 
     def _forms(self, storage: Readable) -> list[Form]:
         found = (form for form in storage.forms() if any(pattern.matches(form) for pattern in self.patterns))
@@ -117,10 +127,10 @@ class Move:
 
     def _claim(self, form: Form) -> None:
         """Record that the destination of a form is this move's own, if there is nothing of it yet."""
-        if self.destination is None or self.arrivals is None or self.is_dry or form in self._ours:
+        if self.target is None or self.is_dry or form in self._ours:
             return
-        if _is_empty(self.destination, form):
-            self.arrivals.begin(self.source.name, form)
+        if _is_empty(self.target.storage, form):
+            self.target.arrivals.begin(self.source.name, form)
             self._ours.add(form)
 
     def _brought(self, form: Form, unit: MovedUnit, *, is_last: bool) -> MoveOutcome:
@@ -141,7 +151,7 @@ class Move:
 
     def _copied(self, form: Form, unit: MovedUnit, revisions: Revisions) -> MoveOutcome:
         there = state_of(revisions, unit)
-        here = NOTHING if self.destination is None else state_of(self.destination, unit)
+        here = NOTHING if self.target is None else state_of(self.target.storage, unit)
         plan = plan_copy(unit, there, here, is_ours=form in self._ours)
         result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
         count = self._carried_out(unit, plan, here, revisions)
@@ -150,12 +160,12 @@ class Move:
         return MoveOutcome(unit.name, result, unit.is_definition, count)
 
     def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, revisions: Revisions) -> int:
-        if self.destination is None or self.is_dry:
+        if self.target is None or self.is_dry:
             self.copied_bytes += read_through(revisions, plan)
             return len(plan.copied)
         if plan.is_empty:
             return 0
-        copier = Copier(revisions, self.destination)
+        copier = Copier(revisions, self.target.storage)
         try:
             return copier.copy(unit, plan, here)
         finally:
@@ -163,9 +173,9 @@ class Move:
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
         """Remove the documents of a form that is this move's own, and that the source does not have any more."""
-        if self.destination is None or self.is_dry or form not in self._ours:
+        if self.target is None or self.is_dry or form not in self._ours:
             return
-        storage = self.destination
+        storage = self.target.storage
         every = (each for collection in Collection for each in storage.documents(form, collection))
         for document in {each for each in every if hash(document_unit(form, each)) not in found}:
             unit = document_unit(form, document)
