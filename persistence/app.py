@@ -51,12 +51,12 @@ from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
-from persistence.services.forced_deletes import PurgeRequests, TreePurges
+from persistence.services.forced_deletes import PurgeRequests, StoragePurges
 from persistence.services.imports.importer import Importer
 from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
-from persistence.services.purging import TreePurge
+from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -159,7 +159,9 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
         reencrypts = opened.enter_context(
-            ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
+            ReencryptionJobs(
+                [each.reencryption for _, each in providers.managed], _jobs(providers, at_rest), _log_not_reencrypted
+            )
         )
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings.worker_memory)
@@ -191,8 +193,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    purges = TreePurges(
-        (tree.provider, TreePurge(tree.store, providers.bodies_by_form)) for tree in providers.trees.values()
+    purges = StoragePurges(
+        (provider, StoragePurge(storage, providers.bodies_by_form)) for provider, storage in providers.managed
     )
     publishing = Publishing(
         dialect,
@@ -250,12 +252,11 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
 
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
-        tree = providers.tree_of(route.properties.route.data)
-        if tree is None:
+        if route.data.managed is None:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
-        reencryption = Reencryption(tree.store, providers.bodies_by_form, at_rest)
+        reencryption = Reencryption(route.data.managed, providers.bodies_by_form, at_rest)
         reindex = partial(route.data.reindexer.version, number=None)
-        return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
+        return ReencryptionJob(reencryption, form, version, reindex)
 
     return job_of
 

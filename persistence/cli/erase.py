@@ -28,7 +28,7 @@ from persistence.services.erasing import (
     ErasedFile,
     Erasing,
 )
-from persistence.services.purging import TreePurge
+from persistence.services.purging import StoragePurge
 from persistence.storage import files, owner
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import tree_around
@@ -210,7 +210,7 @@ def _opened(tree: ChosenTree) -> Iterator[Erasing]:
             owner.require(root)
         with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
             store, bodies_of = providers.tree(root).store, providers.bodies_by_form
-            yield Erasing(tree.name, store, TreePurge(store, bodies_of), bodies_of)
+            yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
 
 
 def _document(path: str) -> tuple[Form, str]:

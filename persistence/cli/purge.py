@@ -19,7 +19,7 @@ from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
 from persistence.providers.opened import OfflineProviders
 from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
-from persistence.services.purging import TreePurge, purge_documents
+from persistence.services.purging import StoragePurge, purge_documents
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
@@ -131,7 +131,7 @@ class _Run:
             click.echo("nothing was changed: --yes does it", err=True)
         return REMAINS if self._problems > before else 0
 
-    def _results(self, purging: TreePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
+    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
         rules = self._rules
         if rules is None:
             try:
@@ -150,7 +150,7 @@ class _Run:
             raise NotFoundError(f"{self._form} does not exist")
         return [self._form]
 
-    def _documents(self, purging: TreePurge, form: Form) -> Iterator[str]:
+    def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
         if self._document is None:
             yield from purging.store.documents_and_drafts(form)
         elif purging.has(form, self._document):
@@ -165,13 +165,13 @@ class _Run:
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[TreePurge]:
+def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
     """Open what purges a tree, whose index hears of it."""
     with disk_errors(f"data directory {tree.root}"):
         owner.require(StoreReader(tree.root).root)
     root = StoreReader(tree.root).root
     with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-        yield TreePurge(providers.tree(root).store, providers.bodies_by_form)
+        yield StoragePurge(providers.tree(root).store, providers.bodies_by_form)
         noting.leave()
 
 

@@ -174,7 +174,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
             if form not in forms:
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
-        jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
+        jobs = [ReencryptionJob(reencryption, each, version, rebuild_index) for each in forms]
         started, count = time.monotonic(), 0
         label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)

@@ -31,11 +31,11 @@ FORM, DATA = "form", "data"
 """The two kinds of content of a provider: definitions, and data."""
 
 TREE = "file"
+SERVICES = ("http", "https")
 
 ENGINES = {
     TREE: "persistence.providers.trees:Trees",
-    "http": "persistence.providers.remotes:Remotes",
-    "https": "persistence.providers.remotes:Remotes",
+    **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
 }
 """The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
 

@@ -28,7 +28,7 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.split_attachments import BodiesOf
+from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
 
@@ -71,10 +71,11 @@ class Providers(Closable):
         """End the threads after their current work, and close everything; the trees are released last."""
         self._opened.close()
 
-    def tree_of(self, configured: ProviderProperties) -> Tree | None:
-        """Return the tree of a provider; ``None`` where it is no tree here."""
-        root = root_of(configured, self._settings.roots)
-        return None if root is None else self.trees[root]
+    @property
+    def managed(self) -> list[tuple[Provider, ManagedStorage]]:
+        """Return the providers whose revisions are managed here, each once, with their storages."""
+        providers = {id(each): each for each in (*(tree.provider for tree in self.trees.values()), *self._of.values())}
+        return [(each, each.managed) for each in providers.values() if each.managed is not None]
 
     def within(self, root: str) -> Router:
         """Return the router of the provider face for one tree."""

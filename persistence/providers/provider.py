@@ -13,6 +13,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
+from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 
 
@@ -24,6 +25,7 @@ class Provider:
     ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
     rebuilds both. ``leases`` are those of its documents. ``index_catalog`` gives the definitions by which the index
     reads data of a form, where it reads them by itself; it is ``None`` where the index takes those of the route.
+    ``managed`` is the storage again, where its revisions are purged and rewritten here and not by another service.
     """
 
     storage: Storage
@@ -33,6 +35,7 @@ class Provider:
     reindexer: Reindexer
     leases: Leases
     index_catalog: Callable[[Form], Catalog] | None = None
+    managed: ManagedStorage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
-    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog)
+    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog, store)
 
 
 def open_store(
