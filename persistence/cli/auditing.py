@@ -42,7 +42,7 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
     "erase": lambda params: bool(params.get("yes")),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert"), _is_real),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "move"), _is_real),
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
 }
