@@ -42,8 +42,8 @@ from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, trees_and_bases
 from persistence.providers.opened import Providers
+from persistence.providers.preparing import probe
 from persistence.providers.publication_servers import PublicationServers
-from persistence.providers.trees import probe
 from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
 from persistence.services.definitions import Definitions

@@ -1,0 +1,126 @@
+"""PostgreSQL databases as providers. Apart, because their driver is installed only where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.providers.locations import local_directory
+from persistence.providers.provider import Opening, Provider
+from persistence.settings import Settings
+from persistence.storage import directories, file_system, root
+from persistence.storage.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """The directory of an instance, in which bodies wait on their way into databases."""
+
+    root: str
+
+    def free_bytes(self) -> int:
+        """See ``Writable``."""
+        with disk_errors(f"directory of this instance {self.root}"):
+            return file_system.free_in(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDatabase:
+    """A database that must be writable. Nobody here knows how much space it has."""
+
+    database: Database
+
+    @property
+    def root(self) -> str:
+        """See ``Writable``."""
+        return str(self.database.address)
+
+    def free_bytes(self) -> None:
+        """See ``Writable``."""
+        cause = self.database.probe()
+        if cause is not None:
+            raise BusyError(cause)
+
+
+class Databases:
+    """The engine of databases. Providers with one address share its connections.
+
+    Bodies on their way in wait in the directory of this instance.
+    """
+
+    calls_others = False
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._local = made_local(opening.settings, opening.properties)
+        self._at: dict[str, Provider] = {}
+        self._written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(self._local)]
+
+    @property
+    def written(self) -> list[LocalDirectory | WrittenDatabase]:
+        """See ``Engine``."""
+        return self._written
+
+    def provider(self, configured: ProviderProperties) -> Provider:
+        """See ``Engine``."""
+        if configured.uri not in self._at:
+            self._at[configured.uri] = self._opened(configured.uri)
+        return self._at[configured.uri]
+
+    def bodies(self, configured: ProviderProperties, main: Storage) -> None:  # noqa: ARG002 - others need it
+        """Refuse to keep attachments apart from their data. See ``Engine``."""
+        raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
+
+    @staticmethod
+    def init(settings: Settings, uri: str) -> tuple[str, bool]:
+        """Make the tables of a database that has none; return its name, and whether they were made.
+
+        Raises:
+            StartupError: it cannot be had, or refuses.
+        """
+        with _known(settings, uri) as database:
+            return str(database.address), schema.init(database)
+
+    @staticmethod
+    def probe(settings: Settings, uri: str) -> str | None:
+        """Try out a database; return the reason why the service cannot write into it for now.
+
+        Raises:
+            StartupError: it cannot be had, or has not the tables of this version.
+        """
+        with _known(settings, uri) as database:
+            schema.require(database)
+            return database.probe()
+
+    @staticmethod
+    def steps_due(settings: Settings, uri: str) -> list[str]:
+        """Return the names of the steps that bring a database up to date; nothing is changed. Raises as ``init``."""
+        with _known(settings, uri) as database:
+            return schema.missing(database)
+
+    @staticmethod
+    def upgrade(settings: Settings, uri: str) -> list[str]:
+        """Bring a database up to date; return the names of the steps that were applied. Raises as ``init``."""
+        with _known(settings, uri) as database:
+            return schema.upgrade(database)
+
+
+def _known(settings: Settings, uri: str) -> Database:
+    return Database(uri, lock_timeout=settings.lock_timeout)
+
+
+def made_local(settings: Settings, properties: Properties) -> str:
+    """Make the directory of this instance where it is missing, with its own directories; return its path.
+
+    Raises:
+        StartupError: it is not apart from other directories.
+        DiskError: it cannot be made.
+    """
+    path = local_directory(settings, properties)
+    with disk_errors(f"directory of this instance {path}"):
+        directories.ensure(path)
+        root.make_own(path)
+    return path
