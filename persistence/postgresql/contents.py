@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _SWEPT = 10
-"""PiecedContents that a large upload sweeps at most: more than it makes."""
+"""Contents that a large upload sweeps at most: more than it makes."""
 
 _BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
 _PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"

@@ -16,7 +16,7 @@ from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql.contents import PiecedContents, DatabaseUpload
+from persistence.postgresql.contents import DatabaseUpload, PiecedContents
 from persistence.postgresql.database import Database
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
