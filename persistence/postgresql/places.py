@@ -19,7 +19,7 @@ _FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
 _MAKE = "INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT (app, name) DO NOTHING"
 
 
-class Place(NamedTuple):
+class ResourceKey(NamedTuple):
     """The key of a resource's revisions; ``folder`` is the id of a document, or a version."""
 
     form: int
@@ -40,9 +40,9 @@ def folder_of(address: Address) -> str:
     return str(address.version) if isinstance(address, DefinitionAddress) else address.document
 
 
-def place_of(form: int, address: Address) -> Place:
+def place_of(form: int, address: Address) -> ResourceKey:
     """Return the key of an address of a form with a number."""
-    return Place(form, kind_of(address), folder_of(address), address.name)
+    return ResourceKey(form, kind_of(address), folder_of(address), address.name)
 
 
 def check(address: Address) -> None:

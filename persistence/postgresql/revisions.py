@@ -16,7 +16,7 @@ from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.database import Database
-from persistence.postgresql.places import DEFINITION, Place
+from persistence.postgresql.places import DEFINITION, ResourceKey
 from persistence.postgresql.writing import decoded
 from persistence.storage.revision_list import RevisionList, count_since
 
@@ -55,7 +55,7 @@ class RevisionReader:
 
     database: Database
 
-    def sidecar(self, place: Place, address: Address, instant: Instant | None = None) -> Sidecar | None:
+    def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
         """Return the sidecar of the current revision, or of that of an instant."""
         with self.database.reading("reading", address) as connection:
             statement = _CURRENT if instant is None else _REVISION
@@ -64,7 +64,7 @@ class RevisionReader:
         return None if row is None else decoded(row[0], address)
 
     def content(
-        self, place: Place, address: Address, instant: Instant | None = None
+        self, place: ResourceKey, address: Address, instant: Instant | None = None
     ) -> tuple[bytes, bytes | None] | None:
         """Return the sidecar, as bytes, and the small content of the current revision, or of that of an instant."""
         with self.database.reading("reading", address) as connection:
@@ -73,19 +73,19 @@ class RevisionReader:
             row = connection.execute(statement, values, binary=True).fetchone()
         return None if row is None else (row[0], row[1])
 
-    def content_id(self, place: Place, address: Address) -> str | None:
+    def content_id(self, place: ResourceKey, address: Address) -> str | None:
         """Return the content id of the current revision."""
         with self.database.reading("looking at", address) as connection:
             row = connection.execute(_ID, place).fetchone()
         return None if row is None else str(row[0])
 
-    def instants(self, place: Place, address: Address) -> list[Instant]:
+    def instants(self, place: ResourceKey, address: Address) -> list[Instant]:
         """Return the instants of all revisions, newest first."""
         with self.database.reading("listing the revisions of", address) as connection:
             rows = connection.execute(_INSTANTS, place).fetchall()
         return [Instant(each) for (each,) in rows]
 
-    def names(self, place: Place, address: Address) -> list[str]:
+    def names(self, place: ResourceKey, address: Address) -> list[str]:
         """Return the names of what is beside a resource."""
         with self.database.reading("listing", address) as connection:
             return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
@@ -144,7 +144,7 @@ class DatabaseRevisions(RevisionList):
     """The revisions of a resource, by their instants as they were at one moment, newest first."""
 
     reader: RevisionReader
-    place: Place
+    place: ResourceKey
     address: Address
     instants: list[Instant]
 

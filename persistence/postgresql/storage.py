@@ -24,7 +24,7 @@ from persistence.postgresql.places import (
     DATA,
     DRAFT,
     FormNumbers,
-    Place,
+    ResourceKey,
     check,
     check_app,
     folder_of,
@@ -262,7 +262,7 @@ class DatabaseStorage(ManagedStorage):
         check(address)
         return self._numbers.find(address.form)
 
-    def _place(self, address: Address) -> Place | None:
+    def _place(self, address: Address) -> ResourceKey | None:
         number = self._number(address)
         return None if number is None else place_of(number, address)
 

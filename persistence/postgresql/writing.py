@@ -22,7 +22,7 @@ from persistence.postgresql.places import (
     DEFINITION,
     DRAFT,
     FormNumbers,
-    Place,
+    ResourceKey,
     folder_of,
     kind_of,
     place_of,
@@ -288,7 +288,7 @@ def _beside(address: Address, names: Sequence[str]) -> list[Address]:
     return [address.moved(collection, name) for collection in Collection for name in names]
 
 
-def _row(place: Place, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:
+def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:
     return place._asdict() | {
         "modified": sidecar.modified,
         "id": sidecar.id,
