@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from persistence.errors import BusyError, StartupError, disk_errors
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
+from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
@@ -74,6 +78,14 @@ class Databases:
         """Refuse to keep attachments apart from their data. See ``Engine``."""
         raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
 
+    def _opened(self, uri: str) -> Provider:
+        opening = self._opening
+        database = opening.closing.enter_context(_known(opening.settings, uri))
+        self._written.append(WrittenDatabase(database))
+        opened = _OpenDatabase(opening, database, self._local)
+        opening.closing.enter_context(opened.index)
+        return opened.provider()
+
     @staticmethod
     def init(settings: Settings, uri: str) -> tuple[str, bool]:
         """Make the tables of a database that has none; return its name, and whether they were made.
@@ -106,6 +118,61 @@ class Databases:
         """Bring a database up to date; return the names of the steps that were applied. Raises as ``init``."""
         with _known(settings, uri) as database:
             return schema.upgrade(database)
+
+
+class _OpenDatabase:
+    """A database that is being opened: its storage tells its index of changes, which reads by the storage."""
+
+    def __init__(self, opening: Opening, database: Database, local: str) -> None:
+        properties = opening.properties
+        self._opening = opening
+        self._database = database
+        self._extracted = ExtractionCache()
+        numbers = FormNumbers(database)
+        self._rows = IndexRows(database, numbers, self._source_of)
+        self._flat = FlatRows(database, self._source_of)
+        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=keeps_history_of(properties))
+        summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
+        self._catalog = Catalog(self._storage, summaries)
+        self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
+
+    def provider(self) -> Provider:
+        """Return the provider that the database is."""
+        return Provider(
+            self._storage,
+            self._catalog,
+            self.index,
+            DatabaseReports(self._database, self._source_of, self._flat),
+            DatabaseReindexer(self._storage, self.index.jobs),
+            self._storage.leases,
+            self._definitions,
+            self._storage,
+        )
+
+    def changed(self, form: Form, document: str) -> None:
+        """See ``CommitListener``."""
+        self._rows.changed(form, document)
+        self._flat.changed(form, document)
+
+    def published(self, form: Form, version: int) -> None:
+        """See ``CommitListener``."""
+        self._rows.published(form, version)
+
+    def _source_of(self, form: Form) -> Source:
+        dialect = DIALECTS[self._opening.settings.dialect]
+        configured = self._opening.properties.of(form)
+        flat = naming(
+            dialect.flat_view_prefix,
+            configured.longest_flat_name,
+            prefixes_in_main=configured.has_flat_prefixes,
+        )
+        described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
+        return Source(described, self._storage, self._definitions(form), self._extracted)
+
+    def _definitions(self, form: Form) -> Catalog:
+        """Return the definitions by which data of a form is read: an index asks no other service."""
+        route = self._opening.properties.of(form).route
+        return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
 
 
 def _known(settings: Settings, uri: str) -> Database:
