@@ -38,6 +38,7 @@ DATABASES = ("postgresql", "postgres")
 ENGINES = {
     TREE: "persistence.providers.trees:Trees",
     **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
+    **dict.fromkeys(DATABASES, "persistence.providers.databases:Databases"),
 }
 """The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
+from persistence.definitions.catalog import Catalog
+from persistence.definitions.summaries import FormsFile
+from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.model.addresses import Form
+from persistence.model.flat_views import FlatNaming
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
 from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.places import FormNumbers
-from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
+from persistence.postgresql.storage import DatabaseStorage
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
+from persistence.providers.trees import keeps_history_of
 from persistence.settings import Settings
 from persistence.storage import directories, file_system, root
+from persistence.storage.layout import FORMS, Layout
 from persistence.storage.storage import Storage
 
 
@@ -130,7 +139,6 @@ class _OpenDatabase:
         self._extracted = ExtractionCache()
         numbers = FormNumbers(database)
         self._rows = IndexRows(database, numbers, self._source_of)
-        self._flat = FlatRows(database, self._source_of)
         self._storage = DatabaseStorage(database, local, listener=self, keeps_history=keeps_history_of(properties))
         summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
         self._catalog = Catalog(self._storage, summaries)
@@ -142,7 +150,7 @@ class _OpenDatabase:
             self._storage,
             self._catalog,
             self.index,
-            DatabaseReports(self._database, self._source_of, self._flat),
+            None,
             DatabaseReindexer(self._storage, self.index.jobs),
             self._storage.leases,
             self._definitions,
@@ -152,7 +160,6 @@ class _OpenDatabase:
     def changed(self, form: Form, document: str) -> None:
         """See ``CommitListener``."""
         self._rows.changed(form, document)
-        self._flat.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
         """See ``CommitListener``."""
@@ -161,11 +168,7 @@ class _OpenDatabase:
     def _source_of(self, form: Form) -> Source:
         dialect = DIALECTS[self._opening.settings.dialect]
         configured = self._opening.properties.of(form)
-        flat = naming(
-            dialect.flat_view_prefix,
-            configured.longest_flat_name,
-            prefixes_in_main=configured.has_flat_prefixes,
-        )
+        flat = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
         described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
         return Source(described, self._storage, self._definitions(form), self._extracted)
 

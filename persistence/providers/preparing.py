@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATABASES, ENGINES
 from persistence.providers import trees
-from persistence.providers.locations import database_of
+from persistence.providers.locations import databases_of
 from persistence.providers.opened import engine_of
 from persistence.settings import Settings
 
@@ -23,12 +22,6 @@ def engine_of_databases() -> type[Databases]:
         StartupError: a library that it needs is not installed.
     """
     return cast("type[Databases]", engine_of(ENGINES[DATABASES[0]]))
-
-
-def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
-    """Yield the addresses of all databases that settings and properties name, each once; raises as ``root_of``."""
-    places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
-    yield from dict.fromkeys(each for each in places if each is not None)
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
