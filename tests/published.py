@@ -7,13 +7,22 @@ from pathlib import Path
 import msgspec
 
 from persistence.closable import Closable
+from persistence.dialect import DIALECTS
 from persistence.forms.metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import is_database
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.preparing import init_places
 from persistence.services.rules import Put, Received, next_revision
+from persistence.settings import Settings
+from persistence.storage.managed import ManagedStorage
+from persistence.storage.storage import NOBODY
 from persistence.storage.store import Store
+from tests import service as services
 from tests.initialised import initialised
 from tests.opened import close, opened
 
@@ -40,14 +49,26 @@ def definition(metadata: str) -> bytes:
 
 
 class Planter(Closable):
-    """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
+    """Publishes and saves in a tree that no service serves yet, or in its database, at instants of one's own."""
 
     def __init__(self, data: Path) -> None:
-        self._store = opened(Store(initialised(data), lock_timeout=1))
+        place = services.place_of(data)
+        self._store: ManagedStorage
+        if is_database(place):
+            settings = Settings(data=place, local=str(data.parent / "planting"))
+            properties = Properties.load({}, DIALECTS["svc"].property_prefix)
+            init_places(settings, properties)
+            providers = opened(OfflineProviders(settings, properties, NOBODY))
+            storage = providers.at(place).managed
+            assert storage is not None
+            self._opened: Closable = providers
+            self._store = storage
+        else:
+            self._opened = self._store = opened(Store(initialised(data), lock_timeout=1))
 
     def close(self) -> None:
-        """Let go of the tree, which happens at the end of a test in any case."""
-        close(self._store)
+        """Let go of it, which happens at the end of a test in any case."""
+        close(self._opened)
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml`` with little but metadata."""
