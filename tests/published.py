@@ -12,7 +12,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, Definitio
 from persistence.model.instants import Instant
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
-from persistence.services.rules import Put, Received, next_revision
+from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import close, opened
@@ -75,6 +75,13 @@ class Planter(Closable):
         """One PUT of a ``data.xml``; the first of a document is its creation. No draft is erased."""
         address = DocumentAddress(Form(*form.split("/")), collection, document, DATA_XML)
         self._put(address, Put(user=by, stage=stage), version, body, when)
+
+    def delete(self, address: Address, version: int, when: str) -> None:
+        """One DELETE of a ``data.xml`` or ``form.xhtml``."""
+        with self._store.writing(address) as writer:
+            over = writer.current(address)
+            tombstone = tombstone_over(over, version, Delete(user=ANONYMOUS))
+            writer.delete(address, msgspec.structs.replace(tombstone, modified=Instant(when)), over=over)
 
     def _put(
         self, address: Address, put: Put, version: int, body: bytes, when: str, metadata: FormMetadata | None = None
