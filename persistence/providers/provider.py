@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,6 +53,21 @@ class Opening:
     failed: Failed
 
 
+class Writable(Protocol):
+    """A place that must be writable: a directory, or a database."""
+
+    @property
+    def root(self) -> str:
+        """Its path or name."""
+
+    def free_bytes(self) -> int | None:
+        """Return the space that the service may still use there; ``None`` where nobody knows.
+
+        Raises:
+            DiskError, BusyError: it cannot write there.
+        """
+
+
 class Engine(Protocol):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
@@ -60,6 +75,10 @@ class Engine(Protocol):
     """
 
     calls_others: bool
+
+    @property
+    def written(self) -> Sequence[Writable]:
+        """All that it has opened and that must be writable, but for trees and directories of attachments."""
 
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""

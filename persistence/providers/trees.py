@@ -49,6 +49,7 @@ class Trees:
     """
 
     calls_others = False
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties
