@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cache, partial
-from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
+from persistence.model.object_places import SCHEME, ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import ENGINES
 from persistence.providers.locations import base_of, bodies_by_form, check, root_of
-from persistence.providers.provider import Engine, Opening, Provider
+from persistence.providers.provider import Engine, Opening, Provider, Route, engine_of, loaded
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
     Tree,
@@ -31,6 +32,19 @@ from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
+
+if TYPE_CHECKING:  # it imports a library that need not be installed
+    from persistence.s3.bodies import ObjectBodies
+
+_OPEN_BODIES = "persistence.providers.object_stores:open_bodies"
+
+
+def object_bodies(settings: Settings, properties: Properties) -> Callable[[ObjectPlace], ObjectBodies]:
+    """Return a function to the bodies at a place in an object store, always the same ones.
+
+    It raises ``StartupError`` where the library for it is not installed.
+    """
+    return cache(lambda place: loaded(_OPEN_BODIES, SCHEME)(settings, properties, place))
 
 
 class Providers(Closable):
@@ -49,9 +63,10 @@ class Providers(Closable):
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
+        self._objects = object_bodies(settings, properties)
         self._opened = ExitStack()
         try:
-            self._open(Opening(settings, properties, self._opened, self._catalog_of, failed))
+            self._open(Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed))
         except BaseException:
             self._opened.close()
             raise
@@ -60,10 +75,12 @@ class Providers(Closable):
         properties = opening.properties
         self._local = Trees(opening)
         self.trees: Mapping[str, Tree] = self._local.by_root
-        every = (*properties.form_providers, *properties.attachment_providers)
-        by_name = {name: self._engine(name, opening) for name in {ENGINES[each.kind] for each in every}}
-        self._engines = {each.kind: by_name[ENGINES[each.kind]] for each in every}
-        self.calls_others = any(engine.calls_others for engine in by_name.values())
+        kinds = {each.kind for each in properties.form_providers}
+        kinds |= {each.attachments_kind for each in properties.attachment_providers}
+        by_name = {ENGINES[kind]: kind for kind in kinds}
+        opened = {name: self._engine(kind, opening) for name, kind in by_name.items()}
+        self._engines = {kind: opened[ENGINES[kind]] for kind in kinds}
+        self.calls_others = any(engine.calls_others for engine in opened.values())
         self._of = {each: self._engines[each.kind].provider(each) for each in properties.form_providers}
         self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
 
@@ -89,14 +106,17 @@ class Providers(Closable):
     @property
     def bodies_by_form(self) -> BodiesOf:
         """Return the function from a form to its directory of attachments."""
-        return bodies_by_form(self._properties, self._local.bodies_at.__getitem__)
+        return bodies_by_form(self._properties, self._local.bodies_at.__getitem__, self._objects)
 
-    def _engine(self, name: str, opening: Opening) -> Engine:
-        engine: type[Engine] = resolve_name(name)
+    def _engine(self, kind: str, opening: Opening) -> Engine:
+        engine = engine_of(kind)
         return self._local if engine is Trees else engine(opening)
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies:
-        return self._engines[configured.kind].bodies(configured, main)
+        return self._engines[configured.attachments_kind].bodies(configured, main)
+
+    def _route_of(self, form: Form) -> Route:
+        return self.router.of(form)
 
     def _catalog_of(self, form: Form) -> Catalog:
         return self._of[self._properties.of(form).route.definition].catalog
@@ -120,6 +140,7 @@ class OfflineProviders(Closable):
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
         )
+        self._objects = object_bodies(settings, properties)
         self.router = by_properties(properties, self._provider, self._bodies_of)
 
     def close(self) -> None:
@@ -129,7 +150,7 @@ class OfflineProviders(Closable):
     @property
     def bodies_by_form(self) -> BodiesOf:
         """Return the function from a form to its directory of attachments."""
-        return bodies_by_form(self._properties, self._bodies)
+        return bodies_by_form(self._properties, self._bodies, self._objects)
 
     def _provider(self, configured: ProviderProperties) -> Provider:
         """Return a provider; the default tree stands for others, because no command calls a service."""
@@ -137,6 +158,8 @@ class OfflineProviders(Closable):
         return self.tree(root_of(configured, roots) or roots.default).provider
 
     def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
+        if configured.place is not None:
+            return self._objects(configured.place)
         base = base_of(configured)
         return None if base is None else self._bodies(base)
 

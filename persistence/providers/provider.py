@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import Any, Protocol
 
+from persistence.errors import StartupError
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
+from persistence.properties.property_table import ENGINES
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
 from persistence.storage.managed import ManagedStorage
@@ -43,13 +46,14 @@ class Opening:
     """The service that an engine opens providers for.
 
     ``closing`` closes all open resources, the last first. ``catalog_of`` gives the definitions for the data of a form,
-    in any provider; it is not to be called before all providers are open. ``failed`` is called with faults.
+    and ``route_of`` its route, in any provider; they are not to be called before all providers are open. ``failed`` is called with faults.
     """
 
     settings: Settings
     properties: Properties
     closing: ExitStack
     catalog_of: Callable[[Form], Catalog]
+    route_of: Callable[[Form], Route]
     failed: Failed
 
 
@@ -69,6 +73,32 @@ class Engine(Protocol):
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
+
+
+def engine_of(kind: str) -> type[Engine]:
+    """Return the engine of the providers of a kind, one of ``ENGINES``. It is imported here, with its libraries.
+
+    Raises:
+        StartupError: a library is not installed.
+    """
+    found: type[Engine] = loaded(ENGINES[kind], kind)
+    return found
+
+
+def loaded(name: str, kind: str) -> Any:
+    """Return an object by the name ``module:object``, whose module is for providers of a kind only.
+
+    Raises:
+        StartupError: a library is not installed.
+    """
+    try:
+        return resolve_name(name)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith(f"{__package__.partition('.')[0]}."):
+            raise
+        raise StartupError(
+            f"a provider of the kind {kind} needs the library {error.name}: pip install 'persistence[{kind}]'"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
