@@ -14,7 +14,7 @@ from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_prop
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
 from persistence.properties.properties import Properties
-from persistence.providers.locations import bases_of, open_encryption_keys, open_keys, root_of
+from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys, root_of
 from persistence.providers.trees import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
@@ -60,6 +60,8 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"data directory {path} (datasource {name})"
     for path in bases_of(properties):
         yield f"attachments in {path}"
+    for place in object_places_of(properties):
+        yield f"attachments in {place}"
     for provider in properties.form_providers:
         if root_of(provider, settings.roots) is None:
             yield f"forms of the provider {provider.name} with {provider.address}"

@@ -1,6 +1,7 @@
 """Bounds on what is held of bodies in object stores, and on how they are read and written.
 
-A body is received in a file, so that what is in memory does not grow with it.
+A body is received in a file, so that what is in memory does not grow with it. The default of 4 calls at a time and
+these bounds are some 40 MiB of a worker at worst.
 """
 
 PART = 5 << 20
@@ -43,4 +44,7 @@ Locks and transactions have deadlines of seconds or minutes, and clocks of store
 """
 
 SWEEP_EVERY = 600.0
-"""Seconds between two looks at what was noted of bodies."""
+"""Seconds between two looks at what was noted of bodies.
+
+Notes are files of this machine, and nearly always there are none: a look costs nothing.
+"""

@@ -56,8 +56,8 @@ class ProviderProperties:
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
     one it is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` is
-    the directory of a provider of attachments, and ``place`` its place in an object store, if it has one. An inactive provider is left out where all of
-    them are asked. ``mirrored`` are headers without the dialect's prefix.
+    the directory of a provider of attachments, and ``place`` its place in an object store, if it has one. An inactive
+    provider is left out where all of them are asked. ``mirrored`` are headers without the dialect's prefix.
     """
 
     name: str

@@ -86,9 +86,9 @@ def check(properties: Properties, roots: Roots) -> None:
 def bodies_by_form(
     properties: Properties, at: Callable[[str], B], at_object_place: Callable[[ObjectPlace], B]
 ) -> Callable[[Form], B | None]:
-    """Return a function to the value ``at`` the directory of a form's attachments, or at their place in an object store.
+    """Return a function to the value ``at`` the directory of a form's attachments, if they have one of their own.
 
-    It returns ``None`` for a form whose attachments have no place of their own that this service keeps.
+    If they are in an object store it is that ``at_object_place``, and ``None`` if another service has them.
     """
 
     def of(form: Form) -> B | None:

@@ -28,7 +28,8 @@ from persistence.providers.trees import (
     provider_of_tree,
 )
 from persistence.settings import Settings
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.attachment_bodies import BodiesReader, FileBodies
+from persistence.storage.integrity import Integrity
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
@@ -45,6 +46,17 @@ def object_bodies(settings: Settings, properties: Properties) -> Callable[[Objec
     It raises ``StartupError`` where the library for it is not installed.
     """
     return cache(lambda place: loaded(_OPEN_BODIES, SCHEME)(settings, properties, place))
+
+
+def readable_bodies(
+    settings: Settings, properties: Properties, integrity: Integrity
+) -> Callable[[Form], BodiesReader | ObjectBodies | None]:
+    """Return a function from a form to the bodies of its attachments, for commands that only read them."""
+
+    def in_directory(base: str) -> BodiesReader | ObjectBodies:
+        return BodiesReader(base, integrity)
+
+    return bodies_by_form(properties, in_directory, object_bodies(settings, properties))
 
 
 class Providers(Closable):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
-from persistence.errors import StartupError
 from persistence.definitions.catalog import Catalog, Definition
+from persistence.errors import StartupError
 from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
-from persistence.properties.property_table import ENGINES
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
+from persistence.properties.property_table import ENGINES
 from persistence.settings import Settings
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
@@ -46,7 +46,8 @@ class Opening:
     """The service that an engine opens providers for.
 
     ``closing`` closes all open resources, the last first. ``catalog_of`` gives the definitions for the data of a form,
-    and ``route_of`` its route, in any provider; they are not to be called before all providers are open. ``failed`` is called with faults.
+    and ``route_of`` its route, in any provider; they are not to be called before all providers are open. ``failed`` is
+    called with faults.
     """
 
     settings: Settings

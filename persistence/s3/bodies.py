@@ -161,6 +161,8 @@ class ObjectChanges(ManagedChanges):
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> Iterator[None]:
         """See ``BodyChanges``; the body is stored already, under its content id."""
+        if sidecar.id != upload.id:
+            raise ValueError("a body whose record has another id")
         self._take(upload)
         if over is not None and not (address.keeps_history and self._keeps_history(address.form)):
             self._free([BodyReference(address, over.id)])
@@ -196,8 +198,12 @@ class ObjectChanges(ManagedChanges):
 
     @contextmanager
     def discarding_draft(
-        self, form: Form, document: str, version: int | None, records: Sequence[tuple[str, Sidecar]]
-    ) -> Iterator[None]:  # noqa: ARG002
+        self,
+        form: Form,
+        document: str,
+        version: int | None,  # noqa: ARG002 - keys are without it
+        records: Sequence[tuple[str, Sidecar]],
+    ) -> Iterator[None]:
         """See ``BodyChanges``."""
         self._free(
             [BodyReference(DocumentAddress(form, Collection.DRAFT, document, name), each.id) for name, each in records]

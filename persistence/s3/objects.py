@@ -13,20 +13,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from persistence.errors import BusyError, DamagedError, DiskFullError, PersistenceError
+from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
 from persistence.limits.objects import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import ObjectPlace, object_endpoint
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 _RETRY_AFTER = 5
 _RETRIES = 2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
+_MISSING = re.compile(r"Missing (?:AccessKeyId|SecretAccessKey)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityTooLarge"}
 _REFUSED = {"401", "403"}
@@ -43,7 +47,7 @@ class ObjectLimits:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """An object in a list: its key below the prefix, its size in bytes, and when it was stored, by the store's clock."""
+    """An object in a list: its key below the prefix, its size in bytes, and its instant, by the store's clock."""
 
     key: str
     size: int
@@ -65,12 +69,16 @@ class Objects:
     @cached_property
     def _store(self) -> S3Store:
         place, limits = self.place, self._limits
-        chosen = {"endpoint": place.endpoint, "region": place.region}
-        with self._translated("opening it"):
-            return S3Store(
+        config: S3Config = {"disable_bulk_delete": True}  # not every store has it
+        if place.endpoint:
+            config["endpoint"] = place.endpoint
+        if place.region:
+            config["region"] = place.region
+        with self._translated("opening"):
+            store = S3Store(
                 place.bucket,
                 prefix=place.prefix or None,
-                config={"disable_bulk_delete": True},  # not every store has it
+                config=config,
                 client_options={
                     "allow_http": True,  # of an endpoint that is named so
                     "connect_timeout": timedelta(seconds=limits.connect),
@@ -85,18 +93,20 @@ class Objects:
                         "base": 2,
                     },
                 },
-                **{name: value for name, value in chosen.items() if value},  # type: ignore[arg-type]
             )
+            for name in ("endpoint", "aws_endpoint_url_s3"):
+                _require_endpoint(str(store.config.get(name) or ""))
+            return store
 
     def size(self, key: str) -> int | None:
         """Return the size of an object in bytes; ``None`` where there is none."""
         with self._calling("looking at a body"):
             try:
-                return obstore.head(self._store, key)["size"]
+                size: int = obstore.head(self._store, key)["size"]
             except FileNotFoundError:
-                pass
-            self._require_bucket()
-            return None
+                self._require_bucket()
+                return None
+            return size
 
     def read(self, key: str, start: int, end: int) -> memoryview | None:
         """Return the bytes of an object from an offset up to another one; ``None`` where there is no object.
@@ -188,11 +198,11 @@ class Objects:
         text, place = str(error), self.place
         code, status = _CODE.search(text), _status_of(error)
         said = " ".join(filter(None, (status, code[1] if code else "")))
-        if code is not None and code[1] in _FULL or status == "507":
+        if (code is not None and code[1] in _FULL) or status == "507":
             return DiskFullError(f"{doing}: {place} is full ({said})")
         if "NoSuchBucket" in text:
             cause = f"there is no bucket {place.bucket}"
-        elif "/latest/" in text or "CredentialsError" in text:
+        elif "/latest/" in text or "CredentialsError" in text or _MISSING.search(text):
             cause = "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in _REFUSED:
             cause = f"the store refuses the credentials, or what they are to do ({said})"
@@ -203,6 +213,14 @@ class Objects:
         else:
             cause = "the store cannot be reached, or the connection broke"
         return BusyError(f"{doing} in {place}: {cause}", _RETRY_AFTER)
+
+
+def _require_endpoint(given: str) -> None:
+    """Make sure that the environment names an endpoint, if any: the library would panic. Raises ``BusyError``."""
+    try:
+        object_endpoint(given)
+    except BadRequestError as error:
+        raise BusyError(f"the endpoint of the environment (AWS_ENDPOINT_URL) {error}", _RETRY_AFTER) from None
 
 
 def _status_of(error: Exception) -> str:

@@ -86,7 +86,7 @@ def require_short(place: ObjectPlace, reference: BodyReference) -> str:
     """
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
-        raise BadAddressError(f"the names of {reference.address} are too long together for a key in {place}")
+        raise BadAddressError(f"too long together for a key in {place}: {reference.address}")
     return key
 
 

@@ -70,9 +70,7 @@ def stray_objects(
 class NoteSweeper(Closable):
     """A thread that settles the notes of some places now and then. ``failed`` hears of errors."""
 
-    def __init__(
-        self, places: list[ObjectBodies], main_of: MainOf, failed: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, places: list[ObjectBodies], main_of: MainOf, failed: Callable[[Exception], None]) -> None:
         self._places = places
         self._main_of = main_of
         self._failed = failed

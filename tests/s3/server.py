@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 ACCESS_KEY = "TESTKEY"
-SECRET_KEY = "not-to-be-shown"
+SECRET_KEY = "not-to-be-shown"  # noqa: S105
 BUCKET = "forms"
 _PAGE = 7
 """Keys in a page of a list: so few that a list of some has several."""
@@ -32,8 +32,8 @@ _PAGE = 7
 class Fault:
     """A fault of the next ``times`` requests whose ``METHOD key?query`` matches.
 
-    With a ``status`` they are answered so, with ``seconds`` they wait, and with ``is_cut`` the connection breaks: in the
-    middle of the answer of a GET, or of the body of a PUT. With ``after`` so many that match go well before.
+    With a ``status`` they are answered so, with ``seconds`` they wait, and with ``is_cut`` the connection breaks in the
+    middle: of the answer of a GET, or of the body of a PUT. With ``after`` so many that match go well before.
     """
 
     pattern: str
@@ -81,7 +81,7 @@ class S3Server(socketserver.ThreadingTCPServer):
         """The environment of a service that may use it."""
         return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_ENDPOINT_URL": self.url}
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def keys_of(self, prefix: str = "") -> list[str]:
         return sorted(key for key in self.objects if key.startswith(prefix))
 
     def fault_of(self, what: str) -> Fault | None:
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
                 answer = getattr(self, f"_{self.command.lower()}")(key, query, data)
             self._send(*answer)
 
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _handle
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _handle  # noqa: N815 - as the library calls them
 
     def _failed(self, fault: Fault) -> bool:
         if fault.seconds:
@@ -187,11 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.objects[key] = stored = Stored(data)
         return 200, b"", {"ETag": stored.etag}
 
-    def _post(self, key: str, query: dict[str, str], data: bytes) -> tuple[int, bytes, dict[str, str]]:
-        if "delete" in query:
-            for each in re.findall(r"<Key>(.*?)</Key>", data.decode()):
-                self.server.objects.pop(each.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"), None)
-            return 200, b"<DeleteResult></DeleteResult>", {}
+    def _post(self, key: str, query: dict[str, str], _: bytes) -> tuple[int, bytes, dict[str, str]]:
         if "uploads" in query:
             upload = f"u{len(self.server.seen)}"
             self.server.parts[upload] = {}
@@ -211,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, query: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
         after = query.get("continuation-token") or query.get("start-after", "")
-        found = [key for key in self.server.keys(query.get("prefix", "")) if key > after]
+        found = [key for key in self.server.keys_of(query.get("prefix", "")) if key > after]
         entries = "".join(map(self._entry, found[:_PAGE]))
         is_cut = len(found) > _PAGE
         token = f"<NextContinuationToken>{escape(found[_PAGE - 1])}</NextContinuationToken>" if is_cut else ""
