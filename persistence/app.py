@@ -203,16 +203,15 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         PublicationServers(settings),
     )
     public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
-    of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin, purges.of)
-        for root, tree in providers.trees.items()
+    of_places = {
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purges.of)
+        for place, provider in providers.places.items()
     }
     roots = settings.roots
-    named = {name: of_trees[root] for name, root in roots.named.items()}
-    store = providers.trees[roots.default].store
+    named = {name: of_places[place] for name, place in roots.named.items()}
     public_face = Face(PUBLIC_PREFIX, parser, public)
-    provider_face = Face("", proxied, of_trees[roots.default], named)
-    contents = Contents(lambda read: store.serving_link(read.found), settings.accel_redirect)
+    provider_face = Face("", proxied, of_places[roots.default], named)
+    contents = Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect)
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
@@ -227,7 +226,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
-    add_health(app, providers.written, min_free=settings.min_free)
+    add_health(app, providers.shortage)
     if dialect.has_proxy:
         add_unknown_paths(app)
 
@@ -241,9 +240,8 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
     """Add export and import, which are for administrators."""
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    store = providers.trees[settings.roots.default].store
     importer = Importer(providers.router, codec, settings.max_body)
-    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
+    ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
     ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 
 

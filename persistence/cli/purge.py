@@ -10,18 +10,15 @@ from datetime import UTC, datetime
 
 import click
 
+from persistence.cli.managing import managing
 from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.terminal import counted, progress, safe, say
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError, disk_errors
-from persistence.index.sync.journal import OfflineJournal
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
-from persistence.providers.opened import OfflineProviders
 from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
 from persistence.services.purging import StoragePurge, purge_documents
-from persistence.storage import owner
-from persistence.storage.reader import StoreReader
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
@@ -111,7 +108,7 @@ class _Run:
         """Purge a tree; return the exit status."""
         total, before, began = PurgeTally(), self._problems, time.monotonic()
         with _opened(tree) as purging:
-            forms = self._forms(tree)
+            forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
@@ -142,8 +139,8 @@ class _Run:
         documents = self._documents(purging, form)
         yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
 
-    def _forms(self, tree: ChosenTree) -> list[Form]:
-        found = sorted(StoreReader(tree.root).forms(self._app), key=lambda form: (form.app, form.name))
+    def _forms(self, purging: StoragePurge) -> list[Form]:
+        found = purging.forms(self._app)
         if self._form is None:
             return found
         if self._form not in found:
@@ -166,13 +163,10 @@ class _Run:
 
 @contextmanager
 def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
-    """Open what purges a tree, whose index hears of it."""
-    with disk_errors(f"data directory {tree.root}"):
-        owner.require(StoreReader(tree.root).root)
-    root = StoreReader(tree.root).root
-    with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-        yield StoragePurge(providers.tree(root).store, providers.bodies_by_form)
-        noting.leave()
+    """Open what purges a tree or a database."""
+    with managing(tree) as place:
+        yield StoragePurge(place.storage, place.providers.bodies_by_form)
+        place.leave()
 
 
 def _line(tally: PurgeTally) -> str:

@@ -87,59 +87,74 @@ CREATE TABLE control (
     path text COLLATE "C" NOT NULL,
     UNIQUE (form, path)
 );
-CREATE TABLE document (
-    seq bigint GENERATED ALWAYS AS IDENTITY,
-    form integer NOT NULL,
-    version bigint NOT NULL,
-    draft boolean NOT NULL,
-    document text COLLATE "C" NOT NULL,
-    modified text COLLATE "C" NOT NULL,
-    created text COLLATE "C" NOT NULL,
-    created_by text COLLATE "C",
-    owner_group text COLLATE "C",
-    organization text[] COLLATE "C" NOT NULL DEFAULT '{{}}',
-    modified_by text COLLATE "C",
-    stage text COLLATE "C",
-    card bytea,
-    round integer NOT NULL,
-    PRIMARY KEY (form, draft, document)
-);
-CREATE UNIQUE INDEX document_seq ON document (seq);
-CREATE INDEX document_modified ON document (form, draft, version, modified, document);
-CREATE TABLE entry (
-    seq bigint NOT NULL,
-    control integer NOT NULL,
-    fold text COLLATE "C" NOT NULL,
-    value text COLLATE "C" NOT NULL,
-    edge boolean NOT NULL
-);
-CREATE INDEX entry_seq ON entry (seq);
-CREATE INDEX entry_value ON entry (control, fold, seq);
-CREATE INDEX entry_trigrams ON entry USING gin (fold {trigrams}.gin_trgm_ops);
-CREATE TABLE free_text (
-    seq bigint PRIMARY KEY,
-    form integer NOT NULL,
-    fold text COLLATE "C" NOT NULL
-);
-CREATE INDEX free_text_trigrams ON free_text USING gin (fold {trigrams}.gin_trgm_ops);
-CREATE TABLE total (
-    form integer NOT NULL,
-    draft boolean NOT NULL,
-    version bigint NOT NULL,
-    shard smallint NOT NULL,
-    documents bigint NOT NULL,
-    PRIMARY KEY (form, draft, version, shard)
-);
 CREATE TABLE edition (
     form integer NOT NULL,
     version bigint NOT NULL,
-    keys bytea NOT NULL,
-    state text NOT NULL,
     round integer NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    data_format text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    keys text NOT NULL,
     PRIMARY KEY (form, version)
 );
+CREATE TABLE partition (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    draft boolean NOT NULL,
+    round integer NOT NULL,
+    UNIQUE (form, version, draft, round)
+);
+CREATE TABLE partition_total (
+    partition integer NOT NULL,
+    shard smallint NOT NULL,
+    documents bigint NOT NULL,
+    PRIMARY KEY (partition, shard)
+) WITH (fillfactor = 50);
+CREATE TABLE document (
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    form integer NOT NULL,
+    document text COLLATE "C" NOT NULL,
+    draft boolean NOT NULL,
+    partition integer NOT NULL,
+    modified text COLLATE "C" NOT NULL,
+    card text NOT NULL,
+    PRIMARY KEY (form, document, draft)
+);
+CREATE UNIQUE INDEX document_seq ON document (seq) INCLUDE (partition, modified);
+CREATE INDEX document_newest ON document (partition, modified, seq);
+CREATE TABLE entry (
+    control integer NOT NULL,
+    partition integer NOT NULL,
+    fold text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    edge smallint NOT NULL,
+    whole text COLLATE "C",
+    PRIMARY KEY (control, partition, fold, value, seq) INCLUDE (edge)
+);
+CREATE INDEX entry_of_document ON entry (seq);
+CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
+CREATE INDEX entry_trigrams ON entry USING gin ((coalesce(whole, fold)) {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE TABLE free_text (
+    seq bigint PRIMARY KEY,
+    fold text COLLATE "C" NOT NULL
+);
+CREATE INDEX free_text_trigrams ON free_text USING gin (fold {trigrams}.gin_trgm_ops);
+CREATE TABLE reindexing (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    current bigint NOT NULL,
+    total bigint NOT NULL
+);
 """
-"""The search index. It is written in the transactions of the saves."""
+"""The search index, which is written in the transactions of the saves.
+
+``edition`` is the state of a form version by which documents are read, and ``partition`` has the saved documents of a
+version, or its drafts, that were read in one round of it. Their number is the sum of the shards in ``partition_total``:
+each connection counts in a shard of its own, so that no creation waits for another. ``card`` is JSON (``Card``), and
+entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. ``reindexing`` says
+how far the rebuild is whose process holds the lock.
+"""
 
 STEPS = (
     Step("forms and revisions", REVISIONS),

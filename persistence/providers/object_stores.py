@@ -19,7 +19,7 @@ from persistence.storage.storage import Revisions, Storage
 class ObjectStores:
     """The engine of object stores, which keep attachments alone. Providers with one place share its connections.
 
-    Bodies are received in the default tree, where it is noted, too, which of them have no record yet.
+    Bodies are received in the home of the settings, where it is noted, too, which of them have no record yet.
     """
 
     calls_others = False
@@ -53,4 +53,4 @@ class ObjectStores:
 def open_bodies(settings: Settings, properties: Properties, place: ObjectPlace) -> ObjectBodies:
     """Return the bodies at a place; nothing is asked of the store yet."""
     limits = ObjectLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-    return ObjectBodies(Objects(place, limits), settings.roots.default, keeps_history_of(properties))
+    return ObjectBodies(Objects(place, limits), settings.home, keeps_history_of(properties))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -14,7 +14,6 @@ from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
-from persistence.properties.property_table import ENGINES
 from persistence.settings import Settings
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
@@ -58,6 +57,21 @@ class Opening:
     failed: Failed
 
 
+class Writable(Protocol):
+    """A place that must be writable: a directory, or a database."""
+
+    @property
+    def root(self) -> str:
+        """Its path or name."""
+
+    def free_bytes(self) -> int | None:
+        """Return the space that the service may still use there; ``None`` where nobody knows.
+
+        Raises:
+            DiskError, BusyError: it cannot write there.
+        """
+
+
 class Engine(Protocol):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
@@ -65,6 +79,10 @@ class Engine(Protocol):
     """
 
     calls_others: bool
+
+    @property
+    def written(self) -> Sequence[Writable]:
+        """All that it has opened and that must be writable, but for trees and directories of attachments."""
 
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
@@ -76,29 +94,30 @@ class Engine(Protocol):
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
 
-def engine_of(kind: str) -> type[Engine]:
-    """Return the engine of the providers of a kind, one of ``ENGINES``. It is imported here, with its libraries.
+_LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": "s3"}
+"""Libraries that are installed where they are asked for, and the extra that brings them."""
+
+
+def engine_of(name: str) -> type[Engine]:
+    """Import an engine, one of ``ENGINES``. Raises as ``loaded``."""
+    engine: type[Engine] = loaded(name)
+    return engine
+
+
+def loaded(name: str) -> Any:
+    """Import ``module:object``, whose module may need a library that few need.
 
     Raises:
-        StartupError: a library is not installed.
-    """
-    found: type[Engine] = loaded(ENGINES[kind], kind)
-    return found
-
-
-def loaded(name: str, kind: str) -> Any:
-    """Return an object by the name ``module:object``, whose module is for providers of a kind only.
-
-    Raises:
-        StartupError: a library is not installed.
+        StartupError: the library is not installed.
     """
     try:
         return resolve_name(name)
-    except ModuleNotFoundError as error:
-        if str(error.name).startswith(f"{__package__.partition('.')[0]}."):
+    except ImportError as error:
+        extra = _LIBRARIES.get((error.name or "psycopg").partition(".")[0])
+        if extra is None:
             raise
         raise StartupError(
-            f"a provider of the kind {kind} needs the library {error.name}: pip install 'persistence[{kind}]'"
+            f"a provider needs {error.name or 'psycopg'}, which is not installed: pip install 'persistence[{extra}]'"
         ) from error
 
 

@@ -20,6 +20,7 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.object_places import SCHEME
 from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import ENGINES
 from persistence.providers.locations import (
     base_of,
     bases_of,
@@ -58,6 +59,7 @@ class Trees:
     """
 
     calls_others = False
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties
@@ -194,7 +196,7 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     for base in bases_of(properties):
         FileBodies(base)
     if object_places_of(properties):
-        engine_of(SCHEME)  # says what to install; the store itself is asked by workers alone, after the fork
+        engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
     found = []
     for each in settings.roots:
         with open_store(settings, each) as store:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
@@ -138,8 +138,8 @@ class Store(StoreReader, ManagedStorage, Closable):
         """Hold the lock of what an address belongs to, and write there.
 
         Raises:
-            BusyError: the lock was not to be had before its deadline, the store was closed, or another machine has
-                taken the tree over.
+            BusyError: the lock was not to be had before its deadline, the store was closed, nobody may write for now,
+                or another machine has taken the tree over.
         """
         self._require_open()
         change = ChangeEvents(self._listener)
@@ -147,9 +147,20 @@ class Store(StoreReader, ManagedStorage, Closable):
             with disk_errors("writing", address):
                 self._require_writable()
                 with self._locks.document(address.scope):
+                    self._locks.require_writable()
                     yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
         finally:
             change.ends()
+
+    @contextmanager
+    def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer.
+
+        Raises:
+            BusyError: somebody else does, or a writer did not end before the deadline.
+        """
+        with disk_errors(f"keeping writers out of {self.root}"), self._locks.keeping_writers_out() as require:
+            yield require
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the root under which another process may read exactly this open content for an hour."""

@@ -13,6 +13,7 @@ from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace, object_endpoint, object_place
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import ENGINES
 from persistence.providers import provider
 from persistence.providers.locations import check
 from persistence.providers.opened import Providers
@@ -97,14 +98,12 @@ def test_a_provider_of_forms_cannot_be_a_bucket(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(provider.ENGINES, "s3", "persistence.providers.object_stores:ObjectStores")
-
     def missing(_: str) -> object:
         raise ModuleNotFoundError("No module named 'obstore'", name="obstore")
 
     monkeypatch.setattr(provider, "resolve_name", missing)
-    with pytest.raises(StartupError, match=r"needs the library obstore: pip install 'persistence\[s3\]'"):
-        provider.engine_of("s3")
+    with pytest.raises(StartupError, match=r"needs obstore, which is not installed: pip install 'persistence\[s3\]'"):
+        provider.engine_of(ENGINES["s3"])
 
 
 def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
