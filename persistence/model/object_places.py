@@ -11,8 +11,8 @@ from persistence.errors import BadRequestError
 SCHEME = "s3"
 """The scheme of the address of such a place."""
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
-_PREFIX = re.compile(r"(?!\.)[A-Za-z0-9._=-]+(?:/(?!\.)[A-Za-z0-9._=-]+)*")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
+_NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _LONGEST_PREFIX = 256
 
 
@@ -50,7 +50,8 @@ def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace
     """
     bucket, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
     prefix = prefix.strip("/")
-    if _BUCKET.fullmatch(bucket) is None or len(prefix) > _LONGEST_PREFIX or (prefix and not _PREFIX.fullmatch(prefix)):
+    names = prefix.split("/") if prefix else []
+    if not _BUCKET.fullmatch(bucket) or len(prefix) > _LONGEST_PREFIX or not all(map(_NAME.fullmatch, names)):
         instead = "" if "@" in text else f", not {text!r}"
         raise BadRequestError(
             f"must be {SCHEME}://BUCKET/PREFIX, of letters, digits and the signs . _ = - (no user, no query){instead}"
