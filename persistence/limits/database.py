@@ -27,9 +27,6 @@ LISTED_ROWS = 1000
 UNCLAIMED_SECONDS = 3600
 """Seconds for which a content in pieces that no revision has stays: so long readers may take, and so may an upload."""
 
-LONGEST_SCHEMA = 63
-"""Characters of the name of a schema, the limit of PostgreSQL."""
-
 PARTITIONS_KEPT = 10_000
 """Numbers of partitions of the index that a process keeps: four of each form version that is in use."""
 
@@ -50,3 +47,6 @@ LEAPS = 2_000
 
 READ_AT_ONCE = 500
 """Documents that a search reads again itself, because their definition indexes other controls; a job reads more."""
+
+LONGEST_SCHEMA = 58
+"""Characters of the name of a schema: PostgreSQL takes 63, and that of the flat views is five longer."""

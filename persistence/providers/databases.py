@@ -9,14 +9,15 @@ from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.index.protocol import ReindexingStatus
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
 from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
 from persistence.postgresql.storage import DatabaseStorage
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import local_directory
@@ -139,6 +140,7 @@ class _OpenDatabase:
         self._extracted = ExtractionCache()
         numbers = FormNumbers(database)
         self._rows = IndexRows(database, numbers, self._source_of)
+        self._flat = FlatRows(database, self._source_of)
         self._storage = DatabaseStorage(database, local, listener=self, keeps_history=keeps_history_of(properties))
         summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
         self._catalog = Catalog(self._storage, summaries)
@@ -146,12 +148,13 @@ class _OpenDatabase:
 
     def provider(self) -> Provider:
         """Return the provider that the database is."""
+        reports = DatabaseReports(self._database, self._flat, self._source_of)
         return Provider(
             self._storage,
             self._catalog,
             self.index,
-            None,
-            DatabaseReindexer(self._storage, self.index.jobs),
+            reports,
+            _Rebuilding(self._storage, DatabaseReindexer(self._storage, self.index.jobs), reports),
             self._storage.leases,
             self._definitions,
             self._storage,
@@ -160,6 +163,7 @@ class _OpenDatabase:
     def changed(self, form: Form, document: str) -> None:
         """See ``CommitListener``."""
         self._rows.changed(form, document)
+        self._flat.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
         """See ``CommitListener``."""
@@ -168,7 +172,9 @@ class _OpenDatabase:
     def _source_of(self, form: Form) -> Source:
         dialect = DIALECTS[self._opening.settings.dialect]
         configured = self._opening.properties.of(form)
-        flat = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
+        flat = naming(
+            dialect.flat_view_prefix, configured.longest_flat_name, prefixes_in_main=configured.has_flat_prefixes
+        )
         described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
         return Source(described, self._storage, self._definitions(form), self._extracted)
 
@@ -176,6 +182,28 @@ class _OpenDatabase:
         """Return the definitions by which data of a form is read: an index asks no other service."""
         route = self._opening.properties.of(form).route
         return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilding:
+    """Rebuilds the index of a database and then its flat views. A ``Reindexer``."""
+
+    storage: DatabaseStorage
+    index: DatabaseReindexer
+    reports: DatabaseReports
+
+    def all(self) -> None:
+        self.index.all()
+        for form in self.storage.forms():
+            self.reports.refill(form)
+
+    def version(self, form: Form, number: int | None) -> None:
+        self.index.version(form, number)
+        if form in self.storage.forms(form.app):
+            self.reports.refill(form, number)
+
+    def status(self) -> ReindexingStatus:
+        return self.index.status()
 
 
 def _known(settings: Settings, uri: str) -> Database:

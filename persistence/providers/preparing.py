@@ -8,7 +8,7 @@ from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATABASES, ENGINES
 from persistence.providers import trees
 from persistence.providers.locations import databases_of
-from persistence.providers.opened import engine_of
+from persistence.providers.provider import engine_of
 from persistence.settings import Settings
 
 if TYPE_CHECKING:
