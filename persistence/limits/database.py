@@ -50,3 +50,6 @@ LEAPS = 2_000
 
 READ_AT_ONCE = 500
 """Documents that a search reads again itself, because their definition indexes other controls; a job reads more."""
+
+LONGEST_SCHEMA = 58
+"""Characters of the name of a schema: PostgreSQL takes 63, and that of the flat views is five longer."""
