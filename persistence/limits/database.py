@@ -27,9 +27,6 @@ LISTED_ROWS = 1000
 UNCLAIMED_SECONDS = 3600
 """Seconds for which a content in pieces that no revision has stays: so long readers may take, and so may an upload."""
 
-LONGEST_SCHEMA = 63
-"""Characters of the name of a schema, the limit of PostgreSQL."""
-
 PARTITIONS_KEPT = 10_000
 """Numbers of partitions of the index that a process keeps: four of each form version that is in use."""
 
