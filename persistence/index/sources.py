@@ -172,7 +172,7 @@ class SourceDescription(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is stored of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+    """The stored state of one form. Methods raise ``DiskError``, and ``BusyError`` if writers were always in the way.
 
     ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
     in ``cache``.

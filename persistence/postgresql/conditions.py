@@ -195,15 +195,10 @@ def _add_text(found: SearchConditions, folded: str, controls: list[int], partiti
         arms.append(BoundSql("SELECT seq FROM free_text WHERE fold LIKE %s", (pattern,)))
         found.selections.append(joined(" UNION ALL ", arms))
         return
-    of = (
-        "SELECT FROM entry e WHERE e.seq = d.seq AND e.control = ANY(%s::int[]) AND (e.fold LIKE %s OR e.whole LIKE %s)"
-    )
-    found.tests.append(
-        BoundSql(
-            f"((SELECT f.fold LIKE %s FROM free_text f WHERE f.seq = d.seq) OR EXISTS ({of}))",
-            (pattern, controls, pattern, pattern),
-        )
-    )
+    entry = "e.seq = d.seq AND e.control = ANY(%s::int[]) AND (e.fold LIKE %s OR e.whole LIKE %s)"
+    text = "SELECT f.fold LIKE %s FROM free_text f WHERE f.seq = d.seq"
+    either = f"(({text}) OR EXISTS (SELECT FROM entry e WHERE {entry}))"
+    found.tests.append(BoundSql(either, (pattern, controls, pattern, pattern)))
 
 
 # The documents that a user may see, by the owners that are entered as facts.

@@ -112,7 +112,7 @@ _NEVER = Edition(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
 class PartitionKey(NamedTuple):
-    """What the documents of a partition have in common: the number of their form, their version, and the round."""
+    """The key of a partition, which all its documents have: the number of their form, their version, and the round."""
 
     form: int
     version: int

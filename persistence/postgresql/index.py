@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Stale:
-    """What has to be done before a search: editions to be renewed, and documents that were read by an older one."""
+    """The work to be done before a search: editions to be renewed, and documents that were read by an older one."""
 
     versions: frozenset[int]
     documents: int

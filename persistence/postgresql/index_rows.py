@@ -1,4 +1,4 @@
-"""What the index keeps of documents, written in the transactions that change these.
+"""The rows that the index keeps of documents, written in the transactions that change these.
 
 Only the difference to what is there is written: a save that changes no value changes no entry. Whoever writes the rows
 of a document holds a lock of it until the commit, and reads the document after it has the lock: so the one who is last
@@ -99,8 +99,8 @@ class IndexRows:
         with self._database.reading("indexing", form) as connection:
             self.editions.renew(connection, form, version)
 
-    def changed(self, form: Form, document: str, *, anew: bool = False) -> None:
-        """Bring the rows of a document and its draft up to date; ``anew`` writes all of them."""
+    def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
+        """Bring the rows of a document and its draft up to date; ``is_rewritten`` writes all of them."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             key = lock_key(self._database.address.schema, "index", str(number), document)
@@ -112,7 +112,7 @@ class IndexRows:
             now = dict(self._read(connection, form, number, document))
             change = _Change(connection, number, document)
             for is_draft in (True, False):
-                change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, anew=anew)
+                change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
             change.count()
 
     def _read(self, connection: Rows, form: Form, number: int, document: str) -> Iterator[tuple[bool, ReadDocument]]:
@@ -144,10 +144,10 @@ class _Change:
         self._totals: Counter[int] = Counter()
 
     def replace(
-        self, kept: KeptDocument | None, now: ReadDocument | None, *, is_draft: bool, anew: bool = False
+        self, kept: KeptDocument | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
     ) -> None:
         """Write what differs."""
-        if kept is not None and (now is None or anew or kept.partition != now.partition):
+        if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
             self._connection.execute(_REMOVE, {"seq": kept.seq})
             self._totals[kept.partition] -= 1
             kept = None

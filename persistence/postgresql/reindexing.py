@@ -115,7 +115,7 @@ class RereadDocuments:
             strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
         for document in chain((name.document for name in source.documents()), strays):
             if version is None or source.version(document) == version:
-                self._reread(form, document, anew=True)
+                self._reread(form, document, is_rewritten=True)
             yield document
         with self._database.transaction("counting the documents of", form) as connection:
             connection.execute(_RECOUNT, (number,))
@@ -126,10 +126,10 @@ class RereadDocuments:
             row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
         return int(row[0]) if row is not None else 0
 
-    def _reread(self, form: Form, document: str, *, anew: bool = False) -> None:
+    def _reread(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
         with self._database.transaction("indexing", form) as connection:
             connection.execute("SET LOCAL synchronous_commit = off")  # what a crash takes is outdated again
-            self._rows.changed(form, document, anew=anew)
+            self._rows.changed(form, document, is_rewritten=is_rewritten)
 
     def _partitions(self, number: int) -> list[int]:
         with self._database.reading("looking for outdated documents") as connection:
