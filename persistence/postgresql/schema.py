@@ -149,7 +149,8 @@ CREATE TABLE entry (
 );
 CREATE INDEX entry_of_document ON entry (seq);
 CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
-CREATE INDEX entry_trigrams ON entry USING gin ((coalesce(whole, fold)) {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE INDEX entry_trigrams ON entry USING gin (fold {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE INDEX entry_whole_trigrams ON entry USING gin (whole {trigrams}.gin_trgm_ops) WHERE whole IS NOT NULL;
 CREATE TABLE free_text (
     seq bigint PRIMARY KEY,
     fold text COLLATE "C" NOT NULL
