@@ -13,7 +13,7 @@ from persistence.errors import DamagedError, StartupError
 from persistence.limits.requests import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
-from persistence.model.sidecar import Sidecar, shows_stamp
+from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.storage import directories, files, nofollow
 from persistence.storage.integrity import digest_text, digits_of
 from persistence.storage.owner import Identity, being
@@ -124,6 +124,36 @@ class PartFiles:
                 self._note(hashing.hexdigest(), path)
         if expected not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {expected}")
+
+    def link_content(self, path: str, sidecar: Sidecar, *earlier: str) -> bool:
+        """Link a content that the previous backup has by its sidecar; return whether it does."""
+        if sidecar.digest is None:
+            return False
+
+        def is_same(last: PreviousBackup, at: str) -> bool:
+            return last.checksums.digest(at) == sidecar.digest
+
+        with being(self._backup.keeper):
+            is_linked = self._link(path, sidecar.size, stamp(sidecar), earlier, is_same)
+            if is_linked:
+                self._note(digits_of(sidecar.digest), path)
+        return is_linked
+
+    def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
+        """Copy a content that is in no file, with the stamp of its revision.
+
+        Raises:
+            DamagedError: it is not what its sidecar says. It is copied all the same, as far as it can be read.
+        """
+        hashing = hashlib.sha256()
+        with being(self._backup.keeper):
+            target = self._target(path, sidecar.size)
+            try:
+                files.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+            finally:
+                self._note(hashing.hexdigest(), path)
+        if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:
+            raise DamagedError(f"{path}: its digest is not {sidecar.digest}")
 
     def _target(self, path: str, size: int) -> str:
         """Return the path of a copy, whose directory is made, and count it."""
