@@ -167,11 +167,21 @@ entries are those of the card; ``whole`` is the folded value where ``fold`` has 
 how far the rebuild is whose process holds the lock.
 """
 
+ARRIVALS = """
+CREATE TABLE arriving (
+    source text NOT NULL,
+    form integer NOT NULL,
+    PRIMARY KEY (source, form)
+);
+"""
+"""The forms that are being moved here, with the place where they come from."""
+
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
     Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
+    Step("arrivals", ARRIVALS),
 )
 
 _RECORD = (
