@@ -155,7 +155,7 @@ class Backup:
                 self.missing[name] = str(error)
         for name, saved in self._sources.databases.items():
             try:
-                next(iter(saved.storage.forms()), None)
+                next(iter(saved.database.storage.forms()), None)
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)
@@ -184,7 +184,7 @@ class Backup:
                 self.folders += tree.folders
             for name, database in sources.databases.items():
                 if name in saved:
-                    storage = StorageBackup(database.storage, database.revisions, saved[name])
+                    storage = StorageBackup(database, saved[name])
                     for problem in storage.run():
                         yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                     self.folders += storage.folders
@@ -198,7 +198,7 @@ class Backup:
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
         has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
         is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
-        roots |= {name: database.shown for name, database in self._sources.databases.items()}
+        roots |= {name: saved.database.name for name, saved in self._sources.databases.items()}
 
         def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
             directory = "" if is_alone else manifest.directory_of(name)

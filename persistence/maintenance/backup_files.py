@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from persistence.errors import DamagedError, StartupError
+from persistence.errors import DamagedError, ReplacedError, StartupError
 from persistence.limits.requests import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
@@ -204,7 +204,7 @@ def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterat
     """Yield the content of an open file, and pass each chunk to ``seen``.
 
     Raises:
-        DamagedError: the disk refuses to read it; an ``OSError`` would mean a full destination.
+        DamagedError: the disk refuses to read it, or a part is missing; an ``OSError`` would mean a full destination.
     """
     try:
         while chunk := source.read(CHUNK):
@@ -212,3 +212,5 @@ def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterat
             yield chunk
     except OSError as error:
         raise DamagedError(f"{path} cannot be read to its end: {error.strerror}") from error
+    except ReplacedError as error:  # in a database, of which nothing that is read was replaced
+        raise DamagedError(f"{path} cannot be read to its end: a part of it is missing") from error

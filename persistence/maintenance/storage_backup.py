@@ -7,9 +7,7 @@ linked to that, and is not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.maintenance.backup_files import PartFiles
@@ -26,41 +24,28 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar
 from persistence.storage import root, sidecars
 from persistence.storage.layout import LAYOUT, FilePaths, Layout
+from persistence.storage.maintained import MaintainedDatabase
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import Readable, Revisions
 
+_LAYOUT = Layout("")
 _NEVER = 0
 """The time of ``layout.json``, which has none in the storage."""
 
 
-class SnapshotStorage(Readable, Protocol):
-    """A storage that can be read as it was at one moment."""
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Let this thread read for a block what was there at its beginning; it writes nothing meanwhile."""
-
-
 @dataclass(frozen=True, slots=True)
 class SavedDatabase:
-    """A database that is saved: ``revisions`` returns those of a form, with the bodies of attachments.
+    """A database that is saved: ``revisions`` returns those of a form, with the bodies of attachments."""
 
-    ``shown`` is its address, without a password.
-    """
-
-    storage: SnapshotStorage
+    database: MaintainedDatabase
     revisions: Callable[[Form], Revisions]
-    shown: str
 
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a storage as ``part``; ``revisions`` returns those of a form, with the bodies of attachments.
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
 
-    ``folders`` counts the documents, drafts and versions of definitions that are done.
-    """
-
-    storage: SnapshotStorage
-    revisions: Callable[[Form], Revisions]
+    saved: SavedDatabase
     part: PartFiles
     folders: int = 0
 
@@ -72,14 +57,14 @@ class StorageBackup:
             OSError: the destination refused.
         """
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
-        with self.storage.snapshot():
-            for main in _mains(self.storage):
+        with self.saved.database.snapshot():
+            for main in _mains(self.saved.database.storage):
                 yield from self._save(main)
                 self.folders += 1
                 yield None
 
     def _save(self, main: Address) -> Iterator[str]:
-        revisions = self.revisions(main.form)
+        revisions = self.saved.revisions(main.form)
         for name in revisions.names(main):
             address = replace(main, name=name)
             try:
@@ -108,7 +93,7 @@ class StorageBackup:
                 raise DamagedError(f"{address} of {instant} is not there")
             sidecar = found.sidecar
             beside = () if is_current else (current.sidecar,)
-            data = sidecars.encode(sidecar, current.address)
+            data = sidecars.encode(sidecar, _LAYOUT.paths(address).address)
             self.part.add_bytes(place.sidecar, data, epoch_nanoseconds(sidecar.modified), *beside)
             if not sidecar.deleted:
                 self._save_content(revisions, address, sidecar, place, earlier)
@@ -141,5 +126,5 @@ def _mains(storage: Readable) -> Iterator[Address]:
 
 def _inside(address: Address) -> FilePaths:
     """Return the paths of a resource in a tree, relative to the root."""
-    place = Layout("").paths(address)
+    place = _LAYOUT.paths(address)
     return FilePaths(place.directory.removeprefix("/"), place.name)
