@@ -39,10 +39,9 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Chec
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.locations import bodies_by_form
+from persistence.providers.opened import readable_bodies
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
-from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import missing
 
@@ -153,7 +152,7 @@ class _Run:
             options = CheckOptions(
                 DIALECTS[settings.dialect],
                 integrity,
-                bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity)),
+                readable_bodies(settings, chosen.properties, integrity),
                 chosen.reader,
                 remedies=wanted.remedies,
                 adopter=wanted.adopter,
