@@ -8,9 +8,11 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import BinaryIO, Protocol
+
+import psycopg
 
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
@@ -257,7 +259,11 @@ class DatabaseStorage(ManagedStorage):
                 with database_errors("looking whether writers are kept out of", self.database.address):
                     connection.execute("SELECT 1")
 
-            yield require
+            try:
+                yield require
+            finally:  # the server may take a while to notice that the connection ends
+                with suppress(psycopg.Error):
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (self._gate,))
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
