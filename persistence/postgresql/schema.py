@@ -232,11 +232,8 @@ STEPS = (
     Step("contents in pieces", PIECES),
     Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
-<<<<<<< HEAD
-    Step("arrivals", ARRIVALS),
-=======
     Step("flat views", FLAT),
->>>>>>> main
+    Step("arrivals", ARRIVALS),
 )
 
 _RECORD = (
