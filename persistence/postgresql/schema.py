@@ -171,6 +171,15 @@ entries are those of the card; ``whole`` is the folded value where ``fold`` has 
 how far the rebuild is whose process holds the lock.
 """
 
+ARRIVALS = """
+CREATE TABLE arriving (
+    source text NOT NULL,
+    form integer NOT NULL,
+    PRIMARY KEY (source, form)
+);
+"""
+"""The forms that are being moved here, with the place where they come from."""
+
 FLAT = """
 CREATE TABLE flat_generation (
     number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -224,6 +233,7 @@ STEPS = (
     Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
     Step("flat views", FLAT),
+    Step("arrivals", ARRIVALS),
 )
 
 _RECORD = (
