@@ -43,6 +43,7 @@ from persistence.providers.opened import readable_bodies
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
+from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
 
 _DAY = 24 * 3600.0
@@ -242,7 +243,7 @@ class _Run:
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     """Print the age of the oldest deep check of a slice; nothing is checked."""
-    root = tree.reader().layout.root
+    root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
     if as_json:

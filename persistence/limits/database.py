@@ -12,6 +12,9 @@ MOST_CONNECTIONS = 64
 STATEMENT_SECONDS = 30
 """Seconds after which the database cancels a statement of a request."""
 
+ANSWER_SECONDS = 5
+"""Seconds more for its answer; then the connection is given up, because the server seems to be stopped."""
+
 IDLE_SECONDS = 300
 """Seconds after which the database ends a transaction in which nothing happens: its node may be gone."""
 

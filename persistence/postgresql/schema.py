@@ -174,6 +174,15 @@ the database knows which values of which controls are frequent. ``reindexing`` s
 holds the lock.
 """
 
+ARRIVALS = """
+CREATE TABLE arriving (
+    source text NOT NULL,
+    form integer NOT NULL,
+    PRIMARY KEY (source, form)
+);
+"""
+"""The forms that are being moved here, with the place where they come from."""
+
 FLAT = """
 CREATE TABLE flat_generation (
     number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -227,6 +236,7 @@ STEPS = (
     Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
     Step("flat views", FLAT),
+    Step("arrivals", ARRIVALS),
 )
 
 _RECORD = (
