@@ -21,7 +21,13 @@ from psycopg_pool import ConnectionPool
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import IDLE_SECONDS, MOST_CONNECTIONS, SILENT_SECONDS, STATEMENT_SECONDS
+from persistence.limits.database import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    MOST_CONNECTIONS,
+    SILENT_SECONDS,
+    STATEMENT_SECONDS,
+)
 from persistence.postgresql.address import parse
 from persistence.postgresql.failures import (
     RETRY_AFTER,
@@ -77,9 +83,10 @@ class _Blocks(threading.local):
 
 
 class Database(Closable):
-    """A database and a schema in it. ``lock_timeout`` is in seconds: for a lock, and for a connection to be free.
+    """A database and a schema in it. ``lock_timeout`` is in seconds.
 
-    ``address`` says which one it is. A process that was forked makes connections of its own.
+    ``address`` says which one it is. A process that was forked makes connections of its own. ``generation`` is another
+    number after each new connection, which may lead to another server.
     """
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
@@ -91,9 +98,11 @@ class Database(Closable):
         self.address = parse(uri)
         self.lock_timeout = lock_timeout
         self._most = most_connections
+        self._patience = max(lock_timeout, CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
+        self.generation = 0
         self._blocks = _Blocks()
 
     def close(self) -> None:
@@ -204,7 +213,7 @@ class Database(Closable):
             except psycopg.OperationalError as error:
                 text = f"{doing} {what}".rstrip()
                 raise BusyError(
-                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s", RETRY_AFTER
+                    f"{text}: no connection to {self.address} within {self._patience:g} s", RETRY_AFTER
                 ) from error
 
     def _put_back(self, connection: _Session) -> None:
@@ -234,7 +243,7 @@ class Database(Closable):
                     configure=self._configure,
                     check=_require_open,
                     name=self.address.described,
-                    timeout=self.lock_timeout,
+                    timeout=self._patience,
                     reconnect_timeout=_RECONNECTING,
                     num_workers=2,
                 )
@@ -242,6 +251,7 @@ class Database(Closable):
             return pool
 
     def _configure(self, connection: _Session) -> None:
+        self.generation += 1
         connection.execute(
             _SESSION,
             {
