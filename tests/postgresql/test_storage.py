@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -165,7 +167,7 @@ def test_a_connection_that_is_killed_within_a_block_stores_nothing(
 
 
 def _wait_for_the_end_of(server: Server, pid: int) -> None:
-    while server.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):
+    while server.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):  # noqa: S608 - a number
         time.sleep(0.01)
 
 
@@ -235,19 +237,34 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
         write(storage, DATA, "two")
 
 
-def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_often(storage: DatabaseStorage) -> None:
+    for number in range(100):
+        write(storage, DATA, str(number))
+
+
+def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path) -> None:
     """The server says only by a warning that the commit is nowhere else."""
-    monkeypatch.setattr("persistence.postgresql.database.STATEMENT_SECONDS", 1)
     with running() as server:
         storage = storage_at(prepared(server.uri("replicated")), tmp_path / "local")
         write(storage, DATA, "one")
         server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         server.execute("SELECT pg_reload_conf()")
-        time.sleep(0.2)
-        with pytest.raises(OutcomeUnknownError, match="canceling wait for synchronous replication"):
-            write(storage, DATA, "two")
-        server.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        server.execute("SELECT pg_reload_conf()")
+
+        def cancel() -> None:
+            while not server.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            ):
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            with pytest.raises(OutcomeUnknownError, match="canceling wait for synchronous replication"):
+                write_often(storage)  # the server reads its settings at some time
+        finally:
+            thread.join()
+            server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            server.execute("SELECT pg_reload_conf()")
 
 
 def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, database_uri: str, tmp_path: Path) -> None:
@@ -264,7 +281,7 @@ def test_all_connections_in_use_is_busy_and_no_hang(
     database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
-    storage = storage_at(database_uri, tmp_path / "local", lock_timeout=0.5, most_connections=1)
+    storage = storage_at(database_uri, tmp_path / "local", lock_timeout=0.5, most_connections=2)
     write(storage, DATA, "one")
     ended = threading.Event()
     begun = threading.Event()
@@ -278,7 +295,10 @@ def test_all_connections_in_use_is_busy_and_no_hang(
     thread.start()
     begun.wait(30)
     try:
-        with pytest.raises(BusyError, match="no connection to database"):
+        with (
+            storage.database.apart("looking"),
+            pytest.raises(BusyError, match="no connection to database"),
+        ):
             storage.read(DATA, content=True)
     finally:
         ended.set()
@@ -483,7 +503,7 @@ def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -
 
 @pytest.fixture
 def wrong(database_server: Server) -> Iterator[Database]:
-    with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:
+    with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:  # noqa: S106
         yield database
 
 
@@ -500,3 +520,16 @@ def test_a_wrong_password_while_it_runs_is_busy_and_says_no_password(
     assert "password authentication failed" in caplog.text
     assert "se+cret" not in said
     assert "se%2Bcret" not in said
+
+
+@pytest.mark.parametrize("mebibytes", [32, pytest.param(256, marks=pytest.mark.long)])
+def test_a_large_content_takes_little_memory(database_uri: str, tmp_path: Path, mebibytes: int) -> None:
+    """Up and down, in a process of its own, which has stored small ones before."""
+    measured = subprocess.run(
+        [sys.executable, "-m", "tests.postgresql.measured", database_uri, str(tmp_path), str(mebibytes)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert float(measured.stdout) < 16
