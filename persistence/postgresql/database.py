@@ -105,7 +105,7 @@ class _Blocks(threading.local):
     """The transactions that a thread is in, the innermost last."""
 
     def __init__(self) -> None:
-        self.connections: list[_Session] = []
+        self.connections: list[Rows] = []
 
 
 class Database(Closable):
@@ -195,6 +195,31 @@ class Database(Closable):
             raise
         finally:
             self._put_back(connection)
+
+    @contextmanager
+    def session(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Connect for a block, apart from the pool, for work that takes long; statements have no deadline.
+
+        Raises as ``transaction``, and ``StartupError`` where it cannot connect.
+        """
+        with self.connected() as connection, database_errors(doing, what):
+            connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Rows]:
+        """Let this thread read for a block what is committed at its beginning; it writes nothing meanwhile.
+
+        Raises as ``session``.
+        """
+        with self.session("reading", self.address) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._blocks.connections.append(connection)
+            try:
+                yield connection
+            finally:
+                self._blocks.connections.remove(connection)
+                connection.execute("ROLLBACK")
 
     @property
     def is_in_transaction(self) -> bool:
