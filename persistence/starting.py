@@ -17,7 +17,7 @@ from persistence.properties.entries import without_user
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
-from persistence.providers.trees import probe
+from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"

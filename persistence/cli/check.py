@@ -278,7 +278,7 @@ class _Run:
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     """Print the age of the oldest deep check of a slice; nothing is checked."""
-    root = tree.reader().layout.root
+    root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
     if as_json:

@@ -16,7 +16,6 @@ from persistence.model.retention import is_retention
 from persistence.model.versions import DATA_FORMATS
 from persistence.properties.property_table import (
     ANY,
-    DATABASES,
     ENGINES,
     LARGEST,
     SHIPPED,
@@ -172,7 +171,7 @@ def remote_address(uri: str) -> str:
         return ""
     if given.startswith(_TREE):
         raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
-    if is_database(given) and DATABASES[0] in ENGINES and given.isprintable():
+    if is_database(given) and given.isprintable():
         return given  # which its driver reads
     try:
         parts = urlsplit(given)

@@ -39,6 +39,7 @@ DATABASES = ("postgresql", "postgres")
 ENGINES = {
     TREE: "persistence.providers.trees:Trees",
     **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
+    **dict.fromkeys(DATABASES, "persistence.providers.databases:Databases"),
     SCHEME: "persistence.providers.object_stores:ObjectStores",
 }
 """The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.

@@ -13,7 +13,7 @@ from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
+from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
 from persistence.storage.reader import StoreReader
 
@@ -82,8 +82,6 @@ def check(properties: Properties, roots: Roots) -> None:
     Raises:
         StartupError: it has not, or one does.
     """
-    if any(map(is_database, roots.places)) and DATABASES[0] not in ENGINES:
-        raise StartupError("this version keeps no forms in databases")
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
@@ -156,8 +154,16 @@ def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ..
 
 def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
     """Return every directory here that the service writes to, the one that decides as whom first; raises as above."""
-    home = (settings.local,) if is_database(settings.data) else ()
-    return (*home, *trees_and_bases(settings, properties))
+    found = trees_and_bases(settings, properties)
+    if not any(databases_of(settings, properties)):
+        return found
+    return (settings.local, *found) if is_database(settings.data) else (*found, settings.local)
+
+
+def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
+    """Yield the addresses of all databases that settings and properties name, each once; raises as ``root_of``."""
+    places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
+    yield from dict.fromkeys(each for each in places if each is not None)
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
@@ -168,7 +174,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     """
     return EncryptionKeys(
         settings.encryption_keys,
-        trees=trees_and_bases(settings, properties),
+        trees=own_directories(settings, properties),
         given=settings.encryption_key,
         passwords=properties.passwords,
     )

@@ -23,6 +23,7 @@ class ObjectStores:
     """
 
     calls_others = False
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
