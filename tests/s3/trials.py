@@ -49,7 +49,7 @@ def service_on(gateway: Gateway, directory: Path, workers: int = 1) -> Iterator[
     file.write_text(
         "remote_timeout = 3.0\nremote_connect = 2.0\nmax_body = 1000000000\n"
         '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
-        f'"svc.persistence.big.base-path" = "s3://{BUCKET}/x"\n'
+        f'"svc.persistence.big.base-path" = "s3://{BUCKET}/{directory.name}"\n'
         f'"svc.persistence.big.endpoint" = "{gateway.url}"\n'
     )
     with running(
@@ -221,7 +221,7 @@ def _is_absent_or_whole(service: Service, path: str, size: int, seed: int) -> bo
 def _swept(gateway: Gateway, directory: Path) -> Outcome:
     """Settle the notes, however young they are, and compare the objects with the records."""
     os.environ.update(gateway.environment)
-    place = object_place(f"s3://{BUCKET}/x", gateway.url, "us-east-1")
+    place = object_place(f"s3://{BUCKET}/{directory.name}", gateway.url, "us-east-1")
     data = directory / "data"
     with Store(str(data), lock_timeout=5) as store:
         bodies = ObjectBodies(Objects(place, ObjectLimits(5, 30, 4)), str(data))
@@ -231,7 +231,11 @@ def _swept(gateway: Gateway, directory: Path) -> Outcome:
         form = Form("big", "f")
         document = DocumentAddress(form, Collection.DATA, "D", "data.xml")
         records = [document.moved(Collection.DATA, name) for name in store.names(document) if name != "data.xml"]
-        known = {f"x/{BodyReference(each, found.id).key}" for each in records if (found := store.sidecar(each))}
+        known = {
+            f"{directory.name}/{BodyReference(each, found.id).key}"
+            for each in records
+            if (found := store.sidecar(each))
+        }
         lacking = known - set(gateway.keys())
         notes = len(os.listdir(data / ".bodies"))
     parts = f"{gateway.uploads()} uploads are left to the bucket's own rule"
