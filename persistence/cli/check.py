@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import click
 import msgspec
@@ -32,14 +32,16 @@ from persistence.cli.options import (
 )
 from persistence.cli.terminal import progress
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
+from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.opened import readable_bodies
+from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
@@ -128,6 +130,16 @@ class _Wanted:
         return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
 
 
+class _Checked(Protocol):
+    """A tree or a database that is being checked."""
+
+    def inside(self, path: str) -> str:
+        """Return the path of a finding as it is shown."""
+
+    def count(self, only: tuple[str, ...] = ()) -> int:
+        """Count the folders below some names."""
+
+
 class _Run:
     """One run of the command over trees and directories of attachments; ``tally`` counts the findings of all."""
 
@@ -140,7 +152,9 @@ class _Run:
         self._usable: dict[str, FolderTree] = {}
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
-        """Check a tree; return the exit status."""
+        """Check a tree or a database; return the exit status."""
+        if chosen.is_database:
+            return self._check_database(chosen, prefix)
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
             noting = stack.enter_context(OfflineJournal(root))
@@ -169,6 +183,19 @@ class _Run:
                 with suppress(OSError, PersistenceError):  # the next search takes in what was noted
                     index.recover()
             return status
+
+    def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
+        wanted = self._wanted
+        if wanted.adopt or wanted.budget is not None:
+            raise NotSupportedError("--adopt and --budget are for data directories")
+        with open_place(chosen.settings, chosen.properties, chosen.place) as place:
+            if place.database is None:
+                raise NotSupportedError(f"{chosen.shown} is with another service")
+            run = StorageCheck(place.database, wanted.remedies, wanted.dry_run, wanted.deep)
+            parts = [tuple(path.strip("/").split("/")) for path in wanted.paths] or [()]
+            self.not_found.clear()
+            reports = chain.from_iterable(run.run(part) for part in parts)
+            return self._say_reports(run, reports, run.tally, prefix, parts)
 
     def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
         """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""
@@ -218,7 +245,7 @@ class _Run:
         return parts
 
     def _say_reports(
-        self, tree: FolderTree, reports: Iterable[Report | None], tally: Tally, prefix: str, parts: Parts
+        self, tree: _Checked, reports: Iterable[Report | None], tally: Tally, prefix: str, parts: Parts
     ) -> int:
         """Print the reports and the summary, which ``tally`` counts; return the exit status."""
         started = time.monotonic()
@@ -258,7 +285,7 @@ def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     return 0
 
 
-def _line(tree: FolderTree, report: Report) -> str:
+def _line(tree: _Checked, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
         remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
@@ -274,12 +301,12 @@ def _line(tree: FolderTree, report: Report) -> str:
     return f"{kind.severity.value}: {_shown(tree, finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _shown(tree: FolderTree, path: str) -> str:
+def _shown(tree: _Checked, path: str) -> str:
     """Return a path on one line; bytes that are not UTF-8 are replaced."""
     return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
-def _json(tree: FolderTree, report: Report, name: str) -> str:
+def _json(tree: _Checked, report: Report, name: str) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
         **({"tree": name} if name else {}),
