@@ -48,11 +48,7 @@ class StorageCheck:
             elif found.place.split("/")[: len(only)] == list(only):
                 yield treatment.apply(_finding(found), found.mend or _nothing)
 
-    def inside(self, path: str) -> str:
-        """Return the path of a finding as it is shown."""
-        return path
-
-    def count(self, only: tuple[str, ...] = ()) -> int:  # noqa: ARG002 - as that of trees
+    def count(self) -> int:
         """Count the documents, drafts and versions of definitions."""
         storage = self.database.storage
         return sum(
