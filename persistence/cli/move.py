@@ -74,14 +74,7 @@ def move(  # noqa: PLR0913 - each is an option
     with owner.acting(_home(settings, there, here)), ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         target = _target(effective, here, opened, is_dry=dry_run)
-        run = Move(
-            MoveSource(
-                origin.name, origin.storage, origin.revisions, partial(is_in_object_store, effective.properties)
-            ),
-            target,
-            patterns,
-            is_dry=dry_run,
-        )
+        run = Move(_source(effective, origin), target, patterns, is_dry=dry_run)
         status = _followed("first pass", run.first(), run)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches)
@@ -113,6 +106,11 @@ def _pattern(text: str) -> FormPattern:
     if pattern.version is not Searched.ALL:
         raise BadRequestError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
     return pattern
+
+
+def _source(effective: Effective, origin: Place) -> MoveSource:
+    keeps_apart = partial(is_in_object_store, effective.properties)
+    return MoveSource(origin.name, origin.storage, origin.revisions, keeps_apart)
 
 
 def _resolved(place: str) -> str:
