@@ -25,7 +25,6 @@ from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import Form
 from persistence.properties.entries import without_user
 from persistence.properties.property_table import DATABASES, is_database
-from persistence.providers.locations import object_places_of
 from persistence.providers.opened import readable_bodies
 from persistence.providers.places import is_in_object_store, open_place
 from persistence.providers.preparing import init_database
@@ -70,8 +69,6 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
-    for place in object_places_of(choice.properties):
-        click.echo(f"attachments in {place} are not saved: their store has backups of its own", err=True)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     count = run.count
