@@ -51,12 +51,12 @@ from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
-from persistence.services.forced_deletes import PurgeRequests, TreePurges
+from persistence.services.forced_deletes import PurgeRequests, StoragePurges
 from persistence.services.imports.importer import Importer
 from persistence.services.imports.spooled import SpooledImports
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.publishing import Publishing
-from persistence.services.purging import TreePurge
+from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
 from persistence.settings import Settings
@@ -159,7 +159,9 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
         reencrypts = opened.enter_context(
-            ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
+            ReencryptionJobs(
+                [each.reencryption for _, each in providers.managed], _jobs(providers, at_rest), _log_not_reencrypted
+            )
         )
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings.worker_memory)
@@ -191,8 +193,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     access = Access(dialect, tokens)
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    purges = TreePurges(
-        (tree.provider, TreePurge(tree.store, providers.bodies_by_form)) for tree in providers.trees.values()
+    purges = StoragePurges(
+        (provider, StoragePurge(storage, providers.bodies_by_form)) for provider, storage in providers.managed
     )
     publishing = Publishing(
         dialect,
@@ -201,16 +203,15 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         PublicationServers(settings),
     )
     public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
-    of_trees = {
-        root: Services.of_tree(tree.provider, providers.within(root), access, settings.admin, purges.of)
-        for root, tree in providers.trees.items()
+    of_places = {
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purges.of)
+        for place, provider in providers.places.items()
     }
     roots = settings.roots
-    named = {name: of_trees[root] for name, root in roots.named.items()}
-    store = providers.trees[roots.default].store
+    named = {name: of_places[place] for name, place in roots.named.items()}
     public_face = Face(PUBLIC_PREFIX, parser, public)
-    provider_face = Face("", proxied, of_trees[roots.default], named)
-    contents = Contents(lambda read: store.serving_link(read.found), settings.accel_redirect)
+    provider_face = Face("", proxied, of_places[roots.default], named)
+    contents = Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect)
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
@@ -225,7 +226,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)
-    add_health(app, providers.written, min_free=settings.min_free)
+    add_health(app, providers.shortage)
     if dialect.has_proxy:
         add_unknown_paths(app)
 
@@ -239,9 +240,8 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
     """Add export and import, which are for administrators."""
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
-    store = providers.trees[settings.roots.default].store
     importer = Importer(providers.router, codec, settings.max_body)
-    ImportApi(SpooledImports(importer, store.spooled), administrators).add_to(app)
+    ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
     ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 
 
@@ -250,12 +250,11 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
 
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
-        tree = providers.tree_of(route.properties.route.data)
-        if tree is None:
+        if route.data.managed is None:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
-        reencryption = Reencryption(tree.store, providers.bodies_by_form, at_rest)
+        reencryption = Reencryption(route.data.managed, providers.bodies_by_form, at_rest)
         reindex = partial(route.data.reindexer.version, number=None)
-        return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
+        return ReencryptionJob(reencryption, form, version, reindex)
 
     return job_of
 

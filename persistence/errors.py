@@ -125,6 +125,13 @@ class ReplacedError(BusyError):
     """
 
 
+class OutcomeUnknownError(BusyError):
+    """A change that was stored or not: the connection to the database was lost while it committed.
+
+    The client finds out by the entity tag.
+    """
+
+
 class DamagedError(PersistenceError):
     """A file on disk that differs from what the service wrote."""
 

@@ -21,7 +21,7 @@ from persistence.limits.requests import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers, server_urls
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import general_names
+from persistence.properties.property_table import general_names, is_database
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
@@ -29,7 +29,7 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_PATHS = frozenset({"data", "gunicorn", "keys", "encryption_keys", "audit_file"})
+_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -57,22 +57,30 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The roots of the trees, absolute: the default one, and those of datasources by name, which it may be among."""
+    """The places of forms: the default one, and those of datasources by name, which it may be among.
+
+    A place is the root of a tree, absolute, or the address of a database.
+    """
 
     default: str
     named: Mapping[str, str]
 
-    def root(self, datasource: str) -> str | None:
-        """The root of a datasource, the default one where that is empty; ``None`` where no datasource has that name."""
+    def place(self, datasource: str) -> str | None:
+        """The place of a datasource, the default one where that is empty; ``None`` where no datasource has the name."""
         return self.named.get(datasource) if datasource else self.default
 
     def __iter__(self) -> Iterator[str]:
-        """Every root once, the default one first."""
-        return iter(dict.fromkeys((self.default, *self.named.values())))
+        """The root of every tree once, the default one first."""
+        return (each for each in self.places if not is_database(each))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every place once, the default one first."""
+        return tuple(dict.fromkeys((self.default, *self.named.values())))
 
 
 class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The root of a tree that properties name: ``data`` is its directory."""
+    """A place of forms that properties name: ``data`` is the directory of a tree, or the address of a database."""
 
     data: Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -84,6 +92,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     data: str = "var/data"
+    local: str = "var/local"
     bind: Annotated[str, msgspec.Meta(pattern=_BIND)] = "127.0.0.1:8080"
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: _Positive = 2
@@ -125,13 +134,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def roots(self) -> Roots:
-        """The roots of all trees."""
-        named = {name: os.path.realpath(each.data) for name, each in self.datasource.items()}
-        return Roots(os.path.realpath(self.data), named)
+        """The places of all forms."""
+        return Roots(_place(self.data), {name: _place(each.data) for name, each in self.datasource.items()})
+
+    @property
+    def home(self) -> str:
+        """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
+        return self.local if is_database(self.data) else self.data
+
+
+def _place(data: str) -> str:
+    return data if is_database(data) else os.path.realpath(data)
 
 
 MEANINGS: Mapping[str, str] = {
-    "data": "directory of the tree of forms",
+    "data": "directory of the tree of forms, or the address of a database that begins with postgresql://",
+    "local": "directory of this instance alone, for bodies on their way into a database",
     "bind": "address and port to serve on, or unix: and a path",
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes",
@@ -169,7 +187,7 @@ MEANINGS: Mapping[str, str] = {
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
-    "datasource": "tables [datasource.NAME] with data, a directory: more trees of forms; only in the file",
+    "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
     "encryption_keys": "file with the encryption keys; persistence key new writes it",
     "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
     " one encrypts; only in the environment",
@@ -305,7 +323,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         if name == "worker_memory":
             _require_enough(converted)
     except (msgspec.ValidationError, StartupError, BadRequestError) as error:
-        given = "" if "@" in str(value) else f" = {value!r}"  # it may be a password
+        may_be_secret = "@" in str(value) or "password" in str(value)
+        given = "" if may_be_secret else f" = {value!r}"
         if name in _ACCEPTABLE:
             raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
         raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
@@ -326,10 +345,10 @@ def _default_paths(file: str) -> dict[str, object]:
 
 def _absolute(name: str, value: object, directory: str) -> object:
     """The value of a setting, with its path made absolute if it is one; an empty path says nothing, and stays."""
-    if name in _PATHS and value:
+    if name in _PATHS and value and not is_database(str(value)):
         return os.path.abspath(os.path.join(directory, str(value)))
     if name == "datasource" and isinstance(value, dict):
-        return {key: Datasource(os.path.abspath(os.path.join(directory, each.data))) for key, each in value.items()}
+        return {key: Datasource(str(_absolute("data", each.data, directory))) for key, each in value.items()}
     return value
 
 

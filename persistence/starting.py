@@ -13,8 +13,10 @@ from persistence import __version__
 from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
+from persistence.properties.entries import without_user
 from persistence.properties.properties import Properties
-from persistence.providers.locations import bases_of, open_encryption_keys, open_keys, root_of
+from persistence.properties.property_table import TREE, is_database
+from persistence.providers.locations import bases_of, open_encryption_keys, open_keys
 from persistence.providers.trees import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
@@ -55,18 +57,22 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
     """
     settings, properties, policy = served.settings, served.properties, served.policy
     yield f"version {__version__}, dialect {settings.dialect}"
-    yield f"data directory {settings.roots.default}"
-    for name, path in settings.roots.named.items():
-        yield f"data directory {path} (datasource {name})"
+    yield _place(settings.roots.default)
+    for name, place in settings.roots.named.items():
+        yield f"{_place(place)} (datasource {name})"
     for path in bases_of(properties):
         yield f"attachments in {path}"
     for provider in properties.form_providers:
-        if root_of(provider, settings.roots) is None:
+        if provider.kind != TREE:
             yield f"forms of the provider {provider.name} with {provider.address}"
     if settings.audit != "off":
         yield f"audit: {settings.audit_file if settings.audit == 'file' else settings.audit}"
     yield f"may call: {_callers(settings, policy)}"
     yield _address(bind or settings.bind)
+
+
+def _place(place: str) -> str:
+    return without_user(place) if is_database(place) else f"data directory {place}"
 
 
 def log_line(line: str) -> str:

@@ -17,6 +17,7 @@ from _pytest.fixtures import FuncFixtureInfo
 from persistence import client_request
 from tests import forkserver, in_process, opened, proxied, url_building
 from tests import service as services
+from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
 
 _TOGETHER = 25
@@ -65,6 +66,13 @@ def pytest_collection_finish() -> None:
     """Collect garbage from here on, without a look at what the collection of the tests has made."""
     gc.enable()
     gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the database server that the processes of the session have shared."""
+    factory: pytest.TempPathFactory | None = getattr(session.config, "_tmp_path_factory", None)
+    if factory is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        postgresql.end_shared(factory.getbasetemp())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -168,6 +176,22 @@ def svc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service in the default dialect, for what does not depend on dialect or face."""
     with running(tmp_path_factory.mktemp("service"), env={"PERSISTENCE_MAX_BODY": str(8 << 20)}) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def database_server(tmp_path_factory: pytest.TempPathFactory) -> postgresql.Server:
+    """The database server of the session; without PostgreSQL, a test is skipped that wants it."""
+    if postgresql.MISSING:
+        pytest.skip(postgresql.MISSING)
+    return postgresql.shared(postgresql.session_directory(tmp_path_factory))
+
+
+@pytest.fixture
+def database_uri(database_server: postgresql.Server) -> Iterator[str]:
+    """The address of a database with empty tables, in a schema that no other test uses."""
+    name = postgresql.fresh_schema()
+    yield postgresql.prepared(database_server.uri(name))
+    database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_every_setting_is_documented_with_its_default(name: str) -> None:
     default, said = getattr(Settings(), name), documented()[name]
     if said in _EMPTY:
         assert not default
-    elif name in ("data", "keys", "encryption_keys", "gunicorn", "audit_file"):
+    elif name in ("data", "local", "keys", "encryption_keys", "gunicorn", "audit_file"):
         assert (Path(DEFAULT_FILE).parent / said).as_posix().replace("config/../", "") == default
     elif isinstance(default, bool):
         assert said == str(default).lower()

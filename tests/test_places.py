@@ -85,7 +85,7 @@ def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
     )
     roots = load(str(file), environment={}).settings.roots
     assert list(roots) == ["/srv/data", "/srv/disk2"]
-    assert [roots.root(name) for name in ("", "disk2", "same", "none")] == [
+    assert [roots.place(name) for name in ("", "disk2", "same", "none")] == [
         "/srv/data",
         "/srv/disk2",
         "/srv/data",

@@ -166,6 +166,7 @@ def placed(project: Path) -> Settings:
     """The defaults, of a project whose settings file lies in ``config``, there or not."""
     paths = {
         "data": "var/data",
+        "local": "var/local",
         "gunicorn": "config/gunicorn.conf.py",
         "keys": "var/keys.json",
         "encryption_keys": "var/encryption-keys.json",
@@ -261,3 +262,22 @@ def test_the_properties_of_the_example_are_valid(file: Path) -> None:
     lines = (PROJECT / "config/persistence.toml").read_text().splitlines()
     file.write_text("\n".join(line.removeprefix("# ") for line in lines if line.startswith(("# svc", '# "svc'))))
     assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 10
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_place_of_forms_may_be_a_database(tmp_path: Path, scheme: str) -> None:
+    address = f"{scheme}://app:secret@db.example.org/forms"
+    (tmp_path / "own.toml").write_text(
+        f'data = "{address}?schema=a"\nlocal = "here"\n'
+        f'[datasource.second]\ndata = "{address}?schema=b"\n[datasource.third]\ndata = "tree"\n'
+    )
+    settings = load(str(tmp_path / "own.toml"), environment={}).settings
+    assert settings.roots.places == (f"{address}?schema=a", f"{address}?schema=b", f"{tmp_path}/tree")
+    assert list(settings.roots) == [f"{tmp_path}/tree"]
+    assert settings.home == f"{tmp_path}/here"
+
+
+def test_a_bad_value_is_not_repeated_where_it_may_be_a_password() -> None:
+    with pytest.raises(StartupError) as refused:
+        load(environment={"PERSISTENCE_BIND": "postgresql:///forms?user=a&password=secret"})
+    assert "secret" not in str(refused.value)

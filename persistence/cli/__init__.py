@@ -33,6 +33,7 @@ _MODULES: Mapping[str, str] = {
     "reencrypt": "trees",
     "backup": "backup",
     "restore": "backup",
+    "move": "move",
     "purge": "purge",
     "erase": "erase",
     "upgrade": "trees",

@@ -51,7 +51,7 @@ def verify_audit(*, head: str | None, **options: str | None) -> None:
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
     settings = _settings(options)
-    with owner.being(owner.identity_for(settings.audit_file, settings.data)):
+    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
         verdict = verify(
             settings.audit_file, seals(open_keys(settings)), must_be_sealed=settings.audit_signed, expected=expected
         )
@@ -94,7 +94,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     with usage_errors():
         begin = None if since is None else instants.parse_time(since, "--since")
     settings = _settings(options)
-    with owner.being(owner.identity_for(settings.audit_file, settings.data)), disk_errors("reading the audit"):
+    with owner.being(owner.identity_for(settings.audit_file, settings.home)), disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
             say(line if as_json else safe(_shown(msgspec.json.decode(line))))

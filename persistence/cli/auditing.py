@@ -42,7 +42,7 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
     "erase": lambda params: bool(params.get("yes")),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert"), _is_real),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "move"), _is_real),
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
 }
@@ -103,7 +103,7 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
 def _log(effective: Effective) -> Iterator[AuditLog]:
     """Open the audit as the user who owns it."""
     settings = effective.settings
-    with owner.being(owner.identity_for(settings.audit_file, settings.data)):
+    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
         places = trees_and_bases(settings, effective.properties)
         with open_audit(settings, open_keys(settings), places, _say_fault) as log:
             yield log

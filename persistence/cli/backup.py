@@ -84,7 +84,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
     there = {name: path for name, path in _key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
-        with owner.being(owner.identity_for(path, settings.data)):
+        with owner.being(owner.identity_for(path, settings.home)):
             content = _read(path)
         yield name, content
     has_keys = "the backup holds keys: whoever can read it can read all data"

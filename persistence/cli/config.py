@@ -29,7 +29,7 @@ def config(context: click.Context, /, **options: object) -> None:
     effective = load(options)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        shown = "(not shown)" if value and name in settings.SECRET else repr(value)
+        shown = "(not shown)" if value and name in settings.SECRET else _setting(value)
         click.echo(f"{name} = {shown}  # {origin}: {settings.MEANINGS[name]}")
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
@@ -87,6 +87,13 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
     """Load the settings; options of the subcommand override those of the group."""
     return load({**outer, **{option: value for option, value in options.items() if value is not None}})
+
+
+def _setting(value: object) -> str:
+    """Return the value of a setting as Python writes it, without the passwords of addresses."""
+    if isinstance(value, dict):
+        return repr({name: msgspec.structs.replace(each, data=without_user(each.data)) for name, each in value.items()})
+    return repr(without_user(value) if isinstance(value, str) else value)
 
 
 def _toml(value: Value) -> str:

@@ -65,7 +65,7 @@ def diff(  # noqa: PLR0913 - its options
         if not address.is_main:
             raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
-    with owner.acting(tree.root), ExitStack() as opened:
+    with owner.acting(tree.home), ExitStack() as opened:
         documents = _documents(tree, opened, decrypt=decrypt)
         pair = _pair(documents.router.of(address.form).storage, address, older, newer)
         comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)

@@ -11,15 +11,14 @@ from typing import Any
 import click
 import msgspec
 
+from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say
 from persistence.errors import BadRequestError, NotFoundError, StartupError, disk_errors
 from persistence.index.protocol import RebuildAim
-from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import backup_erasure, indexes
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import next_after
-from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import open_index
 from persistence.services.erasing import (
     Certificate,
@@ -28,7 +27,7 @@ from persistence.services.erasing import (
     ErasedFile,
     Erasing,
 )
-from persistence.services.purging import TreePurge
+from persistence.services.purging import StoragePurge
 from persistence.storage import files, owner
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import tree_around
@@ -203,14 +202,10 @@ class _Request:
 
 @contextmanager
 def _opened(tree: ChosenTree) -> Iterator[Erasing]:
-    """Open a tree to be written, as its owner; its index hears of it."""
-    with owner.acting(tree.root):
-        root = StoreReader(tree.root).root
-        with disk_errors(f"data directory {root}"):
-            owner.require(root)
-        with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-            store, bodies_of = providers.tree(root).store, providers.bodies_by_form
-            yield Erasing(tree.name, store, TreePurge(store, bodies_of), bodies_of)
+    """Open what erases in a tree or a database."""
+    with managing(tree) as place:
+        store, bodies_of = place.storage, place.providers.bodies_by_form
+        yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
 
 
 def _document(path: str) -> tuple[Form, str]:
@@ -258,9 +253,11 @@ class _Found:
 
 
 def _erase(tree: ChosenTree, erasing: Erasing, documents: Sequence[ErasedDocument]) -> None:
-    """Erase documents of a tree, and rebuild the indexes of their forms."""
+    """Erase documents of a tree, and rebuild the indexes of their forms; a database has its index itself."""
     for each in documents:
         erasing.erase(Form(each.app, each.form), each.document)
+    if tree.is_database:
+        return
     reader = StoreReader(tree.root)
     forms = dict.fromkeys(Form(each.app, each.form) for each in documents)
     if forms:

@@ -26,7 +26,7 @@ from persistence.model.exports import (
     parse_patterns,
     parse_range,
 )
-from persistence.providers.locations import open_encryption_keys, root_of
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
@@ -173,7 +173,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
     settings, properties = effective.settings, effective.properties
     _say_elsewhere(effective)
     keys = open_encryption_keys(settings, properties)
-    with owner.acting(settings.roots.default), OfflineProviders(settings, properties, NOBODY) as providers:
+    with owner.acting(settings.home), OfflineProviders(settings, properties, NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
@@ -194,7 +194,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
 def _say_elsewhere(effective: Effective) -> None:
     """Say which forms are not exported, because another service has them."""
     for each in effective.properties.form_providers:
-        if root_of(each, effective.settings.roots) is None:
+        if each.is_service:
             click.echo(
                 f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
             )

@@ -18,7 +18,7 @@ from persistence.errors import BadRequestError, ConfigurationError, StartupError
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import bases_of, open_encryption_keys, root_of
+from persistence.providers.locations import open_encryption_keys, own_directories, root_of
 from persistence.providers.opened import OfflineProviders
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
@@ -65,7 +65,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
-        owner.become((*settings.roots, *bases_of(properties)))
+        owner.become(own_directories(settings, properties))
         importer = _importer(settings, properties, opened)
         bar = opened.enter_context(progress("importing", source.count))
         try:
@@ -96,7 +96,7 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
     journals = opened.enter_context(_Journals.of(settings, properties))
     providers = opened.enter_context(OfflineProviders(settings, properties, journals))
-    providers.tree(settings.roots.default)  # which must be there, whatever is imported
+    providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
     return Importer(providers.router, codec, settings.max_body, calls_others=False)
@@ -141,5 +141,5 @@ class _Journals:
     def _of(self, form: Form) -> OfflineJournal:
         root = root_of(self._properties.of(form).route.data, self._roots)
         if root is None:
-            raise ConfigurationError(f"the data of {form} is with another service")
+            raise ConfigurationError(f"the data of {form} is in no tree")
         return self._at[root]

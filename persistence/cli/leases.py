@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
+from persistence.cli.managing import managing
 from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options
 from persistence.cli.terminal import counted, safe, say, table, terminal_width
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.model.leases import DocumentLease, Moment
-from persistence.providers.trees import open_store
 from persistence.storage import root
 from persistence.storage.document_leases import listed, moment
 
@@ -46,13 +46,11 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
     damaged = list[str]()
 
     def read(tree: ChosenTree, prefix: str) -> int:
-        with disk_errors(f"data directory {tree.root}"):
-            root.require(tree.root)
-            for _, lease in listed(tree.root):
-                if isinstance(lease, DamagedError):
-                    damaged.append(f"{prefix}{lease}")
-                else:
-                    found.append((tree, lease))
+        for lease in _listed(tree):
+            if isinstance(lease, DamagedError):
+                damaged.append(f"{prefix}{lease}")
+            else:
+                found.append((tree, lease))
         return REMAINS if damaged else 0
 
     status, now = on_each(trees, read), moment()
@@ -65,6 +63,17 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
     sys.exit(status)
 
 
+def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
+    """Yield all leases of a place."""
+    if tree.is_database:
+        with managing(tree) as place:
+            yield from place.storage.leases.listed()
+        return
+    with disk_errors(f"data directory {tree.root}"):
+        root.require(tree.root)
+        yield from (lease for _, lease in listed(tree.root))
+
+
 def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
     """End the lease of a document in each tree that has one.
 
@@ -74,9 +83,9 @@ def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
     unknown = list[NotFoundError]()
 
     def end(tree: ChosenTree, prefix: str) -> int:
-        with open_store(tree.settings, tree.root) as store:
+        with managing(tree) as place:
             try:
-                lease = store.leases.broken(document)
+                lease = place.storage.leases.broken(document)
             except NotFoundError as error:  # it may be in another tree
                 unknown.append(error)
                 return 0

@@ -21,9 +21,10 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant, parse
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
+from persistence.properties.entries import without_user
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import DATA, FORM
-from persistence.providers.locations import base_of, definitions_root, root_of
+from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
+from persistence.providers.locations import base_of, database_of, definitions_root, root_of
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
@@ -163,12 +164,33 @@ def allow_open_files() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTree:
-    """The settings and properties in force, and the root of a tree with the name that people know."""
+    """The settings and properties in force, and a place of forms with the name that people know: a tree, mostly."""
 
     settings: Settings
     properties: Properties
     name: str
-    root: str
+    place: str
+
+    @property
+    def is_database(self) -> bool:
+        """Return whether it is a database, and no tree."""
+        return is_database(self.place)
+
+    @property
+    def root(self) -> str:
+        """The root of the tree.
+
+        Raises:
+            NotSupportedError: it is a database.
+        """
+        if self.is_database:
+            raise NotSupportedError(f"this command works on data directories, and not on {without_user(self.place)}")
+        return self.place
+
+    @property
+    def home(self) -> str:
+        """The directory as whose owner a command works on the place."""
+        return self.settings.local if self.is_database else self.place
 
     def reader(self) -> TreeReader:
         """Open the tree for reports. Raises as ``TreeReader.of``."""
@@ -183,7 +205,8 @@ class ChosenTree:
 class TreeChoice:
     """The settings and properties in force, and the trees that a command works on, the default one first.
 
-    ``is_named`` tells whether an option names the one tree. ``file`` is the settings file, empty without one.
+    Databases are among them. ``is_named`` tells whether an option names the one tree. ``file`` is the settings file,
+    empty without one.
     """
 
     settings: Settings
@@ -217,10 +240,11 @@ class TreeChoice:
             return self.trees[0]
         route = self.properties.of(form).route
         provider, what = (route.definition, "definition") if kind == FORM else (route.data, "data")
-        root = root_of(provider, self.settings.roots)
-        if root is None:
+        roots = self.settings.roots
+        place = root_of(provider, roots) or database_of(provider, roots)
+        if place is None:
             raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
-        return next(each for each in self.trees if each.root == root)
+        return next(each for each in self.trees if each.place == place)
 
     def root_of_records(self, form: Form, base: str) -> str | None:
         """Return the root of the tree with the records of a form's bodies below ``base``.
@@ -252,10 +276,13 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
         names = {roots.named[str(datasource)]: str(datasource)}
     else:
         names = {roots.default: ""}
-        for name, root in () if is_named else roots.named.items():
-            names.setdefault(root, name)
+        for name, place in () if is_named else roots.named.items():
+            names.setdefault(place, name)
+        for provider in () if is_named else effective.properties.form_providers:
+            if provider.kind in DATABASES:
+                names.setdefault(provider.uri, provider.name)
     trees = tuple(
-        ChosenTree(effective.settings, effective.properties, tree_name(name), root) for root, name in names.items()
+        ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
@@ -291,12 +318,12 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int])
         PersistenceError: the work on a single tree raises it.
     """
     if len(trees) == 1:
-        with owner.acting(trees[0].root):
+        with owner.acting(trees[0].home):
             return work(trees[0], "")
     statuses = []
     for tree in trees:
         try:
-            with owner.acting(tree.root):
+            with owner.acting(tree.home):
                 statuses.append(work(tree, f"{tree.name}: "))
         except PersistenceError as error:
             say_failed(tree.name, error)

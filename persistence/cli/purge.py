@@ -10,18 +10,15 @@ from datetime import UTC, datetime
 
 import click
 
+from persistence.cli.managing import managing
 from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.terminal import counted, progress, safe, say
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError, disk_errors
-from persistence.index.sync.journal import OfflineJournal
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
-from persistence.providers.opened import OfflineProviders
 from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
-from persistence.services.purging import TreePurge, purge_documents
-from persistence.storage import owner
-from persistence.storage.reader import StoreReader
+from persistence.services.purging import StoragePurge, purge_documents
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
@@ -111,7 +108,7 @@ class _Run:
         """Purge a tree; return the exit status."""
         total, before, began = PurgeTally(), self._problems, time.monotonic()
         with _opened(tree) as purging:
-            forms = self._forms(tree)
+            forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
@@ -131,7 +128,7 @@ class _Run:
             click.echo("nothing was changed: --yes does it", err=True)
         return REMAINS if self._problems > before else 0
 
-    def _results(self, purging: TreePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
+    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
         rules = self._rules
         if rules is None:
             try:
@@ -142,15 +139,15 @@ class _Run:
         documents = self._documents(purging, form)
         yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
 
-    def _forms(self, tree: ChosenTree) -> list[Form]:
-        found = sorted(StoreReader(tree.root).forms(self._app), key=lambda form: (form.app, form.name))
+    def _forms(self, purging: StoragePurge) -> list[Form]:
+        found = purging.forms(self._app)
         if self._form is None:
             return found
         if self._form not in found:
             raise NotFoundError(f"{self._form} does not exist")
         return [self._form]
 
-    def _documents(self, purging: TreePurge, form: Form) -> Iterator[str]:
+    def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
         if self._document is None:
             yield from purging.store.documents_and_drafts(form)
         elif purging.has(form, self._document):
@@ -165,14 +162,11 @@ class _Run:
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[TreePurge]:
-    """Open what purges a tree, whose index hears of it."""
-    with disk_errors(f"data directory {tree.root}"):
-        owner.require(StoreReader(tree.root).root)
-    root = StoreReader(tree.root).root
-    with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-        yield TreePurge(providers.tree(root).store, providers.bodies_by_form)
-        noting.leave()
+def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
+    """Open what purges a tree or a database."""
+    with managing(tree) as place:
+        yield StoragePurge(place.storage, place.providers.bodies_by_form)
+        place.leave()
 
 
 def _line(tally: PurgeTally) -> str:

@@ -7,17 +7,16 @@ from contextlib import contextmanager, suppress
 
 import click
 
+from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say, table, terminal_width
 from persistence.dialect import DIALECTS
-from persistence.errors import PersistenceError, disk_errors
-from persistence.index.sync.journal import OfflineJournal
+from persistence.errors import PersistenceError
 from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import short
 from persistence.model.users import User
-from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import open_index
 from persistence.services.access import as_administrator
 from persistence.services.documents import Documents
@@ -57,7 +56,7 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     with usage_errors():
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
-    with owner.acting(tree.root), _opened(tree) as reverting:
+    with owner.acting(tree.home), _opened(tree) as reverting:
         asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
         plan = reverting.plan(address, asked) if dry_run else reverting.restore(address, asked)[0]
     _say(plan, dry_run=dry_run)
@@ -67,11 +66,11 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
 def _opened(tree: ChosenTree) -> Iterator[Reverting]:
     """Open the providers for a block; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    with OfflineJournal(tree.root) as noting, OfflineProviders(settings, tree.properties, noting) as providers:
-        with disk_errors(f"data directory {tree.root}"):
-            owner.require(tree.root)
-        yield Reverting(Documents(providers.router, dialect, as_administrator(dialect)))
-        noting.leave()
+    with managing(tree) as place:
+        yield Reverting(Documents(place.providers.router, dialect, as_administrator(dialect)))
+        place.leave()
+    if tree.is_database:
+        return
     with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:
         index.recover()  # or the next search takes in what was noted
 

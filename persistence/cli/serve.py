@@ -16,7 +16,7 @@ from persistence import starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.errors import PersistenceError
-from persistence.providers.locations import bases_of
+from persistence.providers.locations import own_directories
 from persistence.providers.trees import init_trees
 from persistence.starting import Served
 from persistence.storage import owner
@@ -103,7 +103,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)
-    owner.become((*effective.settings.roots, *bases_of(effective.properties)))
+    owner.become(own_directories(effective.settings, effective.properties))
     if is_init:
         init_trees(effective.settings, effective.properties)
     served = Served.of(effective)

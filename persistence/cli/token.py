@@ -37,7 +37,7 @@ def token(*, document: str, operations: str, expires: float, **options: str | No
     with usage_errors():
         subject = _subject(document)
         validity = effective.properties.of(subject.form).token_validity
-        with owner.being(owner.identity_for(settings.keys, settings.data)):
+        with owner.being(owner.identity_for(settings.keys, settings.home)):
             keys = open_keys(settings)
             tokens = AccessTokens(keys.ensured_signing_secrets)
             names = filter(None, map(str.strip, operations.split(",")))

@@ -9,17 +9,16 @@ from collections.abc import Mapping
 
 import click
 
+from persistence.cli.managing import managing
 from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.terminal import counted, progress, safe
 from persistence.dialect import DIALECTS
-from persistence.errors import NotFoundError, disk_errors
+from persistence.errors import NotFoundError
 from persistence.index.protocol import RebuildAim
-from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import init_trees, open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import DocumentDone, ReencryptionJob
@@ -157,24 +156,24 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
 
 def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
     """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
-    reader = StoreReader(tree.root)
-    with disk_errors(f"data directory {reader.root}"):
-        owner.require(reader.root)
 
     def rebuild_index(changed: Form) -> None:
+        if tree.is_database:  # it has its index itself
+            return
+        reader = StoreReader(tree.root)
         with open_index(tree.settings, tree.properties, reader.root) as index:
             indexes.plan(reader, index, RebuildAim.REBUILT, changed).run(lambda _: None)
 
-    keys = open_encryption_keys(tree.settings, tree.properties)
-    with OfflineJournal(tree.root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-        at_rest = EncryptionAtRest(providers.router, DIALECTS[tree.settings.dialect], keys)
-        reencryption = Reencryption(providers.tree(reader.root).store, providers.bodies_by_form, at_rest)
+    with managing(tree) as place:
+        keys = open_encryption_keys(tree.settings, tree.properties)
+        at_rest = EncryptionAtRest(place.providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(place.storage, place.providers.bodies_by_form, at_rest)
         forms = reencryption.forms()
         if form is not None:
             if form not in forms:
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
-        jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
+        jobs = [ReencryptionJob(reencryption, each, version, rebuild_index) for each in forms]
         started, count = time.monotonic(), 0
         label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
@@ -188,7 +187,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
             for job in jobs:
                 count += _plan(job, done) if dry_run else job.run(done)
         seconds = time.monotonic() - started
-        noting.leave()
+        place.leave()
     did = "would be encrypted anew" if dry_run else "encrypted anew"
     click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
     return REMAINS if bar.lines else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from persistence.forms.structure import (
 )
 from persistence.forms.trees import Bound, Element
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.definitions import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
+from persistence.limits.definitions import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (
     METADATA_COLUMNS,
@@ -127,10 +126,10 @@ class _Walk:
         return self._repeat(name, place.view, (*path, part.iteration_name(container) or default_iteration(name)))
 
     def _repeat(self, name: str, around: _Growing, path: tuple[str, ...]) -> _Place:
-        """Return the place in the iterations of a repeat, whose name the column of numbers has, of any length."""
-        outer = around.view.repetitions
-        number = f"{identifier(name)}_repetition"
-        repetitions = (*outer, UniqueNames(outer, sys.maxsize).take(number))
+        """Return the place in the iterations of a repeat, whose name the column of numbers has."""
+        outer, limit = around.view.repetitions, self._naming.limit
+        number = joined((identifier(name), "repetition"), limit)
+        repetitions = (*outer, UniqueNames(outer, limit).take(number))
         self._count(*path, *repetitions)
         return _Place(self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions)))
 
@@ -143,8 +142,9 @@ class _Walk:
             names = (section, name) if section else (name,)
         column = view.names.take(joined([identifier(each) for each in names], self._naming.longest))
         view.columns.append(FlatColumn(column, (*place.path, name)))
-        if len(view.view.column_names) + len(view.columns) > MOST_COLUMNS:
-            raise BadRequestError(f"a flat view of the form would have more than {MOST_COLUMNS} columns")
+        most = self._naming.most_columns
+        if len(view.view.column_names) + len(view.columns) > most:
+            raise BadRequestError(f"a flat view of the form would have more than {most} columns")
 
     def _name(self, repeat: tuple[str, ...]) -> str:
         prefix, longest = self._naming.prefix, self._naming.longest

@@ -6,16 +6,16 @@ No error is answered by a page or a traceback. Supervisors and load balancers as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import Rule
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, DeletedError, DiskError, PersistenceError, one_line, status_of
+from persistence.errors import DeletedError, PersistenceError, one_line, status_of
 from persistence.http import logs
 from persistence.http.logs import CAUSE, REQUEST_ID
 from persistence.http.responses import headers_of, refusal, text
@@ -89,23 +89,8 @@ def _unexpected(error: Exception) -> Response:
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 
-class Writable(Protocol):
-    """A directory that the service writes into."""
-
-    @property
-    def root(self) -> str:
-        """Its path."""
-
-    def free_bytes(self) -> int:
-        """Return the space that the service may still use there.
-
-        Raises:
-            DiskError, BusyError: it cannot write there.
-        """
-
-
-def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None:
-    """Add ``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many.
+def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:
+    """Add ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
 
     The cause goes to the log, and to admitted callers; a stranger gets neither paths nor numbers.
     """
@@ -114,14 +99,8 @@ def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None
         return text(HTTPStatus.OK, "ok")
 
     def readyz() -> Response:
-        for place in places:
-            try:
-                free = place.free_bytes()
-            except (BusyError, DiskError) as error:
-                return _not_ready(str(error))
-            if free < min_free:
-                return _not_ready(f"{free} bytes are free in {place.root}; the floor is {min_free}")
-        return text(HTTPStatus.OK, "ready")
+        cause = shortage()
+        return text(HTTPStatus.OK, "ready") if cause is None else _not_ready(cause)
 
     for path, view in zip(HEALTH_PATHS, (healthz, readyz), strict=True):
         add_route(app, path, view, "GET", "HEAD")

@@ -18,7 +18,15 @@ from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
-from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, as_disk_error, disk_errors
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    DiskError,
+    PersistenceError,
+    RangeError,
+    as_disk_error,
+    disk_errors,
+)
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
 from persistence.services.rules import Read
@@ -191,7 +199,7 @@ class _Measured:
         """
         try:
             data = self._file.read(size)
-        except DamagedError as error:
+        except PersistenceError as error:
             raise OSError(errno.EIO, str(error)) from error
         self._at += len(data)
         return data

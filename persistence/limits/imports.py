@@ -1,4 +1,4 @@
-"""Bounds on what is imported: archives, folders and JSON lines (spec crud 8.4)."""
+"""Bounds on what is imported, from archives, folders and JSON lines (spec crud 8.4), and on what is moved."""
 
 LARGEST_IMPORT = 4 << 30
 """Bytes of an archive that a request sends. It is spooled to disk. The command takes files of any size."""
@@ -48,3 +48,6 @@ LONGEST_ENTRY = 200
 
 DEEPEST_FOLDER = 16
 """Levels of folders in a folder. The deepest layout, below the path of the interface, has 11."""
+
+MOST_REMEMBERED = 4_000_000
+"""Documents whose state a move remembers, some 70 bytes for each. Others are compared with the destination again."""

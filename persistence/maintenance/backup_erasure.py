@@ -16,7 +16,8 @@ from persistence.maintenance.backup import complete, exclusively
 from persistence.maintenance.manifest import SUMS
 from persistence.model.addresses import Collection, Form
 from persistence.storage.layout import Layout
-from persistence.storage.traces import TracedFile, files_below, remove_wholly
+from persistence.storage.managed import TracedFile
+from persistence.storage.traces import files_below, remove_wholly
 
 
 def backups_in(destination: str) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+
+from persistence.limits.definitions import MOST_COLUMNS
 
 DOCUMENT_COLUMN = "metadata_document_id"
 METADATA_COLUMNS = (
@@ -51,11 +54,15 @@ class FlatNaming:
     """The rules for names of views: they begin with ``prefix``, and no name has more than ``longest`` characters.
 
     With ``prefixes_in_main`` a column of the view of documents has the name of its whole path, else of its control.
+    Columns of the numbers of repetitions have names of any length (spec search 7.2), up to ``limit``: that of the
+    database for all names, as ``most_columns`` is its limit for the columns of a view.
     """
 
     prefix: str
     longest: int
     prefixes_in_main: bool
+    limit: int = sys.maxsize
+    most_columns: int = MOST_COLUMNS
 
 
 _NOT_IN_IDENTIFIERS = re.compile("[^A-Za-z0-9_]")

@@ -15,6 +15,7 @@ from persistence.model.retention import is_retention
 from persistence.model.versions import DATA_FORMATS
 from persistence.properties.property_table import (
     ANY,
+    DATABASES,
     ENGINES,
     LARGEST,
     SHIPPED,
@@ -24,6 +25,7 @@ from persistence.properties.property_table import (
     Name,
     Value,
     ValueType,
+    is_database,
     is_provider,
     known_property,
     unknown,
@@ -35,6 +37,8 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI)
 
 _TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
+_SECRETS = ("password", "sslpassword")
+"""Parameters of the address of a database that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,8 @@ def remote_address(uri: str) -> str:
         return ""
     if given.startswith(_TREE):
         raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
+    if is_database(given) and DATABASES[0] in ENGINES and given.isprintable():
+        return given  # which its driver reads
     try:
         parts = urlsplit(given)
         is_address = (
@@ -172,13 +178,25 @@ def remote_address(uri: str) -> str:
     except ValueError:
         is_address = False
     if not is_address or parts.query or parts.fragment:
-        raise BadRequestError(f"must be {_TREE}, or the address of a service that begins with http://{instead}")
+        raise BadRequestError(
+            f"must be {_TREE}, or the address of a service that begins with http:// or of a database with"
+            f" postgresql://{instead}"
+        )
     return given.rstrip("/")
 
 
 def without_user(uri: str) -> str:
     """Return an address without the user and password that it may have, to be shown; any other text as it is."""
-    return _USER.sub("//", uri)
+    if not is_database(uri):
+        return _USER.sub("//", uri)
+    scheme, _, rest = uri.partition("://")
+    base, mark, query = rest.rpartition("@")[2].partition("?")  # the last one: a password may have one, not escaped
+    shown = (name + ("=***" if name in _SECRETS else between + value) for name, between, value in _parameters(query))
+    return f"{scheme}://{base}{mark}{'&'.join(shown)}"
+
+
+def _parameters(query: str) -> Iterator[tuple[str, str, str]]:
+    return (each.partition("=") for each in query.split("&"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from persistence.properties.property_table import (
     ANY,
     DATA,
     FORM,
+    SERVICES,
     TREE,
     Effect,
     KnownProperty,
@@ -69,6 +70,11 @@ class ProviderProperties:
     def kind(self) -> str:
         """Return the kind of its engine, one of ``ENGINES``."""
         return self.uri.partition(":")[0] or TREE
+
+    @property
+    def is_service(self) -> bool:
+        """Return whether it is another service."""
+        return self.kind in SERVICES
 
     @property
     def address(self) -> str:

@@ -31,11 +31,13 @@ FORM, DATA = "form", "data"
 """The two kinds of content of a provider: definitions, and data."""
 
 TREE = "file"
+SERVICES = ("http", "https")
+DATABASES = ("postgresql", "postgres")
+"""The schemes of the addresses of other services, and of databases."""
 
 ENGINES = {
     TREE: "persistence.providers.trees:Trees",
-    "http": "persistence.providers.remotes:Remotes",
-    "https": "persistence.providers.remotes:Remotes",
+    **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
 }
 """The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
 
@@ -62,7 +64,7 @@ class ValueType(Enum):
     HISTORY = "one of the strings none and forever, or a time span such as 30d or 2y"
     RETENTION = "the string forever, or a time span such as 30d or 2y"
     DIALECT = f"one of the strings {', '.join(DIALECTS)}"
-    URI = "file:, or the address of a service that begins with http://"
+    URI = "file:, or the address of a service that begins with http://, or of a database with postgresql://"
     SECRET = "a string, which is not shown"  # noqa: S105 - no password
 
 
@@ -120,6 +122,11 @@ def _fits(place: str, token: str) -> bool:
 
 def _general(place: str) -> str:
     return ANY if place.startswith("<") else place
+
+
+def is_database(place: str) -> bool:
+    """Return whether the place of forms is the address of a database, and not a directory."""
+    return place.partition("://")[0] in DATABASES
 
 
 def is_provider(name: str) -> bool:
@@ -185,10 +192,10 @@ KNOWN: tuple[KnownProperty, ...] = (
     ),
     KnownProperty("field-encryption.password.read-fallback", _SECRET, "the password before that one, for reading"),
     KnownProperty(f"{_OF_FORM}.attachments", ValueType.PROVIDER, "provider of the attachments of a form's data"),
-    _provider("uri", ValueType.URI, "file: for a tree here, or the address of another service"),
+    _provider("uri", ValueType.URI, "file: for a tree here, or the address of another service, or of a database"),
     _provider("dialect", ValueType.DIALECT, "names on the wire of another service; by default those here"),
     _provider("active", _BOOLEAN, "the provider is asked where all of them are", default=True),
-    _provider("datasource", _TEXT, "name of the root of a tree; of a database, elsewhere"),
+    _provider("datasource", _TEXT, "name of a datasource of the settings: the root of a tree, or a database"),
     _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
     _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
     _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),

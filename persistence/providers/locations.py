@@ -1,9 +1,10 @@
-"""The places on this machine that settings and properties name: trees, directories of attachments, and keys."""
+"""The places that settings and properties name: trees, databases, directories of attachments, and keys."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from persistence.crypto.encryption_keys import EncryptionKeys
@@ -11,7 +12,7 @@ from persistence.errors import StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import TREE
+from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
 from persistence.settings import Roots, Settings
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.reader import StoreReader
@@ -25,15 +26,27 @@ def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
     Raises:
         StartupError: it names an unknown datasource.
     """
+    found = located(provider, roots)
+    return str(roots.place(provider.datasource)) if found.kind == TREE else None
+
+
+def database_of(provider: ProviderProperties, roots: Roots) -> str | None:
+    """Return the address of the database of a provider; ``None`` where it has none. Raises as ``root_of``."""
+    found = located(provider, roots)
+    return found.uri if found.kind in DATABASES else None
+
+
+def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
+    """Return a provider with the address that its datasource has, where that is a database. Raises as ``root_of``."""
     if provider.kind != TREE:
-        return None
-    found = roots.root(provider.datasource)
+        return provider
+    found = roots.place(provider.datasource)
     if found is None:
         known = ", ".join(sorted(roots.named)) or "none"
         raise StartupError(
             f"provider {provider.name!r} has the datasource {provider.datasource!r}; the settings have {known}"
         )
-    return found
+    return replace(provider, uri=found) if is_database(found) else provider
 
 
 def base_of(provider: ProviderProperties) -> str | None:
@@ -63,6 +76,8 @@ def check(properties: Properties, roots: Roots) -> None:
     Raises:
         StartupError: it has not, or one does.
     """
+    if any(map(is_database, roots.places)) and DATABASES[0] not in ENGINES:
+        raise StartupError("this version keeps no forms in databases")
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
@@ -70,6 +85,15 @@ def check(properties: Properties, roots: Roots) -> None:
                 raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
     for provider in properties.form_providers:
         root_of(provider, roots)
+
+
+def local_directory(settings: Settings, properties: Properties) -> str:
+    """Return the directory of this instance alone. Raises ``StartupError`` if it is not apart from others."""
+    own = os.path.realpath(settings.local)
+    for place in trees_and_bases(settings, properties):
+        if os.path.commonpath((own, place)) in (own, place):
+            raise StartupError(f"the directory of this instance, {own}, and {place} must not lie in each other")
+    return own
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
@@ -104,12 +128,18 @@ def defined_elsewhere(root: str, properties: Properties, roots: Roots) -> Iterat
 
 def open_keys(settings: Settings) -> Keys:
     """Return the API keys of the settings."""
-    return Keys(settings.keys, tree=settings.data)
+    return Keys(settings.keys, tree=settings.home)
 
 
 def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ...]:
     """Return the roots of all trees and the directories of attachments; raises as ``base_of``."""
     return (*settings.roots, *bases_of(properties))
+
+
+def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
+    """Return every directory here that the service writes to, the one that decides as whom first; raises as above."""
+    home = (settings.local,) if is_database(settings.data) else ()
+    return (*home, *trees_and_bases(settings, properties))
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:

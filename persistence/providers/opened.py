@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
@@ -9,12 +10,13 @@ from pkgutil import resolve_name
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
+from persistence.errors import BusyError, DiskError, StartupError
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import ENGINES
-from persistence.providers.locations import base_of, bodies_by_form, check, root_of
-from persistence.providers.provider import Engine, Opening, Provider
+from persistence.properties.property_table import DATABASES, ENGINES, is_database
+from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
+from persistence.providers.provider import Engine, Opening, Provider, Writable
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
     Tree,
@@ -28,16 +30,38 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.split_attachments import BodiesOf
+from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage
-from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Spool, Upload
+
+_DRIVERS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": "s3"}
+"""Libraries that are installed where they are asked for, and the extra that brings them."""
+
+
+def engine_of(name: str) -> type[Engine]:
+    """Import an engine.
+
+    Raises:
+        StartupError: a library that it needs is not installed.
+    """
+    try:
+        engine: type[Engine] = resolve_name(name)
+    except ImportError as error:
+        extra = _DRIVERS.get((error.name or "psycopg").partition(".")[0])
+        if extra is None:
+            raise
+        raise StartupError(
+            f"a provider needs {error.name or 'psycopg'}, which is not installed: pip install 'persistence[{extra}]'"
+        ) from error
+    return engine
 
 
 class Providers(Closable):
     """The providers of a service. It owns all trees, indexes, threads and connections behind them.
 
-    ``router`` goes by the properties, and ``trees`` are the local trees by their roots. ``calls_others`` says whether a
-    provider needs to know whose request it serves.
+    ``router`` goes by the properties. ``places`` are the providers of all places of the settings, and ``trees`` those
+    that are local trees. ``calls_others`` says whether a provider needs to know whose request it serves.
     """
 
     def __init__(self, settings: Settings, properties: Properties, failed: Failed) -> None:
@@ -49,6 +73,7 @@ class Providers(Closable):
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
+        self._spool = Spool(os.path.realpath(settings.home))
         self._opened = ExitStack()
         try:
             self._open(Opening(settings, properties, self._opened, self._catalog_of, failed))
@@ -57,33 +82,65 @@ class Providers(Closable):
             raise
 
     def _open(self, opening: Opening) -> None:
-        properties = opening.properties
+        properties, roots = opening.properties, opening.settings.roots
         self._local = Trees(opening)
         self.trees: Mapping[str, Tree] = self._local.by_root
-        every = (*properties.form_providers, *properties.attachment_providers)
+        located_at = {each: located(each, roots) for each in properties.form_providers}
+        databases = {place: ProviderProperties(place, place) for place in roots.places if is_database(place)}
+        every = (*located_at.values(), *properties.attachment_providers, *databases.values())
         by_name = {name: self._engine(name, opening) for name in {ENGINES[each.kind] for each in every}}
         self._engines = {each.kind: by_name[ENGINES[each.kind]] for each in every}
         self.calls_others = any(engine.calls_others for engine in by_name.values())
-        self._of = {each: self._engines[each.kind].provider(each) for each in properties.form_providers}
+        self._of = {each: self._engines[there.kind].provider(there) for each, there in located_at.items()}
+        self.places: Mapping[str, Provider] = {
+            **{root: tree.provider for root, tree in self.trees.items()},
+            **{place: self._engines[there.kind].provider(there) for place, there in databases.items()},
+        }
         self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
 
     def close(self) -> None:
         """End the threads after their current work, and close everything; the trees are released last."""
         self._opened.close()
 
-    def tree_of(self, configured: ProviderProperties) -> Tree | None:
-        """Return the tree of a provider; ``None`` where it is no tree here."""
-        root = root_of(configured, self._settings.roots)
-        return None if root is None else self.trees[root]
-
-    def within(self, root: str) -> Router:
-        """Return the router of the provider face for one tree."""
-        return within(self.trees[root].provider, self._properties, self._of.__getitem__)
-
     @property
-    def written(self) -> tuple[Store | FileBodies, ...]:
-        """Return everything that must be writable."""
-        return (*(tree.store for tree in self.trees.values()), *self._local.bodies_at.values())
+    def managed(self) -> list[tuple[Provider, ManagedStorage]]:
+        """Return the providers whose revisions are managed here, each once, with their storages."""
+        providers = {id(each): each for each in (*self.places.values(), *self._of.values())}
+        return [(each, each.managed) for each in providers.values() if each.managed is not None]
+
+    def within(self, place: str) -> Router:
+        """Return the router of the provider face for one place."""
+        return within(self.places[place], self._properties, self._of.__getitem__)
+
+    def shortage(self) -> str | None:
+        """Return what keeps the service from writing somewhere, or soon will; ``None`` where nothing does."""
+        places: list[Writable] = [tree.store for tree in self.trees.values()]
+        places += self._local.bodies_at.values()
+        places += (place for engine in dict.fromkeys(self._engines.values()) for place in engine.written)
+        for place in places:
+            try:
+                free = place.free_bytes()
+            except (BusyError, DiskError) as error:
+                return str(error)
+            if free is not None and free < self._settings.min_free:
+                return f"{free} bytes are free in {place.root}; the floor is {self._settings.min_free}"
+        return None
+
+    def serving_link(self, found: StoredRevision) -> str:
+        """Return a path below the default tree under which nginx may read an open content for an hour.
+
+        Raises:
+            DiskError: there cannot be one.
+        """
+        default = self.trees.get(self._settings.roots.default)
+        if default is None:
+            raise DiskError("no data directory is served")
+        return default.store.serving_link(found)
+
+    def spooled(self) -> Upload:
+        """Begin to receive something that need not become a content. Raises ``BusyError`` and ``DiskError``."""
+        default = self.trees.get(self._settings.roots.default)
+        return self._spool.upload() if default is None else default.store.spooled()
 
     @property
     def bodies_by_form(self) -> BodiesOf:
@@ -91,7 +148,7 @@ class Providers(Closable):
         return bodies_by_form(self._properties, self._local.bodies_at.__getitem__)
 
     def _engine(self, name: str, opening: Opening) -> Engine:
-        engine: type[Engine] = resolve_name(name)
+        engine = engine_of(name)
         return self._local if engine is Trees else engine(opening)
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies:
@@ -102,9 +159,10 @@ class Providers(Closable):
 
 
 class OfflineProviders(Closable):
-    """The local providers, for commands: each is opened when it is asked for, and ``listener`` hears of changes.
+    """The local providers and databases, for commands: each is opened when it is asked for.
 
-    A tree or directory of attachments that cannot be used keeps only those forms from being handled that need it.
+    ``listener`` hears of changes in trees; a database has its index itself. What cannot be used keeps only those forms
+    from being handled that need it.
     """
 
     def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
@@ -115,6 +173,7 @@ class OfflineProviders(Closable):
         self._listener = listener
         self._opened = ExitStack()
         self.tree = cache(self._open)
+        self._databases = cache(self._engine)
         self._catalog_at = catalogs(integrity_of(settings))
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
@@ -130,10 +189,24 @@ class OfflineProviders(Closable):
         """Return the function from a form to its directory of attachments."""
         return bodies_by_form(self._properties, self._bodies)
 
+    def at(self, place: str) -> Provider:
+        """Return the provider of a place of the settings, or of the address of a database."""
+        if not is_database(place):
+            return self.tree(place).provider
+        return self._databases().provider(ProviderProperties(place, place))
+
     def _provider(self, configured: ProviderProperties) -> Provider:
-        """Return a provider; the default tree stands for others, because no command calls a service."""
+        """Return a provider; the default one stands for others, because no command calls a service."""
         roots = self._settings.roots
-        return self.tree(root_of(configured, roots) or roots.default).provider
+        return self.at(database_of(configured, roots) or root_of(configured, roots) or roots.default)
+
+    def _engine(self) -> Engine:
+        """Open the engine of databases."""
+        opening = Opening(self._settings, self._properties, self._opened, self._catalog_of, lambda *_: None)
+        return engine_of(ENGINES[DATABASES[0]])(opening)
+
+    def _catalog_of(self, form: Form) -> Catalog:
+        return self._provider(self._properties.of(form).route.definition).catalog
 
     def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
         base = base_of(configured)

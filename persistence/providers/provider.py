@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +13,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
+from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 
 
@@ -24,6 +25,7 @@ class Provider:
     ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
     rebuilds both. ``leases`` are those of its documents. ``index_catalog`` gives the definitions by which the index
     reads data of a form, where it reads them by itself; it is ``None`` where the index takes those of the route.
+    ``managed`` is the storage again, where its revisions are purged and rewritten here and not by another service.
     """
 
     storage: Storage
@@ -33,6 +35,7 @@ class Provider:
     reindexer: Reindexer
     leases: Leases
     index_catalog: Callable[[Form], Catalog] | None = None
+    managed: ManagedStorage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,21 @@ class Opening:
     failed: Failed
 
 
+class Writable(Protocol):
+    """A place that must be writable: a directory, or a database."""
+
+    @property
+    def root(self) -> str:
+        """Its path or name."""
+
+    def free_bytes(self) -> int | None:
+        """Return the space that the service may still use there; ``None`` where nobody knows.
+
+        Raises:
+            DiskError, BusyError: it cannot write there.
+        """
+
+
 class Engine(Protocol):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
@@ -57,6 +75,10 @@ class Engine(Protocol):
     """
 
     calls_others: bool
+
+    @property
+    def written(self) -> Sequence[Writable]:
+        """All that it has opened and that must be writable, but for trees and directories of attachments."""
 
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import partial
 from urllib.parse import quote
@@ -28,14 +29,17 @@ from persistence.storage.uploads import Spool
 class Remotes:
     """The engine of other services. Bodies are received in the default tree, and its locks keep writers here apart.
 
+    Where there is none, the directory of this instance has both.
+
     Providers with one address share their connections.
     """
 
     calls_others = True
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         settings = opening.settings
-        root = settings.roots.default
+        root = os.path.realpath(settings.home)
         self._opening = opening
         self._dialect = DIALECTS[settings.dialect]
         self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)

@@ -49,6 +49,7 @@ class Trees:
     """
 
     calls_others = False
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties
@@ -131,7 +132,7 @@ def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
-    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog)
+    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog, store)
 
 
 def open_store(

@@ -1,7 +1,7 @@
-"""Erasing documents: everything of them that is in a tree, with a certificate of what was removed.
+"""Erasing documents: everything of them that is in a storage, with a certificate of what was removed.
 
-Law may ask for that. A document is erased in steps, each of which leaves a tree in order: attachments whose bodies are
-elsewhere, the saved document, its draft, and then what is not of the tree proper. So an erasure that was killed goes on
+Law may ask for that. A document is erased in steps, each of which leaves the storage in order: attachments whose bodies
+are elsewhere, the saved document, its draft, and then what is left elsewhere. So an erasure that was killed goes on
 when it is called again, with the documents that the certificate names.
 """
 
@@ -18,10 +18,8 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.purge_plans import RemovedFile
-from persistence.services.purging import TreePurge, remove_file
-from persistence.storage.split_attachments import BodiesOf
-from persistence.storage.store import Store
-from persistence.storage.traces import DocumentTraces, TracedFile
+from persistence.services.purging import StoragePurge, remove_file
+from persistence.storage.managed import BodiesOf, ManagedStorage, TracedFile, Traces
 
 
 class ErasedFile(msgspec.Struct, frozen=True):
@@ -82,11 +80,11 @@ class OwnedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
-    """Erases documents of one tree, which is called ``name``. Methods raise the errors of ``Store``."""
+    """Erases documents of one storage, which is called ``name``. Methods raise the errors of a storage."""
 
     name: str
-    store: Store
-    purge: TreePurge
+    store: ManagedStorage
+    purge: StoragePurge
     bodies_of: BodiesOf
 
     def owned(self, user: str) -> OwnedDocuments:
@@ -121,7 +119,7 @@ class Erasing:
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
-        """Erase a document with its history, attachments, draft and lease, and its traces in the root.
+        """Erase a document with its history, attachments, draft and lease, and its traces.
 
         The caller rebuilds the index of the form: what a database removes stays in its file for a while.
 
@@ -155,11 +153,11 @@ class Erasing:
                 if current is not None:
                     remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
 
-    def _traces(self, form: Form, document: str) -> Iterator[DocumentTraces]:
-        yield DocumentTraces(self.store.root, form, document)
+    def _traces(self, form: Form, document: str) -> Iterator[Traces]:
+        yield self.store.traces(form, document)
         bodies = self.bodies_of(form)
         if bodies is not None:
-            yield DocumentTraces(bodies.root, form, document)
+            yield bodies.traces(form, document)
 
     def _attachments(self, mains: Sequence[DocumentAddress]) -> Iterator[DocumentAddress]:
         for main in mains:

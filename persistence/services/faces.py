@@ -53,7 +53,7 @@ class Services:
         return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins, purge_of)
 
     @classmethod
-    def of_tree(
+    def of_provider(
         cls,
         provider: Provider,
         router: Router,
@@ -61,9 +61,9 @@ class Services:
         admins: Iterable[Admin] = (),
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
-        """Wire the services of the provider face for one tree; in some dialects a proxy comes before it (spec crud 11).
+        """Wire the services of the provider face for a provider; in some dialects behind a proxy (spec crud 11).
 
-        Definitions are read and published in the tree itself, while rules go by the definitions that ``router`` finds.
+        Definitions are read and published there, while rules go by the definitions that ``router`` finds.
         """
         dialect = access.dialect
         documents = Documents(router, dialect, access)

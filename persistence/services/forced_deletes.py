@@ -23,25 +23,25 @@ from persistence.services.access import Access, subject_of
 from persistence.services.documents import Documents
 from persistence.services.leasing import protecting
 from persistence.services.purge_plans import PurgeRules, PurgeTally, RemovedFile
-from persistence.services.purging import TreePurge, purge_documents, remove_file
+from persistence.services.purging import StoragePurge, purge_documents, remove_file
 from persistence.services.rules import Delete, Get, Read, Removed, check_precondition
 from persistence.storage.stored_revision import StoredRevision
 
-PurgeOf = Callable[[Route], TreePurge | None]
+PurgeOf = Callable[[Route], StoragePurge | None]
 """Returns what purges the data of a route; ``None`` where another service has it."""
 
 
-class TreePurges:
-    """The purges of all trees of a service, by the providers that these are."""
+class StoragePurges:
+    """The purges of all storages of a service that are managed here, by the providers that have them."""
 
-    def __init__(self, purges: Iterable[tuple[Provider, TreePurge]]) -> None:
+    def __init__(self, purges: Iterable[tuple[Provider, StoragePurge]]) -> None:
         self._purges = {id(provider): purge for provider, purge in purges}
 
-    def __iter__(self) -> Iterator[TreePurge]:
-        """Yield the purge of each tree."""
+    def __iter__(self) -> Iterator[StoragePurge]:
+        """Yield the purge of each storage."""
         return iter(self._purges.values())
 
-    def of(self, route: Route) -> TreePurge | None:
+    def of(self, route: Route) -> StoragePurge | None:
         """Return what purges the data of a route; ``None`` where another service has it."""
         return self._purges.get(id(route.data))
 
@@ -167,12 +167,12 @@ class _Summary:
 
 
 class PurgeRequests:
-    """Purges all that is old enough, for one caller at a time in a process. ``purges`` are those of all trees.
+    """Purges all that is old enough, for one caller at a time in a process. ``purges`` are those of all storages here.
 
     ``route_of`` gives the route of a form. Forms that another service has are left to it.
     """
 
-    def __init__(self, purges: TreePurges, route_of: Callable[[Form], Route]) -> None:
+    def __init__(self, purges: StoragePurges, route_of: Callable[[Form], Route]) -> None:
         self._purges = purges
         self._route_of = route_of
         self._turn = threading.Lock()
@@ -196,7 +196,7 @@ class PurgeRequests:
         finally:
             self._turn.release()
 
-    def _forms(self, app: str | None, name: str | None) -> Iterator[tuple[TreePurge, Form]]:
+    def _forms(self, app: str | None, name: str | None) -> Iterator[tuple[StoragePurge, Form]]:
         for purge in self._purges:
             for form in purge.forms(app):
                 is_asked = name is None or form.name == name
@@ -204,7 +204,7 @@ class PurgeRequests:
                     yield purge, form
 
 
-def _one(purge: TreePurge, form: Form, document: str) -> list[str]:
+def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
     if not purge.has(form, document):
         raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
     return [document]

@@ -5,11 +5,10 @@ Sources: spec search 5, forms 4.5.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -17,15 +16,13 @@ from time import monotonic
 import msgspec
 
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
+from persistence.errors import BusyError, NotSupportedError, PersistenceError
 from persistence.forms.messages import attribute, element, text
 from persistence.index.protocol import ReindexingState
 from persistence.model.addresses import Form
 from persistence.providers.router import Router
 from persistence.services.reencryption import Reencryption
-from persistence.storage import files, nofollow
-from persistence.storage.layout import REENCRYPTED, REENCRYPTING
-from persistence.storage.locks import LockFile
+from persistence.storage.managed import JobRecord
 
 _MOST_WAITING = 100
 _RETRY_AFTER = 30
@@ -75,16 +72,20 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReencryptionJob:
-    """All data of a form, or of one version of it, in the tree of ``root``.
+    """All data of a form, or of one version of it, in one storage.
 
     ``reindex`` rebuilds the index and the tables for reports: deleted rows of a database stay on the disk for a while.
     """
 
     reencryption: Reencryption
-    root: str
     form: Form
     version: int | None
     reindex: Callable[[Form], None]
+
+    @property
+    def record(self) -> JobRecord:
+        """The record of such jobs in the storage."""
+        return self.reencryption.store.reencryption
 
     def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
         """Encrypt every document again, and report progress; returns how many revisions were rewritten.
@@ -98,7 +99,7 @@ class ReencryptionJob:
         """
         count = 0
         with self._turn(is_ending) as total:
-            known = _progress_in(self.root)
+            known = _progress_in(self.record)
             others = [each for each in known if Form(each.app, each.name) != self.form]
             was_stopped = any(each.current < each.total for each in known if each not in others)
             report = _Report(self, total, others)
@@ -116,13 +117,8 @@ class ReencryptionJob:
 
     @contextmanager
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
-        """Wait until no other job of the tree runs, keep others waiting for a block; yield the count of documents."""
-        path = f"{self.root}/{REENCRYPTING}"
-        refusal = "another form is being encrypted anew"
-        with ExitStack() as stack:
-            with disk_errors("waiting for another form that is encrypted anew"):
-                files.ensure_file(path)
-                stack.enter_context(LockFile(path).exclusive(refusal, timeout=_LONGEST_WAIT, is_ending=is_ending))
+        """Wait until no other job of the storage runs, have others wait for a block; yield the count of documents."""
+        with self.record.turn("another form is being encrypted anew", _LONGEST_WAIT, is_ending):
             yield sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
 
 
@@ -130,7 +126,7 @@ class _Report:
     """Keeps the progress of a job where every process finds it, beside the progress of earlier jobs."""
 
     def __init__(self, job: ReencryptionJob, total: int, others: list[ReencryptionProgress]) -> None:
-        self._path = f"{job.root}/{REENCRYPTED}"
+        self._record = job.record
         self._others = others
         self._own = ReencryptionProgress(job.form.app, job.form.name, job.version, 0, total)
         self._written = 0.0
@@ -141,44 +137,25 @@ class _Report:
             return
         self._written = monotonic()
         own = msgspec.structs.replace(self._own, current=current)
-        with suppress(OSError):  # data of nobody
-            files.write_durably(self._path, msgspec.json.encode([*self._others, own]))
+        with suppress(PersistenceError):  # data of nobody
+            self._record.write(msgspec.json.encode([*self._others, own]))
 
 
-def _is_running(root: str) -> bool:
-    """Return whether a form of a tree is being encrypted again: the job holds the lock. Raises ``DiskError``."""
-    with disk_errors("looking whether a form is being encrypted anew"):
-        try:
-            LockFile(f"{root}/{REENCRYPTING}").shared().close()
-        except BusyError:
-            return True
-        except FileNotFoundError:
-            return False
-        return False
+def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
+    """Return the progress of the forms of a storage, finished ones too, the latest at the end."""
+    try:
+        return msgspec.json.decode(record.read(), type=list[ReencryptionProgress])
+    except msgspec.DecodeError:
+        return []
 
 
-def _progress_in(root: str) -> list[ReencryptionProgress]:
-    """Return the progress of the forms of a tree, finished ones too, the latest at the end. Raises ``DiskError``."""
-    with disk_errors("looking how far encrypting anew is"):
-        try:
-            descriptor = nofollow.open_to_read(f"{root}/{REENCRYPTED}")
-        except FileNotFoundError:
-            return []
-        try:
-            return msgspec.json.decode(nofollow.read_small(descriptor), type=list[ReencryptionProgress])
-        except msgspec.DecodeError:
-            return []
-        finally:
-            os.close(descriptor)
-
-
-def _status_of(root: str) -> str:
-    """Return the elements of the forms of a tree; one at most is being encrypted, the latest.
+def _status_of(record: JobRecord) -> str:
+    """Return the elements of the forms of a storage; one at most is being encrypted, the latest.
 
     The lock is looked at first: a job that ends meanwhile has finished, and does not count as stopped.
     """
-    has_begun = _is_running(root)
-    forms = _progress_in(root)
+    has_begun = record.is_taken()
+    forms = _progress_in(record)
     return "".join(_written(each, is_running=has_begun and each is forms[-1]) for each in forms)
 
 
@@ -197,18 +174,18 @@ def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
 
 
 class ReencryptionJobs(Closable):
-    """Begins jobs, and reports their progress. ``job_of`` makes one; ``log`` gets the failures.
+    """Begins jobs, and reports the progress in some ``records``. ``job_of`` makes one; ``log`` gets the failures.
 
     It owns the thread that does one job after the other, as long as there are any.
     """
 
     def __init__(
         self,
-        roots: tuple[str, ...],
+        records: Iterable[JobRecord],
         job_of: Callable[[Form, int | None], ReencryptionJob],
         log: Callable[[Form, str], None],
     ) -> None:
-        self._roots = roots
+        self._records = tuple(records)
         self._job_of = job_of
         self._log = log
         self._lock = threading.Lock()
@@ -249,7 +226,7 @@ class ReencryptionJobs(Closable):
 
     def status(self) -> bytes:
         """Return the progress of all forms: the XML of the answer."""
-        return element("forms", content="".join(map(_status_of, self._roots))).encode()
+        return element("forms", content="".join(map(_status_of, self._records))).encode()
 
     def _work(self) -> None:
         while True:

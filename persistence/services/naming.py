@@ -16,7 +16,7 @@ from persistence.errors import disk_errors
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.instants import Instant
-from persistence.storage.store import Store
+from persistence.storage.managed import ManagedStorage
 from persistence.xml import markup
 
 _OVERLAP = 1 << 13
@@ -24,7 +24,9 @@ _OVERLAP = 1 << 13
 _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
-def unnamed(store: Store, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
+def unnamed(
+    store: ManagedStorage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]
+) -> set[str]:
     """Return those of some names of attachments that no revision of the data or the draft names.
 
     Of the older revisions those count that ``stays`` says will be kept.
@@ -41,7 +43,7 @@ def unnamed(store: Store, main: DocumentAddress, names: set[str], stays: Callabl
     return left
 
 
-def _contents(store: Store, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
+def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
     """Yield the contents of the data and the draft of a document, and of older revisions of the data."""
     for collection in Collection:
         found = store.read(main.moved(collection), content=True)

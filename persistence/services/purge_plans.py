@@ -14,7 +14,7 @@ from persistence.model.instants import LAST, Instant
 from persistence.model.retention import RetentionPeriods, before
 from persistence.model.sidecar import Sidecar
 from persistence.services.naming import unnamed
-from persistence.storage.store import Store
+from persistence.storage.managed import ManagedStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
 class PurgePlanning:
     """Finds what is to go of one document."""
 
-    def __init__(self, store: Store, rules: PurgeRules, plan: PurgePlan) -> None:
+    def __init__(self, store: ManagedStorage, rules: PurgeRules, plan: PurgePlan) -> None:
         self._store = store
         self._rules = rules
         self._plan = plan
@@ -220,13 +220,13 @@ def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
     return cutoff is not None and sidecar.modified < cutoff
 
 
-def witnesses_of(store: Store, main: DocumentAddress) -> tuple[str | None, ...]:
+def witnesses_of(store: ManagedStorage, main: DocumentAddress) -> tuple[str | None, ...]:
     """Return the ids of the current revisions of the data and the draft of a document."""
     found = (store.sidecar(main.moved(collection)) for collection in Collection)
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
-def newest_of(store: Store, draft: DocumentAddress) -> Sidecar | None:
+def newest_of(store: ManagedStorage, draft: DocumentAddress) -> Sidecar | None:
     """Return the newest revision of any file of a draft; ``None`` without one.
 
     Raises:

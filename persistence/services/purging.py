@@ -1,4 +1,4 @@
-"""Purging the data of one tree: old revisions, deleted documents, drafts, and attachments that nothing names.
+"""Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
 
 What is to go is found without a lock. Then it is removed in steps, each under the lock of its document and only if the
 document is as it was found, so no other document waits, and a crash loses nothing but the rest of the purge.
@@ -15,7 +15,6 @@ from persistence.limits.documents import PURGE_PAUSE, PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
-from persistence.properties.property_table import TREE
 from persistence.providers.provider import Route
 from persistence.services.purge_plans import (
     PurgePlan,
@@ -26,21 +25,21 @@ from persistence.services.purge_plans import (
     newest_of,
     witnesses_of,
 )
-from persistence.storage.split_attachments import BodiesOf, RevisionRewriter, SplitStorage
+from persistence.storage.managed import BodiesOf, ManagedStorage
+from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import RevisionStorage, Writing
-from persistence.storage.store import Store
 
 
-class TreePurge:
-    """Purges documents of one tree. Methods raise the errors of ``Store``."""
+class StoragePurge:
+    """Purges documents of one storage. Methods raise the errors of a storage."""
 
-    def __init__(self, store: Store, bodies_of: BodiesOf) -> None:
+    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
         self.store = store
         self._bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
 
     def forms(self, app: str | None) -> list[Form]:
-        """Return the forms of the tree, or of an application in it, in order."""
+        """Return the forms of the storage, or of an application in it, in order."""
         return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
@@ -160,7 +159,7 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 
     Another service does so by its own properties. More than a deletion has kept is for a purge.
     """
-    if route.properties.keeps_history or route.properties.route.data.kind != TREE:
+    if route.properties.keeps_history or route.data.managed is None:
         return
     history = route.storage.history(address)
     if history is not None:
@@ -169,7 +168,7 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 
 
 def purge_documents(
-    purging: TreePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
+    purging: StoragePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
 ) -> Iterator[PurgeTally | PersistenceError]:
     """Purge documents of a form, or with ``is_trial`` only find out what would go; yield the result of each.
 

@@ -30,8 +30,8 @@ from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, Doc
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
-from persistence.storage.split_attachments import BodiesOf, RevisionRewriter
-from persistence.storage.store import Store
+from persistence.storage.managed import BodiesOf, ManagedStorage
+from persistence.storage.split_attachments import RevisionRewriter
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import WordWatch
 
@@ -58,9 +58,9 @@ class Rewriting:
 
 
 class Reencryption:
-    """Encrypts the data of one tree again. Methods raise the errors of ``Store``."""
+    """Encrypts the data of one storage again. Methods raise the errors of a storage."""
 
-    def __init__(self, store: Store, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
+    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self.store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
         self._at_rest = at_rest
@@ -75,7 +75,7 @@ class Reencryption:
         return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        """Return the forms of the tree but for the designer's, in order."""
+        """Return the forms of the storage but for the designer's, in order."""
         found = (form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
         return sorted(found, key=lambda form: (form.app, form.name))
 
@@ -143,7 +143,7 @@ class DocumentPlan:
     ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
 
-    store: Store
+    store: ManagedStorage
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form

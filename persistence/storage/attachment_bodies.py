@@ -14,7 +14,7 @@ the next writer finishes or removes the remains of a crash.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from persistence.errors import DamagedError, StartupError, disk_errors
@@ -25,16 +25,15 @@ from persistence.storage import directories, file_system, files, nofollow, remov
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
+from persistence.storage.managed import ManagedBodies, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.traces import DocumentTraces
 from persistence.storage.uploads import Spool, Upload
 
 _ANYTHING = Integrity(HandEdits.ALL)
 _FORM_DEPTH = 3
 """Directories that stay, even if nothing is in them: of an application, a form and a collection."""
-
-RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
-"""Returns the stored record of an attachment: its current revision, or with an instant an older one."""
 
 
 class BodiesReader:
@@ -78,7 +77,7 @@ class BodiesReader:
         return FilePaths(f"{paths.directory}/{version}", paths.name)
 
 
-class FileBodies(BodiesReader):
+class FileBodies(BodiesReader, ManagedBodies):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None, keeps_history: KeepsHistory = keeps_all) -> None:
@@ -208,6 +207,10 @@ class FileBodies(BodiesReader):
             files.remove(place.next_content(content_id))
         for directory in above:
             self._tidy(directory)
+
+    def traces(self, form: Form, document: str) -> DocumentTraces:
+        """See ``ManagedBodies``."""
+        return DocumentTraces(self.root, form, document)
 
     def _tidy(self, directory: str) -> None:
         """Make removals in a directory durable; remove it and those above it that are empty then."""

@@ -27,7 +27,7 @@ from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
 from persistence.storage.lease import Machine
 from persistence.storage.locks import Locks
-from persistence.storage.storage import Leases
+from persistence.storage.managed import ManagedLeases
 
 _SWEPT = 4
 """Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
@@ -38,7 +38,7 @@ def moment() -> Moment:
     return Moment(Machine.this().boot, time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
-class DocumentLeases(Leases):
+class DocumentLeases(ManagedLeases):
     """The leases below one root. ``ready`` raises where nothing may be written there.
 
     Methods raise the domain errors of a ``Storage``.
@@ -109,6 +109,11 @@ class DocumentLeases(Leases):
         if held is None:
             raise NotFoundError(f"nobody has leased the document {document}")
         return held
+
+    def listed(self) -> Iterator[DocumentLease | DamagedError]:
+        """See ``ManagedLeases``."""
+        with disk_errors("listing the leases"):
+            yield from (each for _, each in listed(self._layout.root))
 
     def _path(self, address: DocumentAddress) -> str:
         self._layout.paths(address)  # which refuses names that no document can have

@@ -16,12 +16,14 @@
     <root>/.locks/leases/00 ... ff                             the same, for leases of documents
     <root>/.locks/service                                      locked shared by each user of the tree
     <root>/.locks/lease                                        which machine has the tree open, renewed while it has
+    <root>/.locks/read-only                                    locked while nobody may write into the tree
     <root>/.leases/<xx>/<digest of the document's id>          who has leased a document (LOCK), and until when
                         <digest>.next                          the same, while it is being written
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts and purged documents on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
+    <root>/.arriving.json                                      forms that are being moved here, and from where
     <root>/.checked.json                                       when each part was last looked at by a deep check
     <root>/.index/<app>/<form>/...                             a cache: the index of the form's data
     <root>/.index/.pending/<id>                                documents still to be indexed, by process
@@ -55,6 +57,7 @@ CREATIONS = ".locks/creations"
 ELSEWHERE_LOCKS = ".locks/elsewhere"
 SERVICE = ".locks/service"
 LEASE = ".locks/lease"
+READ_ONLY = ".locks/read-only"
 LEASE_LOCKS = ".locks/leases"
 LEASES = ".leases"
 UNFINISHED_LEASE = ".next"
@@ -63,6 +66,7 @@ SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
 QUARANTINE = ".quarantine"
+ARRIVING = ".arriving.json"
 CHECKED = ".checked.json"
 INDEX = ".index"
 JOURNAL = ".index/.pending"

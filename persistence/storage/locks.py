@@ -11,6 +11,9 @@ A process that holds several takes them in this order, so that no two can wait f
 4. the stripe of a document's lease;
 5. the stripe of a creation, by the first document of a form that has only one.
 
+Before all of them comes ``read-only``, by whoever keeps writers out. Writers look at it when they have the stripe, and
+hold it for no longer than that.
+
 Two stripes of one kind are never held at once: their scopes may have the same file.
 """
 
@@ -23,14 +26,17 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from io import FileIO
 
 from persistence.closable import closed
 from persistence.errors import BusyError
 from persistence.storage import files, nofollow
-from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, SERVICE
+from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 
 STRIPES = 256
+_READ_ONLY_RETRY = 5
+"""Seconds after which a client that was refused because nobody may write tries again."""
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.01
 
@@ -180,6 +186,7 @@ class Locks:
         self._create = create
         self._missing = missing
         self.service = LockFile(f"{root}/{SERVICE}")
+        self._read_only = f"{root}/{READ_ONLY}"
         self._documents = _Stripes(f"{root}/{LOCKS}")
         self._elsewhere = _Stripes(f"{root}/{ELSEWHERE_LOCKS}")
         self._leases = _Stripes(f"{root}/{LEASE_LOCKS}")
@@ -201,10 +208,52 @@ class Locks:
         """Hold the stripe of creating the only document of a form."""
         return self._holding(self._creations, scope)
 
+    def require_writable(self) -> None:
+        """Make sure that nobody keeps writers out. The stripe of what is to be written must be held.
+
+        Raises:
+            BusyError: somebody does.
+            OSError: the file cannot be opened.
+        """
+        try:
+            descriptor = nofollow.open_to_read(self._read_only)
+        except FileNotFoundError:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError("the data is being moved and can only be read for now", _READ_ONLY_RETRY) from None
+        finally:
+            os.close(descriptor)
+
     @contextmanager
-    def _holding(self, stripes: _Stripes, scope: tuple[str, ...]) -> Iterator[None]:
+    def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
+        """Keep everybody from writing for a block, once those who are writing have ended; readers go on.
+
+        The lock ends with the process. Yields what raises ``BusyError`` if it does not hold any more.
+
+        Raises:
+            BusyError: somebody else does, or a writer did not end before the deadline.
+            OSError: a lock file cannot be opened.
+        """
+        files.ensure_file(self._read_only)
+        descriptor = nofollow.open_to_read(self._read_only)
+        try:
+            if not _wait_for(descriptor, time.monotonic() + self._timeout):
+                raise BusyError("somebody else keeps writers out of the data directory")
+            for number in range(STRIPES):  # a writer that has looked before holds one of them
+                with self._of_number(self._documents, number):
+                    pass
+            yield partial(_require_at, descriptor, self._read_only)
+        finally:
+            os.close(descriptor)
+
+    def _holding(self, stripes: _Stripes, scope: tuple[str, ...]) -> AbstractContextManager[None]:
+        return self._of_number(stripes, stripe(scope))
+
+    @contextmanager
+    def _of_number(self, stripes: _Stripes, number: int) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout
-        number = stripe(scope)
         if not stripes.threads[number].acquire(timeout=self._timeout):
             raise self._busy()
         try:
@@ -232,6 +281,12 @@ class Locks:
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")
+
+
+def _require_at(descriptor: int, path: str) -> None:
+    """Make sure that a lock file still has its path; raises ``BusyError``."""
+    if not os.fstat(descriptor).st_nlink:
+        raise BusyError(f"{path} was removed meanwhile, so that writers were not kept out")
 
 
 class _Stripes:

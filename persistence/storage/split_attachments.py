@@ -16,10 +16,9 @@ from persistence.errors import BusyError, ConfigurationError, DamagedError, disk
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, recorded
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.managed import BodiesOf, ManagedBodies, ManagedStorage
 from persistence.storage.revision_list import RevisionList
 from persistence.storage.storage import Bodies, RevisionStorage, Storage, Writing, require_same
-from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -186,22 +185,19 @@ class _SplitWriter(Writing):
         return None if known is None else known.version
 
 
-BodiesOf = Callable[[Form], FileBodies | None]
-"""Returns where the bodies of a form's attachments are, if they have a directory of their own."""
-
-
 class RevisionRewriter:
-    """Reads and rewrites revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
+    """Reads and rewrites revisions of one storage.
 
-    Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.
+    An ``instant`` says which older one is meant, ``None`` the current one. Methods raise what those of a storage do, or
+    ``ConfigurationError``: a body is in a place that is not known.
     """
 
-    def __init__(self, store: Store, bodies_of: BodiesOf) -> None:
+    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
         self._store = store
         self._bodies_of = bodies_of
 
     def record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
-        """Return what the tree knows of a revision, wherever its body is; ``None`` where there is none."""
+        """Return what the storage knows of a revision, wherever its body is; ``None`` where there is none."""
         found = self._read(address, instant, content=False)
         return None if found is None else found.sidecar
 
@@ -238,7 +234,7 @@ class RevisionRewriter:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """See ``Writer.rewrite``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
+        """See ``ManagedWriting``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
         with self._store.writing(address) as writer:
             if over.body is None:
                 return writer.rewrite(address, instant, over, rewritten, upload)
@@ -268,7 +264,7 @@ class RevisionRewriter:
         now = self.record(address, instant)
         return now is not None and now.id == record.id
 
-    def _bodies(self, address: DocumentAddress) -> FileBodies:
+    def _bodies(self, address: DocumentAddress) -> ManagedBodies:
         bodies = self._bodies_of(address.form)
         if bodies is None:
             raise ConfigurationError(f"the body of {address} is with another provider, which has no directory here")

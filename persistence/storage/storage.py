@@ -225,6 +225,19 @@ class Storage(Readable, RevisionStorage, Protocol):
         """
 
 
+class Arrivals(Protocol):
+    """The forms that are being moved into a storage, with the name of the place where they come from. It is durable."""
+
+    def begun(self, source: str) -> set[Form]:
+        """Return the forms of which there was nothing here when their move from a place began."""
+
+    def begin(self, source: str, form: Form) -> None:
+        """Record that the move of a form begins, and that there is nothing of the form here."""
+
+    def end(self, source: str) -> None:
+        """Record that everything from a place has arrived."""
+
+
 KeepsHistory = Callable[[Form], bool]
 """Returns whether a save of a form's data keeps the revision before."""
 

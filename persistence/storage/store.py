@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
@@ -22,23 +22,26 @@ from persistence.storage import directories, file_system, files, root
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import SERVE, SERVICE, TRASH
+from persistence.storage.job_file import JobFile
+from persistence.storage.layout import REENCRYPTED, REENCRYPTING, SERVE, SERVICE, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
+from persistence.storage.managed import ManagedStorage
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener, KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.traces import DocumentTraces
 from persistence.storage.uploads import Spool, Upload
 from persistence.storage.writer import Writer
 
 _HOUR = 3600
 
 
-class Store(StoreReader, Closable):
+class Store(StoreReader, ManagedStorage, Closable):
     """The files below one root, to be read and written.
 
     An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
-    A closed store can still be read. ``leases`` are those of documents.
+    A closed store can still be read.
 
     Every method translates ``OSError``: ``DiskFullError`` or ``DiskError`` with the cause. Every method raises
     ``BadAddressError`` for names that cannot be file names.
@@ -79,9 +82,20 @@ class Store(StoreReader, Closable):
         self._service = service
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
-        self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
+        self._leases = DocumentLeases(self.root, self._locks, self._require_writable)
+        self._reencryption = JobFile("encryption anew", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
         self._listener = listener
         self._keeps_history = keeps_history
+
+    @property
+    def leases(self) -> DocumentLeases:
+        """The leases of documents."""
+        return self._leases
+
+    @property
+    def reencryption(self) -> JobFile:
+        """The record of encrypting forms anew."""
+        return self._reencryption
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -124,8 +138,8 @@ class Store(StoreReader, Closable):
         """Hold the lock of what an address belongs to, and write there.
 
         Raises:
-            BusyError: the lock was not to be had before its deadline, the store was closed, or another machine has
-                taken the tree over.
+            BusyError: the lock was not to be had before its deadline, the store was closed, nobody may write for now,
+                or another machine has taken the tree over.
         """
         self._require_open()
         change = ChangeEvents(self._listener)
@@ -133,9 +147,20 @@ class Store(StoreReader, Closable):
             with disk_errors("writing", address):
                 self._require_writable()
                 with self._locks.document(address.scope):
+                    self._locks.require_writable()
                     yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
         finally:
             change.ends()
+
+    @contextmanager
+    def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer.
+
+        Raises:
+            BusyError: somebody else does, or a writer did not end before the deadline.
+        """
+        with disk_errors(f"keeping writers out of {self.root}"), self._locks.keeping_writers_out() as require:
+            yield require
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the root under which another process may read exactly this open content for an hour."""
@@ -151,6 +176,10 @@ class Store(StoreReader, Closable):
         """
         with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
             yield
+
+    def traces(self, form: Form, document: str) -> DocumentTraces:
+        """See ``ManagedStorage``."""
+        return DocumentTraces(self.root, form, document)
 
     def _require_writable(self) -> None:
         """Make sure that this machine may write here. Raises ``BusyError`` and ``OSError``."""

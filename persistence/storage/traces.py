@@ -18,22 +18,14 @@ from persistence.model.addresses import Collection, Form
 from persistence.storage import directories, files
 from persistence.storage.integrity import digest_of_file
 from persistence.storage.layout import QUARANTINE, SERVE, TRASH, Layout
+from persistence.storage.managed import TracedFile, Traces
 
 _PATIENCE, _PAUSE = 2.0, 0.02
 """Seconds in which a draft that somebody else discards is gone from the trash, and between two looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TracedFile:
-    """A file of a document: its path below the root, its size in bytes and its digest."""
-
-    path: str
-    size: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentTraces:
+class DocumentTraces(Traces):
     """The files of a document below a root. Methods raise ``OSError``."""
 
     root: str

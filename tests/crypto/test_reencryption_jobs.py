@@ -28,7 +28,6 @@ class _Job:
     def __init__(self, form: Form, done: list[str]) -> None:
         self.form = form
         self.version = None
-        self.root = "/nowhere"
         self.reencryption = _Reencryption()
         self._done = done
 

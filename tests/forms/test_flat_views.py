@@ -208,6 +208,24 @@ def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None
     assert views(Form("<form/>", "", again))[2].repetitions == ("a_b_repetition", "a_b_repetition1")
 
 
+def test_where_all_names_are_limited_those_of_repetitions_are_cut_and_counted_too() -> None:
+    """As in PostgreSQL, which would cut names itself, to the same one twice."""
+    one, other = "a" * 70, "a" * 71
+    nested = section(one, section(other, cell("c"), ' repeat="content"'), ' repeat="content"')
+    limited = replace(NAMING, limit=63)
+    found = views(Form("<form/>", "", nested), limited)[2]
+    assert found.repetitions == ("a" * 52 + "_repetition", "a" * 52 + "_repetitio1")
+    assert all(len(name) <= 63 for view in views(Form("<form/>", "", nested), limited) for name in view.column_names)
+    assert views(Form("<form/>", "", nested))[2].repetitions == (f"{one}_repetition", f"{other}_repetition")
+
+
+def test_a_database_may_take_fewer_columns() -> None:
+    form = Form("<form/>", "", "".join(cell(f"c{n}") for n in range(7)))
+    assert len(views(form, replace(NAMING, most_columns=11))[0].column_names) == 11
+    with pytest.raises(BadRequestError, match="more than 10 columns"):
+        views(form, replace(NAMING, most_columns=10))
+
+
 def test_a_library_has_no_views() -> None:
     assert views(FORM, of=addresses.Form("acme", "library")) == ()
 

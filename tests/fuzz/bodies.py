@@ -24,18 +24,21 @@ class Place(NamedTuple):
     attachments: str | None = None
 
 
+_PUBLIC = "/fr/service/persistence"
+
+
 def places(app: str) -> list[Place]:
     """Some places of an application: saved data, a draft, a definition of another form."""
     below = f"/crud/{app}"
     return [
         *(Place(f"{below}/form/data/{number}/data.xml") for number in range(4)),
-        Place(f"/fr/service/persistence{below}/form/draft/draft/data.xml"),
+        Place(f"{_PUBLIC}{below}/form/draft/draft/data.xml"),
         *(_definition(app, form) for form in ("definition", "other")),
     ]
 
 
 def _definition(app: str, form: str) -> Place:
-    path = f"/fr/service/persistence/crud/{app}/{form}/form/form.xhtml"
+    path = f"{_PUBLIC}/crud/{app}/{form}/form/form.xhtml"
     return Place(path, f"/fr/service/{app}/{form}/attachments?document=held")
 
 
@@ -82,7 +85,7 @@ class Bodies:
         if place.attachments:
             yield from self._check_definition(place.path, place.attachments, expected or b"")
             return
-        answer = self._get(f"{place.path}?nonrelevant=remove")
+        answer = self._get(f"{_public(place.path)}?nonrelevant=remove")
         if answer is not None:
             yield from _check_relevant(answer, own, expected or b"")
 
@@ -113,6 +116,11 @@ class Bodies:
 
     def _get(self, target: str) -> Answer | None:
         return self.ask(Request(b"GET", target.encode())).answer
+
+
+def _public(path: str) -> str:
+    """The path on the public face, which transforms data also where a proxy would do it for the other face."""
+    return path if path.startswith(_PUBLIC) else f"{_PUBLIC}{path}"
 
 
 def _held(definition: str) -> str:

@@ -34,6 +34,7 @@ class Drawers:
     """An engine whose address names a directory beside the data directory."""
 
     calls_others = False
+    written = ()
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening

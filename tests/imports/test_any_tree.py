@@ -45,13 +45,13 @@ _HEADERS = st.fixed_dictionaries(
         "Hash_Value": st.just("h"),
     },
 )
-_DATA = st.tuples(
+DATA = st.tuples(
     st.sampled_from(["PUT", "PUT", "PUT", "DELETE"]),
     st.builds("{}/{}/{}".format, st.sampled_from(["data", "data", "draft"]), _DOCUMENTS, _FILES),
     _BODIES,
     _HEADERS,
 )
-_FORMS = st.tuples(
+FORMS = st.tuples(
     st.sampled_from(["PUT", "PUT", "DELETE"]),
     st.builds("form/{}".format, st.sampled_from(["form.xhtml", "logo.png"])),
     st.sampled_from([DEFINITION, DEFINITION + b"<!-- again -->"]),
@@ -60,7 +60,7 @@ _FORMS = st.tuples(
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(_DATA | _FORMS, min_size=1, max_size=12))
+@given(st.lists(DATA | FORMS, min_size=1, max_size=12))
 def test_an_export_gives_the_same_tree_again(
     service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]]
 ) -> None:

@@ -37,7 +37,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, 
     return archive_of(root), tree(root)
 
 
-def _counting(stop_at: int, action: Callable[[], None]) -> Iterator[pytest.MonkeyPatch]:
+def counting(stop_at: int, action: Callable[[], None]) -> Iterator[pytest.MonkeyPatch]:
     """Call ``action`` at the step of that number."""
     steps = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -59,7 +59,7 @@ def _killed(root: str, archive: bytes, at: int) -> bool:
     """Import in a process that is killed at a step; ``False`` where it ended before."""
     child = os.fork()
     if child == 0:
-        for _ in _counting(at, lambda: os._exit(9)):
+        for _ in counting(at, lambda: os._exit(9)):
             with Store(root, lock_timeout=5) as store:
                 run(importer(store), open_source("x", io.BytesIO(archive), largest=LARGEST))
         os._exit(0)
@@ -104,7 +104,7 @@ def test_a_full_disk_ends_it_and_what_is_imported_stays(tmp_path: Path, at: int)
     done = []
     with Store(root, lock_timeout=5) as store:
         into = importer(store)
-        for _ in _counting(at, full):
+        for _ in counting(at, full):
             with pytest.raises(DiskFullError, match="No space left"):
                 done += run(into, lines_source(lines))
         whole = [path for path in tree(root) if path.endswith(DATA_XML)]

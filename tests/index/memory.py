@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import astuple
 
+from persistence.index.cards import SEPARATOR
 from persistence.index.sources import (
     DefinitionState,
     DocumentName,
@@ -19,7 +20,6 @@ from persistence.index.sources import (
     Source,
     SourceDescription,
 )
-from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from persistence.index.cards import LONGEST_KEY
 from persistence.index.sqlite import conditions, paging, partitions, planner, texts
-from persistence.index.sqlite.records import LONGEST_KEY
 from persistence.model.search import Field, Query, Scope
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain

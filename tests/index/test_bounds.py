@@ -11,10 +11,11 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.values import ExtractedText
 from persistence.index import protocol as module
+from persistence.index.cards import VersionKeys, decode
 from persistence.index.protocol import Budget
 from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
-from persistence.index.sqlite.records import VersionKeys, decode, prepared
+from persistence.index.sqlite.records import prepared
 from persistence.limits.search import (
     LARGEST_FOUND,
     MOST_HANDED,

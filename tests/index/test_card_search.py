@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
+from persistence.index.cards import Card, encode
 from persistence.index.sqlite.partitions import CardTest
-from persistence.index.sqlite.records import Card, encode
 from persistence.index.sqlite.texts import card_passing, install
 from persistence.model.instants import Instant
 

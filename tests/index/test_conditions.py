@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from persistence.errors import BadRequestError
+from persistence.index.cards import Card, encode
 from persistence.index.sqlite import conditions, texts
 from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql, visible
-from persistence.index.sqlite.records import Card, encode
 from persistence.limits.search import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Query, Scope, TextMatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from persistence.index.sqlite.records import VersionKeys
+from persistence.index.cards import VersionKeys
 from persistence.index.sync.parallel_reader import DocumentReader, read_all
 from persistence.model.instants import Instant
 from persistence.model.search import Query, Scope

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from lxml import etree
+
 from persistence.storage.layout import INDEX, LOCKS
 from tests.maintenance.kills import copied
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, Workshop
@@ -220,15 +222,39 @@ def _faults(workshop: Workshop, inflicted: Inflicted, before: Tree, contents: se
 
 def _served(workshop: Workshop, reported: list[str]) -> Iterator[str]:
     known = [path for path in RESOURCES if not any(other.startswith(str(Path(path).parent)) for other in reported)]
+    refused = {500} if _has_lost_its_permissions(workshop.root) else set[int]()
+    missing = set[str]()
     for path in known:
         status, _ = workshop.get(path)
-        if status not in {200, 404}:
+        if status == 404:
+            missing.add(path)
+        elif status not in {200} | refused:
             yield f"GET {path}: {status}"
     for path in known:
         status = workshop.try_put(path, b"<d>next</d>")
-        if status == 500 and path == DELETED and FORM not in known:
+        if path != FORM and (status in refused or (status == 500 and path in missing and FORM not in known)):
             continue  # what is new needs the definition
         if status not in {201, 204} and not (status == 404 and path == ATTACHMENT):
             yield f"PUT {path}: {status}"
         elif workshop.get(path) != (200, b"<d>next</d>") and path != ATTACHMENT:
             yield f"GET {path} after its PUT: {workshop.get(path)}"
+
+
+def _has_lost_its_permissions(root: Path) -> bool:
+    """Whether neither file of the definition can be read, so that nobody may read the data (docs/security.md)."""
+    content, sidecar = root / FORM, root / f"{FORM}.json"
+    return not (_is_readable(content, etree.parse) or _is_readable(sidecar, _loaded))
+
+
+def _is_readable(path: Path, parse: Callable[[Path], object]) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        parse(path)
+    except (etree.XMLSyntaxError, ValueError):
+        return False
+    return True
+
+
+def _loaded(path: Path) -> object:
+    return json.loads(path.read_bytes())

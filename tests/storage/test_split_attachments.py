@@ -16,7 +16,7 @@ from persistence.model.instants import LAST, next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.services.erasing import Erasing
 from persistence.services.purge_plans import PurgeRules
-from persistence.services.purging import TreePurge, remove_file
+from persistence.services.purging import StoragePurge, remove_file
 from persistence.storage import directories, files
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
@@ -223,7 +223,7 @@ def test_a_document_that_is_saved_again_while_it_is_purged_keeps_its_attachments
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _tombstone(place)
-    purging = TreePurge(place.store, lambda _: place.bodies)
+    purging = StoragePurge(place.store, lambda _: place.bodies)
 
     def late(*arguments: Any) -> bool:
         place.write(b"<d>cat.bin</d>", CAT.main)
@@ -241,7 +241,7 @@ def test_a_deletion_that_is_not_the_current_one_any_more_is_not_purged(place: Pl
     older = _tombstone(place)
     _deleted(place, CAT)
     place.write(b"<d/>", CAT.main)
-    purging = TreePurge(place.store, lambda _: place.bodies)
+    purging = StoragePurge(place.store, lambda _: place.bodies)
     assert purging.discard(CAT.main, older) is False
     assert place.store.sidecar(CAT) is not None
     assert place.store.sidecar(CAT.main) is not None
@@ -265,7 +265,7 @@ def test_a_document_is_erased_with_its_bodies(place: Place) -> None:
     def bodies_of(_: Form) -> FileBodies:
         return place.bodies
 
-    erasing = Erasing("data", place.store, TreePurge(place.store, bodies_of), bodies_of)
+    erasing = Erasing("data", place.store, StoragePurge(place.store, bodies_of), bodies_of)
     found = erasing.describe(FORM, "D")
     names = {each.path.rsplit("/", 1)[1] for each in found.files}
     assert {"cat.bin", "cat.bin.json", "stray.bin", "old.bin"} <= names

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from persistence.index.cards import FACTS, SEPARATOR
+from persistence.index.queries import time_ranges
 from persistence.index.sqlite.partitions import (
     CardTest,
     Narrowing,
@@ -19,16 +21,13 @@ from persistence.index.sqlite.partitions import (
     keyed,
     visible,
 )
-from persistence.index.sqlite.records import FACTS, SEPARATOR, column_of, first_row
+from persistence.index.sqlite.records import column_of, first_row
 from persistence.index.sqlite.state import FIELDS
 from persistence.index.sqlite.texts import TRIGRAM, Rarity, passing, query_for
 from persistence.model.instants import Instant
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
-
-_BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
-_AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
 
 
 def conditions(
@@ -77,16 +76,13 @@ def _never_saved() -> SqlCondition:
 
 def _fields(filters: Iterable[FieldFilter]) -> list[SqlCondition]:
     """Return the conditions on facts; those on one time are one, so that it selects what lies between its limits."""
-    found = []
-    limits: dict[Field, list[FieldFilter]] = {}
-    for each in dict.fromkeys(filters):
-        if each.comparison is Comparison.EXACT:
-            found.append(SqlCondition(*keyed(FACTS[each.field], each.value), is_quick=True, is_ordered=True))
-        else:
-            limits.setdefault(each.field, []).append(each)
-    for field, bounds in limits.items():
-        low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
-        high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
+    filters = tuple(dict.fromkeys(filters))
+    found = [
+        SqlCondition(*keyed(FACTS[each.field], each.value), is_quick=True, is_ordered=True)
+        for each in filters
+        if each.comparison is Comparison.EXACT
+    ]
+    for field, low, high in time_ranges(filters):
         found.append(_saved(low, high) if field is Field.LAST_MODIFIED else _between(FACTS[field], low, high))
     return found
 

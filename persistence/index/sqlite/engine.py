@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
+from persistence.index.cards import VersionKeys
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument
 from persistence.index.sqlite import planner, texts
@@ -38,11 +39,10 @@ from persistence.index.sqlite.flat_file import (
     FileIdentity,
     FlatCatalogue,
     FlatFile,
-    FlatRows,
     InconsistentError,
     flat_failure,
 )
-from persistence.index.sqlite.records import PreparedDocument, VersionKeys, prepared
+from persistence.index.sqlite.records import PreparedDocument, prepared
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
 from persistence.index.sqlite.state import IndexedVersion, IndexState, KeptRow
 from persistence.limits.search import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
@@ -55,7 +55,6 @@ __all__ = [
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
-    "FlatRows",
     "InconsistentError",
     "IndexFile",
     "IndexPool",

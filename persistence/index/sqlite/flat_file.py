@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
-from persistence.forms.flat_tables import Cell
+from persistence.index.flat_rows import DocumentRows
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import UnusableError, as_domain_error, code_of, is_lost, is_transient
 from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
@@ -322,7 +322,7 @@ class FlatCatalogue(Closable):
         self._execute(f"DELETE FROM catalogue_views {where}", key)
         self._execute(f"DELETE FROM catalogue_versions {where}", key)
 
-    def add_rows(self, rows: FlatRows) -> None:
+    def add_rows(self, rows: DocumentRows) -> None:
         """Insert the rows of a document; there must be none of it."""
         for view in rows.views:
             found = rows.rows[view.name]
@@ -337,15 +337,6 @@ class FlatCatalogue(Closable):
         """Delete the rows of a document from the tables of some views."""
         for view in views:
             self._execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
-
-
-@dataclass(frozen=True, slots=True)
-class FlatRows:
-    """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
-
-    views: tuple[FlatView, ...]
-    metadata: tuple[Cell, ...]
-    rows: Mapping[str, list[tuple[Cell, ...]]]
 
 
 def _steps(path: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from persistence.index.cards import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
 from persistence.index.protocol import Budget
 from persistence.index.sqlite.partitions import Arms, NumberedControls, Partition, Sql, parameters_of
-from persistence.index.sqlite.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
 from persistence.model.search import Field, Query
 
 NEAR = 1_000

@@ -10,13 +10,11 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from persistence.errors import BadRequestError
-from persistence.index.sqlite.records import OF_DRAFTS, Fact, key_of
-from persistence.limits.search import SEARCHED_OWNERS
-from persistence.model.search import Drafts, Scope
-from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
+from persistence.index.cards import Fact, key_of
+from persistence.index.queries import OwnerFacts, ScopeOfPartitions, owner_groups
+from persistence.model.search import Scope
+from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
 
 Parameter = str | int
 
@@ -60,14 +58,11 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         "SELECT s.number, s.documents, e.controls, s.version, s.draft FROM shelves s JOIN editions e USING (version)"
         " WHERE NOT s.hidden AND s.documents > 0 ORDER BY s.number"
     )
-    wanted = {Drafts.INCLUDE: (0, 1), Drafts.EXCLUDE: (0,), Drafts.ONLY: (1,)}[scope.drafts.kind]
-    owners_of = cache(scope.seen.of_version)
+    asked = ScopeOfPartitions(scope)
     return [
         Partition(number, documents, frozenset(json.loads(controls or "[]")), bool(draft), owner_sets)
         for number, documents, controls, version, draft in found.fetchall()
-        if draft in wanted
-        and (scope.versions is None or version in scope.versions)
-        and NOBODY not in (owner_sets := owners_of(version))
+        if (owner_sets := asked.owners(version, is_draft=bool(draft))) is not None
     ]
 
 
@@ -179,9 +174,6 @@ def keyed(number: int, text: str) -> tuple[Sql, Sql]:
 _FEW_ORGANIZATIONS = 8
 """Organizations for each of which an entry is looked for; of more, the card is read."""
 
-_OWN = (Fact.CREATED_BY, Fact.GROUP, Fact.ORGANIZATION)
-_Facts = tuple[Fact, Fact, Fact]
-
 
 def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition | None:
     """Return the condition that documents on some partitions are seen; ``None`` where all are.
@@ -194,15 +186,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     """
     if not any(partition.owner_sets for partition in searched):
         return None
-    groups: dict[tuple[OwnerSets, _Facts], list[int]] = {}
-    for partition in searched:
-        facts = OF_DRAFTS if is_by_saved and partition.is_draft else _OWN
-        groups.setdefault((partition.owner_sets, facts), []).append(partition.number)
-    if sum(_size(owner_sets) for owner_sets, _ in groups) > SEARCHED_OWNERS:
-        raise BadRequestError(
-            f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
-            " this user: search one version at a time"
-        )
+    groups = owner_groups(searched, is_by_saved=is_by_saved)
     each = [(numbers, _of_owners(owner_sets, facts)) for (owner_sets, facts), numbers in groups.items()]
     if len(each) == 1:
         return each[0][1]
@@ -215,12 +199,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     )
 
 
-def _size(owner_sets: OwnerSets) -> int:
-    """Return the number of conditions on owners in owner sets."""
-    return sum(max(1, len(holder.organizations)) for owner_set in owner_sets for holder in owner_set.holders)
-
-
-def _of_owners(owner_sets: OwnerSets, facts: _Facts) -> SqlCondition:
+def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts) -> SqlCondition:
     """Return the condition that a document is in all owner sets; the one with the fewest holders selects."""
     if not owner_sets:
         everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_PARTITIONS}")
@@ -236,19 +215,19 @@ def _of_owners(owner_sets: OwnerSets, facts: _Facts) -> SqlCondition:
     )
 
 
-def _selecting(holder: OwnerPattern, facts: _Facts, tests: Iterable[Sql]) -> Sql:
+def _selecting(holder: OwnerPattern, facts: OwnerFacts, tests: Iterable[Sql]) -> Sql:
     """Return the SQL that selects the documents of a holder that pass further tests."""
     (selects, _), *others = _conditions(holder, facts)
     return joined(" AND ", [selects, *(test for _, test in others), *tests])
 
 
-def _test(owner_set: OwnerSet, facts: _Facts) -> Sql:
+def _test(owner_set: OwnerSet, facts: OwnerFacts) -> Sql:
     """Return an expression that is true for a document in a owner_set."""
     each = [joined(" AND ", [test for _, test in _conditions(holder, facts)]) for holder in owner_set.holders]
     return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
 
 
-def _conditions(holder: OwnerPattern, facts: _Facts) -> list[tuple[Sql, Sql]]:
+def _conditions(holder: OwnerPattern, facts: OwnerFacts) -> list[tuple[Sql, Sql]]:
     """Return the conditions of a holder, at least one, the rarest first."""
     by, group, organization = facts
     return [

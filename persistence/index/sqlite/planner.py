@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from persistence.index.cards import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, hit_of, is_cut, key_of, order_of
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument
 from persistence.index.sqlite.conditions import among, conditions, tested
@@ -22,10 +23,8 @@ from persistence.index.sqlite.partitions import (
     SqlCondition,
     partitions_of,
 )
-from persistence.index.sqlite.records import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, is_cut, key_of, order_of
 from persistence.index.sqlite.texts import Rarity, card_passing
-from persistence.model.search import Field, Hit, Query, Scope
-from persistence.model.users import User
+from persistence.model.search import Field, Query, Scope
 
 _FEW = 20_000
 """Documents that are gathered at once; where more are found, the list is walked along in its order."""
@@ -86,16 +85,7 @@ def find(
 
 def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedDocument:
     document, draft, fingerprint, text = row
-    card = decode(text)
-    owner = card.reader
-    hit = Hit(
-        document=document,
-        is_draft=bool(draft),
-        facts=card.facts,
-        values={paths[number]: values for number, values in card.values.items() if number in paths},
-        saved_owner=None if owner is None else User(owner.creator, owner.group, organization=owner.organization),
-    )
-    return IndexedDocument(hit, fingerprint)
+    return IndexedDocument(hit_of(decode(text), document, paths, is_draft=bool(draft)), fingerprint)
 
 
 @dataclass(frozen=True, slots=True)

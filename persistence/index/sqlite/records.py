@@ -1,153 +1,24 @@
-"""The values that the index keeps of a document: its card, its entries and its columns of text."""
+"""The rows of a document, ready to be written: its card, its entries and its columns of text."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum, IntFlag
-from itertools import islice
-
 import msgspec
-from msgspec.structs import asdict, astuple
 
+from persistence.index.cards import SEPARATOR, Card, EntryRow, VersionKeys, card_of, encode, entries
 from persistence.index.sources import IndexedDocument
-from persistence.limits.search import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.search import Field
-from persistence.model.sidecar import DocumentFacts
-
-SEPARATOR = "\x1f"
-"""Separates texts that are kept as one: XML cannot have this character, so no text that is searched for has it."""
 
 COLUMNS = 32
 """The number of columns of text of indexed controls; controls share them in turn."""
-
-LONGEST_KEY = 200
-"""Characters of a value by which it is sorted; two that differ only after these are still distinguished."""
-
-NOTHING = 0
-"""The fold, and the value, of a control without a value: before every text."""
-
-AS_FOLDED = "\uffff"
-"""The value of an entry whose fold is the value itself: after others, as small letters are after capitals."""
 
 ROWS_PER_MILLISECOND = 1 << 20
 _LAST_MILLISECOND = (1 << 43) - 2
 """Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
 
-Fold = str | int
-Value = str | int
-EntryRow = tuple[int, Fold, Value, int]
-"""Number, fold, value and edge."""
-
-
-class Fact(IntEnum):
-    """Facts about a document that are entered like the values of a control, under numbers that no control has."""
-
-    CREATED = -1
-    CREATED_BY = -2
-    LAST_MODIFIED_BY = -3
-    WORKFLOW_STAGE = -4
-    GROUP = -5
-    ORGANIZATION = -6
-    SAVED_BY = -7
-    SAVED_GROUP = -8
-    SAVED_ORGANIZATION = -9
-
-
-OF_DRAFTS = (Fact.SAVED_BY, Fact.SAVED_GROUP, Fact.SAVED_ORGANIZATION)
-"""The facts of drafts only: the owner who decides who may read them, which is the saved document's, if any."""
-
-
-FACTS: Mapping[Field, Fact] = {
-    Field.CREATED: Fact.CREATED,
-    Field.CREATED_BY: Fact.CREATED_BY,
-    Field.LAST_MODIFIED_BY: Fact.LAST_MODIFIED_BY,
-    Field.WORKFLOW_STAGE: Fact.WORKFLOW_STAGE,
-}
-"""The facts by which searches filter and sort; the time of the last save is the order of the rows."""
-
-
-class Edge(IntFlag):
-    """Labels the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
-
-    NONE = 0
-    LOWEST = 1
-    HIGHEST = 2
-
-
-class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The owner who decides who may read a draft."""
-
-    creator: str | None
-    group: str | None
-    organization: tuple[str, ...]
-
-
-class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
-    """Everything that an answer says of a document, and the values of every indexed control by its number.
-
-    ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
-    """
-
-    values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    reader: Owner | None = None
-
-    @property
-    def facts(self) -> DocumentFacts:
-        """The facts alone."""
-        return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
-
-    def of(self, number: int) -> tuple[str, ...]:
-        """Return the values of a control or a fact."""
-        if number > 0:
-            return self.values.get(number, ())
-        owner = self if number not in OF_DRAFTS else self.reader
-        if owner is None:
-            return ()
-        match number:
-            case Fact.ORGANIZATION | Fact.SAVED_ORGANIZATION:
-                return owner.organization
-            case Fact.CREATED_BY | Fact.SAVED_BY:
-                value = owner.creator
-            case Fact.CREATED:
-                value = self.created
-            case Fact.LAST_MODIFIED_BY:
-                value = self.modifier
-            case Fact.WORKFLOW_STAGE:
-                value = self.stage
-            case _:
-                value = owner.group
-        return () if value is None else (value,)
-
-
-_encoder = msgspec.json.Encoder()
-decode = msgspec.json.Decoder(Card).decode
-"""Decodes a card from its JSON."""
-
-
-def encode(card: Card) -> str:
-    """Return a card as JSON."""
-    return _encoder.encode(card).decode()
-
 
 def as_in_card(text: str) -> str:
     """Return a text as it is written within a value in the JSON of a card."""
-    return _encoder.encode(text).decode()[1:-1]
-
-
-@dataclass(frozen=True, slots=True)
-class VersionKeys:
-    """The indexed controls of a form version by which its documents are read.
-
-    ``numbers`` are the numbers of the controls by path, in the order of the index. ``round`` changes whenever the
-    documents must be read again.
-    """
-
-    version: int
-    round: int
-    numbers: Mapping[str, int]
+    return msgspec.json.encode(text).decode()[1:-1]
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -168,15 +39,10 @@ class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     """Make a document ready to be written."""
-    hit, decides = read.hit, read.hit.saved_owner
-    card = Card(
-        **asdict(hit.facts),
-        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
-        reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
-    )
+    card = card_of(read, keys.numbers)
     return PreparedDocument(
-        document=hit.document,
-        is_draft=hit.is_draft,
+        document=read.hit.document,
+        is_draft=read.hit.is_draft,
         version=card.version,
         round=keys.round,
         fingerprint=read.fingerprint,
@@ -189,77 +55,10 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     )
 
 
-def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Return the values of a document that are indexed; those beyond the limits are left out, each as a whole."""
-    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
-    found = {}
-    for number, each in values.items():
-        fits = len(each) <= number_left and sum(map(len, each)) <= left
-        found[number] = each if fits else tuple(islice(_fitting(each, left), number_left))
-        left -= sum(map(len, found[number]))
-        number_left -= len(found[number])
-    return found
-
-
-def _fitting(values: Iterable[str], left: int) -> Iterator[str]:
-    for value in values:
-        if len(value) <= left:
-            left -= len(value)
-            yield value
-
-
 def first_row(modified: Instant) -> int:
     """Return the lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
     milliseconds = epoch_nanoseconds(modified) // 1_000_000
     return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * ROWS_PER_MILLISECOND
-
-
-def key_of(value: str) -> tuple[Fold, Value]:
-    """Return the key of a value: its folded text and, where that differs, the value."""
-    folded = value.casefold()
-    if len(value) > LONGEST_KEY or len(folded) > LONGEST_KEY:
-        digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:32]
-        return folded[:LONGEST_KEY] + SEPARATOR, digest
-    return folded, AS_FOLDED if folded == value else value
-
-
-def is_cut(fold: Fold) -> bool:
-    """Return whether an entry has only the beginning of its value."""
-    return isinstance(fold, str) and fold.endswith(SEPARATOR)
-
-
-BOTH = int(Edge.LOWEST | Edge.HIGHEST)
-"""The edge of a value that is the only one."""
-
-
-_FACTS_OF_ALL = tuple(fact for fact in Fact if fact not in OF_DRAFTS)
-
-
-def entries(card: Card) -> Iterator[EntryRow]:
-    """Yield the entries of a document under its facts and under the controls of its form."""
-    for number in (*(Fact if card.reader else _FACTS_OF_ALL), *card.values):
-        values = card.of(number)
-        if number is Fact.CREATED:
-            yield int(number), card.created, AS_FOLDED, BOTH  # as it is, so that times are compared
-        elif not values:
-            yield int(number), NOTHING, NOTHING, BOTH
-        elif len(values) == 1:
-            yield int(number), *key_of(values[0]), BOTH
-        else:
-            yield from _several(int(number), values)
-
-
-def _several(number: int, values: Iterable[str]) -> Iterator[EntryRow]:
-    keys = sorted({key_of(value) for value in values}, key=order_of)
-    for at, (fold, value) in enumerate(keys):
-        edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)
-        yield number, fold, value, int(edge)
-
-
-def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, Value]:
-    """Return the order in which SQLite sorts keys: numbers before texts."""
-    fold, value = key
-    return isinstance(fold, str), fold, value
 
 
 def columns(card: Card) -> tuple[str | None, ...]:

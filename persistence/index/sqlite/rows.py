@@ -8,19 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
+from persistence.index.cards import BOTH, EntryRow, decode, entries
 from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import transaction
-from persistence.index.sqlite.records import (
-    BOTH,
-    ROWS_PER_MILLISECOND,
-    EntryRow,
-    PreparedDocument,
-    decode,
-    entries,
-    first_row,
-)
+from persistence.index.sqlite.records import ROWS_PER_MILLISECOND, PreparedDocument, first_row
 from persistence.index.sqlite.state import (
     COMPLETE,
     FIELDS,

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from persistence.index.cards import decode
 from persistence.index.sqlite.partitions import CardTest, Sql
-from persistence.index.sqlite.records import COLUMNS, as_in_card, decode
+from persistence.index.sqlite.records import COLUMNS, as_in_card
 from persistence.limits.search import QUERIES_KEPT
 
 TRIGRAM = 3

@@ -7,22 +7,20 @@ document; earlier changes are read. So no change is lost.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
-from persistence.forms.flat_tables import RowReader, read_flat_views
+from persistence.forms.flat_tables import read_flat_views
+from persistence.index.flat_rows import FlatReader
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
 from persistence.index.sync.staleness import tree_identity
 from persistence.limits.definitions import LARGEST_TREE
-from persistence.limits.requests import CHUNK
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.flat_views import FlatNaming, FlatView
+from persistence.model.addresses import Form
+from persistence.model.flat_views import FlatNaming
 from persistence.storage.storage import Readable
 
 _LONGEST_WAIT = 600.0
@@ -32,48 +30,6 @@ _CHECKPOINT = 1.0
 """Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
 _ATTEMPTS = 5
 _RETRY_AFTER = 5
-
-
-class FlatReader:
-    """Reads the rows of the saved documents of one form, by the views of its versions.
-
-    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
-    """
-
-    def __init__(self, view: Readable, form: Form, views: Mapping[int, tuple[FlatView, ...]]) -> None:
-        self._view = view
-        self._form = form
-        self._views = views
-        self._readers = {version: RowReader(of_version) for version, of_version in views.items()}
-
-    def all(self) -> Iterator[engine.FlatRows]:
-        """Yield the rows of every document of the versions, in no order."""
-        return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
-
-    def read(self, document: str) -> engine.FlatRows | None:
-        """Return the rows of a document; ``None`` where there is none, or where it belongs to another version.
-
-        A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
-        """
-        address = DocumentAddress(self._form, Collection.DATA, document, DATA_XML)
-        try:
-            found = self._view.read(address, content=True)
-        except DamagedError:
-            return None
-        if found is None or found.file is None:
-            return None
-        sidecar = found.sidecar
-        with found.file as file, disk_errors("reading", address):
-            reader = self._readers.get(sidecar.version)
-            if reader is None:
-                return None
-            views = self._views[sidecar.version]
-            try:
-                rows = reader.read(iter(partial(os.read, file.fileno(), CHUNK), b""))
-            except BadRequestError:  # edited by hand, or too large for tables
-                rows = {view.name: [] for view in views}
-                rows[views[0].name] = [(None,) * len(views[0].columns)]
-        return engine.FlatRows(views, (document, sidecar.created, sidecar.modified, sidecar.modifier), rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from persistence.closable import Closable, closed
 from persistence.errors import DiskError, disk_errors
+from persistence.index.flat_rows import FlatReader
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
-from persistence.index.sync.flat_maker import FlatMaker, FlatReader
+from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.jobs import FlatTask, IndexJob, JobProcesses
 from persistence.index.sync.rebuild import SMALL
 from persistence.index.sync.staleness import tree_identity

@@ -17,7 +17,6 @@ from persistence.errors import ConflictError, DiskFullError, NotSupportedError, 
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
-from persistence.properties.property_table import TREE
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.codec import EncryptionCodec, ReceivedContent
@@ -104,15 +103,15 @@ class Importer:
             NotSupportedError: another service has it, and is not called here.
         """
         names = route.properties.route
-        provider = names.definition if unit.is_definition else names.data
+        configured = names.definition if unit.is_definition else names.data
         apart = None if unit.is_definition else names.attachments
-        for each in (provider, *(() if apart is None else (apart,))):
-            if each.kind != TREE and not self.calls_others:
+        for each in (configured, *(() if apart is None else (apart,))):
+            if each.is_service and not self.calls_others:
                 raise NotSupportedError(
                     f"{each.name!r} is another service, {each.address}: import it there, or over HTTP"
                 )
-        storage = route.definition.storage if unit.is_definition else route.storage
-        return storage, provider.kind == TREE
+        provider = route.definition if unit.is_definition else route.data
+        return provider.storage if unit.is_definition else route.storage, provider.managed is not None
 
     def _here(self, unit: ImportUnit) -> ImportUnit:
         """Return a unit under the names of this dialect: the designer's storage is called otherwise in the other."""

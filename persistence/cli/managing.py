@@ -1,0 +1,56 @@
+"""Places of forms, opened by a command: a tree as its owner, whose index hears of changes; or a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from persistence.cli.options import ChosenTree
+from persistence.errors import NotSupportedError, disk_errors
+from persistence.index.sync.journal import OfflineJournal
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.provider import Provider
+from persistence.storage import owner
+from persistence.storage.managed import ManagedStorage
+from persistence.storage.reader import StoreReader
+from persistence.storage.storage import NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """A place that is open to be changed: its storage, its provider, and those of all forms.
+
+    ``leave`` leaves what was noted for the index to others, when all changes are made.
+    """
+
+    providers: OfflineProviders
+    provider: Provider
+    storage: ManagedStorage
+    leave: Callable[[], None]
+
+
+@contextmanager
+def managing(tree: ChosenTree) -> Iterator[Managed]:
+    """Open a place for a block, in which it is changed; what is changed in a tree is noted for its index.
+
+    Raises:
+        StartupError: it cannot be used, or is another user's.
+    """
+    with owner.acting(tree.home):
+        if tree.is_database:
+            with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
+                yield _opened(providers, tree.place, lambda: None)
+            return
+        root = StoreReader(tree.root).root
+        with disk_errors(f"data directory {root}"):
+            owner.require(root)
+        with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+            yield _opened(providers, root, noting.leave)
+
+
+def _opened(providers: OfflineProviders, place: str, leave: Callable[[], None]) -> Managed:
+    provider = providers.at(place)
+    if provider.managed is None:
+        raise NotSupportedError(f"{place} is managed by another service")
+    return Managed(providers, provider, provider.managed, leave)

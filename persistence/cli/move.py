@@ -1,0 +1,148 @@
+"""``persistence move``: forms from one tree to another, while the service runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+
+from persistence.cli.options import FAILED, REMAINS, file_options, load, usage_errors
+from persistence.cli.terminal import progress, safe
+from persistence.errors import BadRequestError
+from persistence.model.exports import FormPattern, parse_pattern
+from persistence.model.versions import Searched
+from persistence.providers.places import Place, open_place
+from persistence.services.moving.moving import Move, MoveSource, MoveTarget
+from persistence.services.moving.outcomes import MoveOutcome, MoveReport, MoveResult
+from persistence.settings import Effective, Settings
+from persistence.storage import owner, root
+from persistence.storage.layout import LAYOUT
+from persistence.storage.owner import Identity
+
+
+@click.command(short_help="Move forms to another storage.")
+@click.option("--to", "destination", metavar="DIR", required=True, help="Move to this tree, which is made if missing.")
+@click.option("--from", "source", metavar="DIR", help="Move from this tree instead of that of the setting data.")
+@click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
+@click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
+@click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
+@click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
+@file_options
+def move(  # noqa: PLR0913 - each is an option
+    *,
+    destination: str,
+    source: str | None,
+    matches: tuple[str, ...],
+    command: str | None,
+    prepare: bool,
+    dry_run: bool,
+    **options: str | None,
+) -> None:
+    """Move definitions, documents and drafts, with all revisions as they are.
+
+    The service may run on the source: everything is copied while clients write, and what has changed meanwhile in a
+    last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
+    the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
+    removed from the source. A move that was interrupted goes on when it is called again.
+
+    \b
+    Exit status: 0  moved
+                 1  could not move, or COMMAND failed
+                 2  wrong usage
+                 4  something was not moved; the lines say what and why
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = load(options)
+    settings = effective.settings
+    with usage_errors():
+        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    there, here = os.path.realpath(source or settings.data), os.path.realpath(destination)
+    _require_apart(there, here)
+    caller = Identity.current()
+    with owner.acting(there), ExitStack() as opened:
+        origin = opened.enter_context(open_place(settings, effective.properties, there))
+        target = _target(effective, here, opened, is_dry=dry_run)
+        run = Move(MoveSource(origin.name, origin.storage, origin.revisions), target, patterns, is_dry=dry_run)
+        status = _followed("first pass", run.first(), run)
+        if not (dry_run or prepare):
+            advice = _advice(settings, there, here, matches)
+            status = opened.enter_context(_last_pass(origin, run, f"everything is in {here}: {advice}"))
+            if not status:
+                with owner.being(caller):
+                    status = _switched(command)
+    sys.exit(status)
+
+
+@contextmanager
+def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
+    """Run the last pass; nobody may write to the source before the end of the block, which gets the exit status."""
+    with origin.keeping_writers_out() as require_kept_out:
+        click.echo("the source can only be read now", err=True)
+        status = _followed("last pass", run.last(), run)
+        require_kept_out()
+        if status:
+            click.echo("not everything was moved: see to what is named, and call this again", err=True)
+        else:
+            run.end()
+            click.echo(advice, err=True)
+        yield status
+
+
+def _pattern(text: str) -> FormPattern:
+    pattern = parse_pattern(text.replace("*", ""))
+    if pattern.version is not Searched.ALL:
+        raise BadRequestError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
+    return pattern
+
+
+def _require_apart(there: str, here: str) -> None:
+    """Make sure that no tree lies in the other one. Raises ``click.UsageError``."""
+    if os.path.commonpath((there, here)) in (there, here):
+        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+
+
+def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool) -> MoveTarget | None:
+    """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
+    if is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
+        return None
+    if not is_dry:
+        root.init(here)
+    place = opened.enter_context(open_place(effective.settings, effective.properties, here))
+    return MoveTarget(place.storage, place.arrivals)
+
+
+def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
+    """Run a pass to its end, with a bar and a line for each refusal; return the exit status."""
+    report, before, started = MoveReport(), run.copied_bytes, time.monotonic()
+    with progress(label, run.count) as bar:
+        for outcome in outcomes:
+            report.add(outcome)
+            bar.step()
+            if outcome.result is MoveResult.REFUSED:
+                bar.say(safe(f"{outcome.name}: refused: {outcome.cause}"))
+    line = report.line(run.copied_bytes - before, is_dry=run.is_dry)
+    click.echo(f"{label}: {line}; {time.monotonic() - started:.1f} s", err=True)
+    return REMAINS if report.refused else 0
+
+
+def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
+    """Return the change of the settings that makes the service use the destination."""
+    if matches:
+        return f"let the properties lead these forms to a provider at {here}, and restart the service"
+    names = [name for name, path in settings.roots.named.items() if path == there]
+    if there != settings.roots.default and names:
+        return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
+    return f'set data = "{here}" in the settings, and restart the service'
+
+
+def _switched(command: str | None) -> int:
+    """Let the caller make the service use the destination, while nobody writes; return the exit status."""
+    if command is not None:
+        return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
+    if sys.stdin.isatty():
+        click.pause("the source can only be read until you press a key", err=True)
+    return 0

@@ -1,0 +1,128 @@
+"""The address of a database: what ``postgresql://`` says, and how it is named without its password."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from persistence.errors import ConfigurationError
+from persistence.limits.database import CONNECT_SECONDS, LONGEST_SCHEMA, SILENT_SECONDS
+
+SCHEMES = ("postgresql", "postgres")
+"""The schemes of addresses of databases, as libpq reads them."""
+
+DEFAULT_SCHEMA = "persistence"
+
+_SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
+_PROBES = 3
+"""Probes of the network without an answer after which a connection is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """The address of a database, and of the schema in it that has the tables.
+
+    ``conninfo`` is for libpq, with the password; it is in no ``repr``. ``described`` names hosts, database, user and
+    schema.
+    """
+
+    conninfo: str = field(repr=False)
+    schema: str
+    described: str
+
+    def __str__(self) -> str:
+        return self.described
+
+
+def parse(uri: str) -> DatabaseAddress:
+    """Read an address ``postgresql://…``: libpq's, and ``schema=NAME`` in its query.
+
+    Raises:
+        ConfigurationError: it is none. No part of it is in the text, because any part may be the password.
+    """
+    address, schema = _without_schema(uri)
+    if _SCHEMA_NAME.fullmatch(schema) is None or len(schema) > LONGEST_SCHEMA:
+        raise ConfigurationError(
+            f"the schema of a database's address must be a name of letters, digits and _ of at most {LONGEST_SCHEMA}"
+        )
+    try:
+        known = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
+    except ProgrammingError:
+        raise _unreadable() from None
+    is_escaped = "@" not in known.get("host", "") + known.get("dbname", "")
+    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not _are_ports(known.get("port", "")):
+        raise _unreadable()
+    conninfo = make_conninfo(**_with_deadlines(known))
+    return DatabaseAddress(conninfo, schema, f"{_described(known)}, schema {schema}")
+
+
+def _are_ports(text: str) -> bool:
+    return all(port.isascii() and (port.isdigit() or not port) for port in text.split(","))
+
+
+def _unreadable() -> ConfigurationError:
+    return ConfigurationError(
+        "the address of a database cannot be read: it must be as postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…"
+        " with known parameters, and %-escapes for characters such as / and @ in the password"
+    )
+
+
+def masked(uri: str) -> str:
+    """Return the address of a database with stars for its passwords; any other text as it is."""
+    scheme, mark, rest = uri.partition("://")
+    if scheme not in SCHEMES or not mark:
+        return uri
+    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
+    user, _, password = authority.partition(":")
+    if "/" in user or "?" in user:  # the @ is in a parameter: nobody can tell what is what
+        return f"{scheme}://***"
+    base, asked, query = place.partition("?")
+    shown = "&".join(_masked_parameter(each) for each in query.split("&"))
+    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
+
+
+def _masked_parameter(parameter: str) -> str:
+    name, mark, _ = parameter.partition("=")
+    return f"{name}=***" if mark and name in _SECRETS else parameter
+
+
+def _without_schema(uri: str) -> tuple[str, str]:
+    """Return the address without the parameter that is not libpq's, and its value."""
+    base, mark, query = uri.partition("?")
+    schema, rest = DEFAULT_SCHEMA, list[str]()
+    for each in query.split("&") if mark else ():
+        name, _, value = each.partition("=")
+        if name == "schema":
+            schema = unquote(value)
+        elif each:
+            rest.append(each)
+    return (f"{base}?{'&'.join(rest)}" if rest else base), schema
+
+
+def _with_deadlines(known: dict[str, str]) -> dict[str, str]:
+    """Return the parameters with those by which a host that is silent is noticed, where the address has none."""
+    between = SILENT_SECONDS // (_PROBES + 1)
+    return {
+        "connect_timeout": str(CONNECT_SECONDS),
+        "keepalives_idle": str(between),
+        "keepalives_interval": str(between),
+        "keepalives_count": str(_PROBES),
+        "tcp_user_timeout": str(SILENT_SECONDS * 1000),
+        "application_name": "persistence",
+        "client_encoding": "UTF8",
+        **known,
+    }
+
+
+def _described(known: dict[str, str]) -> str:
+    hosts = known.get("host", known.get("hostaddr", "")).split(",")
+    ports = known.get("port", "").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    places = ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
+    user = known.get("user")
+    return f"database {known.get('dbname') or user or ''} at {places or 'this machine'}{f' as {user}' if user else ''}"

@@ -1,0 +1,290 @@
+"""A database, as a process uses it: its pool of connections, transactions and reads, each with its deadlines.
+
+A thread has a stack of the transactions that it is in. What it reads meanwhile through the same database, it reads in
+the innermost one, and so sees what that has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+from psycopg import Connection
+from psycopg import errors as codes
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool
+
+from persistence.closable import Closable, closed
+from persistence.errors import BusyError, DiskError, StartupError
+from persistence.limits.database import IDLE_SECONDS, MOST_CONNECTIONS, SILENT_SECONDS, STATEMENT_SECONDS
+from persistence.postgresql.address import parse
+from persistence.postgresql.failures import (
+    RETRY_AFTER,
+    as_domain_error,
+    database_errors,
+    is_elsewhere,
+    outcome_unknown,
+)
+
+Rows = Connection[TupleRow]
+"""A connection whose rows are tuples."""
+
+OLDEST_SERVER = 13
+"""The oldest major version of PostgreSQL that the service works with."""
+
+_RECONNECTING = 2.0
+"""Seconds in which the pool tries again by itself; after them, the next request makes it try."""
+
+_SESSION = """
+SELECT set_config('search_path', %(search_path)s, false),
+  set_config('TimeZone', 'UTC', false),
+  set_config('default_transaction_isolation', 'read committed', false),
+  set_config('jit', 'off', false),
+  set_config('lock_timeout', %(lock)s, false),
+  set_config('statement_timeout', %(statement)s, false),
+  set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+  set_config('tcp_keepalives_idle', %(silent)s, false),
+  set_config('tcp_keepalives_interval', %(silent)s, false),
+  set_config('tcp_keepalives_count', '2', false),
+  set_config('synchronous_commit',
+    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+"""
+
+
+class _Session(Connection[TupleRow]):
+    """A connection that knows the warnings of its server."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
+        self.warnings: list[str] = []
+        self.add_notice_handler(self._noticed)
+
+    def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self.warnings.append(diagnostic.message_primary or "")
+
+
+class _Blocks(threading.local):
+    """The transactions that a thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.connections: list[_Session] = []
+
+
+class Database(Closable):
+    """A database and a schema in it. ``lock_timeout`` is in seconds: for a lock, and for a connection to be free.
+
+    ``address`` says which one it is. A process that was forked makes connections of its own.
+    """
+
+    def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
+        """Know a database; connect to it when it is first used.
+
+        Raises:
+            ConfigurationError: the address is none.
+        """
+        self.address = parse(uri)
+        self.lock_timeout = lock_timeout
+        self._most = most_connections
+        self._lock = threading.Lock()
+        self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
+        self._is_closed = False
+        self._blocks = _Blocks()
+
+    def close(self) -> None:
+        """End all connections of this process; nothing is read or written afterwards."""
+        with self._lock:
+            self._is_closed = True
+            pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.close()
+
+    @contextmanager
+    def transaction(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Run a block as one transaction, which is committed at its end; ``doing`` and ``what`` are for errors.
+
+        It is in pipeline mode: what a statement has done is known when its result is fetched, or at the end. All reads
+        of this thread within the block are part of it.
+
+        Raises:
+            OutcomeUnknownError: the connection was lost within the commit.
+            BusyError: the database cannot be had, or a lock or statement took too long.
+            DiskError: it refused, or has no room left; or a statement of the block has failed, whoever caught that.
+        """
+        connection = self._taken(doing, what)
+        try:
+            with database_errors(doing, what), connection.pipeline() as pipeline:
+                connection.execute("BEGIN")
+                self._blocks.connections.append(connection)
+                try:
+                    yield connection
+                finally:
+                    self._blocks.connections.remove(connection)
+                _commit(connection, pipeline, doing, what)
+        except BaseException as error:
+            _roll_back(connection, error)
+            raise
+        finally:
+            self._put_back(connection)
+
+    @contextmanager
+    def reading(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Lend a connection for a block: that of this thread's transaction, or one where each statement is alone.
+
+        Raises as ``transaction``.
+        """
+        if self._blocks.connections:
+            with database_errors(doing, what):
+                yield self._blocks.connections[-1]
+            return
+        connection = self._taken(doing, what)
+        try:
+            with database_errors(doing, what):
+                yield connection
+        except BaseException as error:
+            _roll_back(connection, error)
+            raise
+        finally:
+            self._put_back(connection)
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Return whether this thread is in a transaction of this database."""
+        return bool(self._blocks.connections)
+
+    def probe(self) -> str | None:
+        """Return the cause that keeps the service from writing for now; ``None`` where nothing does."""
+        try:
+            with self.reading("looking at", self.address) as connection:
+                row = connection.execute(
+                    "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+                ).fetchone()
+        except (BusyError, DiskError) as error:
+            return str(error)
+        return None if row == (False, "off") else f"{self.address} can only be read: it is a replica, or made read-only"
+
+    @contextmanager
+    def connected(self) -> Iterator[Rows]:
+        """Connect once, apart from the pool and before it: at a start, when the cause of a failure has to be said.
+
+        Each statement is a transaction, and none has a deadline.
+
+        Raises:
+            StartupError: it cannot be had, or is too old; the text has no password.
+        """
+        try:
+            connection = _Session.connect(self.address.conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
+        with connection:
+            if connection.info.server_version < OLDEST_SERVER * 10_000:
+                raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
+            self._configure(connection)
+            connection.execute("SELECT set_config('statement_timeout', '0', false)")
+            yield connection
+
+    def _taken(self, doing: str, what: object) -> _Session:
+        with database_errors(doing, what):
+            try:
+                return self._pool().getconn()
+            except psycopg.OperationalError as error:
+                text = f"{doing} {what}".rstrip()
+                raise BusyError(
+                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s", RETRY_AFTER
+                ) from error
+
+    def _put_back(self, connection: _Session) -> None:
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            connection.close()
+        else:
+            pool.putconn(connection)
+
+    def _pool(self) -> ConnectionPool[_Session]:
+        pool = self._pools.get(os.getpid())
+        return self._opened() if pool is None else pool
+
+    def _opened(self) -> ConnectionPool[_Session]:
+        with self._lock:
+            if self._is_closed:
+                raise closed(str(self.address))
+            pool = self._pools.get(os.getpid())
+            if pool is None:
+                pool = ConnectionPool(
+                    self.address.conninfo,
+                    connection_class=_Session,
+                    kwargs={"autocommit": True},
+                    min_size=0,
+                    max_size=self._most,
+                    open=True,
+                    configure=self._configure,
+                    check=_require_open,
+                    name=self.address.described,
+                    timeout=self.lock_timeout,
+                    reconnect_timeout=_RECONNECTING,
+                    num_workers=2,
+                )
+                self._pools[os.getpid()] = pool
+            return pool
+
+    def _configure(self, connection: _Session) -> None:
+        connection.execute(
+            _SESSION,
+            {
+                "search_path": f'"{self.address.schema}"',
+                "lock": str(max(1, round(self.lock_timeout * 1000))),
+                "statement": str(STATEMENT_SECONDS * 1000),
+                "idle": str(IDLE_SECONDS * 1000),
+                "silent": str(SILENT_SECONDS // 3),
+            },
+        )
+
+
+def _require_open(connection: _Session) -> None:
+    """Make sure that the server has not ended an idle connection: without a round trip.
+
+    Raises:
+        OperationalError: it has; the pool takes another one.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):  # an idle server says nothing but that it ends
+        connection.close()
+        raise psycopg.OperationalError("the server has ended the connection")
+
+
+def _commit(connection: _Session, pipeline: psycopg.Pipeline, doing: str, what: object) -> None:
+    connection.warnings.clear()
+    try:
+        committed = connection.execute("COMMIT")
+        pipeline.sync()
+    except codes.PipelineAborted as error:
+        raise _swallowed(doing, what) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        if connection.closed or isinstance(error, codes.AdminShutdown | codes.CrashShutdown):
+            raise outcome_unknown(error, doing, what) from error
+        raise
+    if committed.statusmessage != "COMMIT":
+        raise _swallowed(doing, what)
+    if connection.warnings:  # a synchronous replica was given up waiting for: it is stored here, and only here
+        raise outcome_unknown(psycopg.OperationalError(connection.warnings[0]), doing, what)
+
+
+def _swallowed(doing: str, what: object) -> DiskError:
+    return DiskError(f"{doing} {what}: nothing was stored, because a statement of the transaction has failed")
+
+
+def _roll_back(connection: _Session, error: BaseException) -> None:
+    """End the transaction of a connection, if it has one; end the connection where that fails."""
+    with suppress(psycopg.Error):
+        if is_elsewhere(error) or (error.__cause__ is not None and is_elsewhere(error.__cause__)):
+            connection.close()
+        elif connection.info.transaction_status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+            connection.execute("ROLLBACK")
+        return
+    connection.close()

@@ -1,0 +1,300 @@
+"""The tables of a database, as named steps that are applied once each, in order, and recorded.
+
+A step is never changed once a version of the service with it was released; what it lacks is another step. Steps are
+applied under a lock of the schema, each in a transaction of its own, so that several nodes may start at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg import errors as codes
+from psycopg import sql
+
+from persistence.errors import StartupError
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.failures import as_domain_error, cause
+
+
+class Step(NamedTuple):
+    """A step: its name, and statements. ``{trigrams}`` in them is the schema of the extension ``pg_trgm``."""
+
+    name: str
+    statements: str
+
+
+REVISIONS = """
+CREATE TABLE form (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    app text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    UNIQUE (app, name)
+);
+CREATE TABLE revision (
+    form integer NOT NULL,
+    kind smallint NOT NULL,
+    folder text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    modified text COLLATE "C" NOT NULL,
+    is_current boolean NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    sidecar bytea NOT NULL,
+    body bytea,
+    PRIMARY KEY (form, kind, folder, name, modified)
+);
+CREATE UNIQUE INDEX revision_current ON revision (form, kind, folder, name) WHERE is_current;
+"""
+"""Forms, and the revisions of their resources.
+
+``kind`` is 0 for data, 1 for drafts, 2 for definitions; ``folder`` is the id of a document, or a version. ``id`` is the
+content's. ``body`` is null of a tombstone, and of a content in pieces. No foreign key leads to ``form``, from which
+nothing is ever deleted: each save would lock the row of its form.
+"""
+
+PIECES = """
+CREATE TABLE piece (
+    id text COLLATE "C" NOT NULL,
+    number integer NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (id, number)
+);
+ALTER TABLE piece ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TABLE unclaimed (
+    id text COLLATE "C" PRIMARY KEY,
+    since timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX unclaimed_since ON unclaimed (since);
+"""
+"""Contents in pieces, and those of them that no revision has: not yet, or not any more."""
+
+LEASES = """
+CREATE TABLE lease (
+    document text COLLATE "C" PRIMARY KEY,
+    holder text NOT NULL,
+    holder_group text,
+    ends timestamptz NOT NULL
+);
+CREATE INDEX lease_ends ON lease (ends);
+"""
+"""The leases of documents, by the database's clock."""
+
+SEARCH = """
+CREATE TABLE control (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    UNIQUE (form, path)
+);
+CREATE TABLE edition (
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    round integer NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    data_format text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    keys text NOT NULL,
+    PRIMARY KEY (form, version)
+);
+CREATE TABLE partition (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    draft boolean NOT NULL,
+    round integer NOT NULL,
+    UNIQUE (form, version, draft, round)
+);
+CREATE TABLE partition_total (
+    partition integer NOT NULL,
+    shard smallint NOT NULL,
+    documents bigint NOT NULL,
+    PRIMARY KEY (partition, shard)
+) WITH (fillfactor = 50);
+CREATE TABLE document (
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    form integer NOT NULL,
+    document text COLLATE "C" NOT NULL,
+    draft boolean NOT NULL,
+    partition integer NOT NULL,
+    modified text COLLATE "C" NOT NULL,
+    card text NOT NULL,
+    PRIMARY KEY (form, document, draft)
+);
+CREATE UNIQUE INDEX document_seq ON document (seq) INCLUDE (partition, modified);
+CREATE INDEX document_newest ON document (partition, modified, seq);
+CREATE TABLE entry (
+    control integer NOT NULL,
+    partition integer NOT NULL,
+    fold text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    edge smallint NOT NULL,
+    whole text COLLATE "C",
+    PRIMARY KEY (control, partition, fold, value, seq) INCLUDE (edge)
+);
+CREATE INDEX entry_of_document ON entry (seq);
+CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
+CREATE INDEX entry_trigrams ON entry USING gin ((coalesce(whole, fold)) {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE TABLE free_text (
+    seq bigint PRIMARY KEY,
+    fold text COLLATE "C" NOT NULL
+);
+CREATE INDEX free_text_trigrams ON free_text USING gin (fold {trigrams}.gin_trgm_ops);
+CREATE TABLE reindexing (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    current bigint NOT NULL,
+    total bigint NOT NULL
+);
+"""
+"""The search index, which is written in the transactions of the saves.
+
+``edition`` is the state of a form version by which documents are read, and ``partition`` has the saved documents of a
+version, or its drafts, that were read in one round of it. Their number is the sum of the shards in ``partition_total``:
+each connection counts in a shard of its own, so that no creation waits for another. ``card`` is JSON (``Card``), and
+entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. ``reindexing`` says
+how far the rebuild is whose process holds the lock.
+"""
+
+STEPS = (
+    Step("forms and revisions", REVISIONS),
+    Step("contents in pieces", PIECES),
+    Step("leases", LEASES),
+    Step("search index", SEARCH),
+)
+
+_RECORD = (
+    "CREATE TABLE IF NOT EXISTS step (number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL)"
+)
+_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s, 0))"
+_UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
+
+
+def missing(database: Database) -> list[str]:
+    """Return the names of the steps that are to be applied yet: all of them in an empty database. Nothing is changed.
+
+    Raises:
+        StartupError: the schema is newer than this version of the service, or the database cannot be had.
+    """
+    with database.connected() as connection:
+        return [step.name for step in STEPS[_applied(connection, database) :]]
+
+
+def require(database: Database) -> None:
+    """Make sure that the database has the tables of this version of the service.
+
+    Raises:
+        StartupError: it has none, older or newer ones, or it cannot be had.
+    """
+    names = missing(database)
+    if len(names) == len(STEPS):
+        raise StartupError(f"{database.address} is empty: 'persistence serve --init' prepares it")
+    if names:
+        raise StartupError(
+            f"{database.address} is of an older version of the service: 'persistence upgrade' brings it up to date"
+            f" ({', '.join(names)})"
+        )
+
+
+def init(database: Database) -> bool:
+    """Prepare a database that is empty; return whether it was. One with tables is left as it is.
+
+    Raises:
+        StartupError: it cannot be had, or refuses.
+    """
+    with database.connected() as connection:
+        if _applied(connection, database):
+            return False
+    return bool(upgrade(database))
+
+
+def upgrade(database: Database) -> list[str]:
+    """Apply all steps that are to be applied yet; return their names.
+
+    Raises:
+        StartupError: the schema is newer, or the database cannot be had, or refuses. The steps before stay.
+    """
+    done = []
+    with database.connected() as connection:
+        key = f"{database.address.schema} steps"
+        connection.execute(_LOCK, (key,))
+        try:
+            trigrams = _prepared(connection, database)
+            for number, step in _remaining(connection, database):
+                with connection.transaction():
+                    connection.execute(step.statements.format(trigrams=trigrams).encode())
+                    connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
+                done.append(step.name)
+        except psycopg.Error as error:
+            raise StartupError(str(as_domain_error(error, "preparing", database.address))) from error
+        finally:
+            if not connection.closed:
+                connection.execute(_UNLOCK, (key,))
+    return done
+
+
+def _remaining(connection: Rows, database: Database) -> Sequence[tuple[int, Step]]:
+    applied = _applied(connection, database)
+    return list(enumerate(STEPS, 1))[applied:]
+
+
+def _applied(connection: Rows, database: Database) -> int:
+    """Return how many steps were applied."""
+    try:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM step ORDER BY number").fetchall()]
+    except (codes.UndefinedTable, codes.InvalidSchemaName):
+        return 0
+    except psycopg.Error as error:
+        raise StartupError(str(as_domain_error(error, "looking at", database.address))) from error
+    if names[: len(STEPS)] != [step.name for step in STEPS[: len(names)]] or len(names) > len(STEPS):
+        raise StartupError(
+            f"{database.address} is of a newer version of the service than this one: it has the step {names[-1]!r}"
+        )
+    return len(names)
+
+
+def _prepared(connection: Rows, database: Database) -> str:
+    """Make schema and extension where they are missing; return the schema of the extension, quoted.
+
+    Raises:
+        StartupError: they are missing, and this user may not make them.
+    """
+    schema = sql.Identifier(database.address.schema)
+    _ensure(
+        connection,
+        sql.SQL("SELECT 1 FROM pg_namespace WHERE nspname = {}").format(database.address.schema),
+        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema),
+        database,
+    )
+    _ensure(
+        connection,
+        sql.SQL("SELECT 1 FROM pg_extension WHERE extname = 'pg_trgm'"),
+        sql.SQL("CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public"),
+        database,
+    )
+    connection.execute(_RECORD)
+    row = connection.execute(
+        "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON extnamespace = pg_namespace.oid"
+        " WHERE extname = 'pg_trgm'"
+    ).fetchone()
+    return str(row[0]) if row is not None else "public"
+
+
+def _ensure(
+    connection: Rows, looking: sql.Composed | sql.SQL, making: sql.Composed | sql.SQL, database: Database
+) -> None:
+    """Make something in the database that is missing there."""
+    if connection.execute(looking).fetchone() is not None:
+        return
+    try:
+        connection.execute(making)
+    except (
+        codes.InsufficientPrivilege,
+        codes.UndefinedFile,
+        codes.FeatureNotSupported,
+        codes.InvalidSchemaName,
+    ) as error:
+        raise StartupError(
+            f"{database.address}: an administrator of the database has to run {making.as_string(connection)!r}"
+            f" ({cause(error)})"
+        ) from error

@@ -1,0 +1,199 @@
+"""Copying revisions between storages: byte for byte, with their sidecars, each compared with its digest on the way.
+
+Nothing is decoded, so neither keys nor permissions matter. The revisions of a document are received first and committed
+under one lock, in the order of their times. So a reader of the destination sees the document as it was at some time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, disk_errors
+from persistence.limits.imports import MOST_AT_ONCE
+from persistence.limits.requests import CHUNK
+from persistence.model.addresses import Address, DocumentAddress
+from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.services.moving.states import FileStates, MovedUnit, RevisionMark, UnitState
+from persistence.storage.integrity import digest_text
+from persistence.storage.storage import Revisions, RevisionStorage, Writing
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+
+class SourceChangedError(DamagedError):
+    """A revision that was replaced in the source since its document was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """The revisions to be copied, in order, after the draft or the whole document was removed from the destination."""
+
+    copied: tuple[tuple[Address, RevisionMark], ...] = ()
+    discards_draft: bool = False
+    discards_saved: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is to be done."""
+        return not (self.copied or self.discards_draft or self.discards_saved)
+
+
+def plan_copy(unit: MovedUnit, there: UnitState, here: UnitState, *, is_ours: bool) -> CopyPlan:
+    """Compare a unit of the source (``there``) with the destination (``here``).
+
+    If the destination ``is_ours``, everything there is from this source: what differs is replaced.
+
+    Raises:
+        ConflictError: the destination has something else, which is not replaced.
+    """
+    saved = _missing(there.saved, here.saved)
+    discards_saved = saved is None
+    if saved is None:
+        if not is_ours or unit.is_definition:
+            raise ConflictError(f"{unit.name} has other revisions in the destination")
+        saved = _missing(there.saved, {}) or []
+    is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
+    if here.draft and not is_ours and (not is_same_draft or saved):
+        raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
+    draft = [] if is_same_draft else _missing(there.draft, {}) or []
+    return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
+
+
+def _missing(there: FileStates, here: FileStates) -> list[tuple[Address, RevisionMark]] | None:
+    """Return the revisions of the source that follow those here, in order; ``None`` if others are here."""
+    if any(marks != there.get(address, ())[: len(marks)] for address, marks in here.items()):
+        return None
+    found = [(address, mark) for address, marks in there.items() for mark in marks[len(here.get(address, ())) :]]
+    return sorted(found, key=lambda each: (each[1].instant, each[0].is_main, each[0].name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    address: Address
+    sidecar: Sidecar
+    upload: Upload | None
+
+
+@dataclass(slots=True)
+class Copier:
+    """Copies revisions from a storage to another; ``copied_bytes`` are those of contents."""
+
+    source: Revisions
+    destination: RevisionStorage
+    copied_bytes: int = 0
+    _over: dict[Address, str] = field(default_factory=dict)
+
+    def copy(self, unit: MovedUnit, plan: CopyPlan, here: UnitState) -> int:
+        """Carry out a plan; return how many revisions were copied.
+
+        Raises:
+            DamagedError: a content of the source is not what its sidecar says.
+            SourceChangedError: a revision was replaced there.
+            ConflictError: the destination does not keep a revision as it is.
+            PersistenceError: one of the storages refuses.
+        """
+        kept = {} if plan.discards_saved else dict(here.saved)
+        if not plan.discards_draft:
+            kept.update(here.draft)
+        self._over = {address: marks[-1].id for address, marks in kept.items()}
+        for begin in range(0, max(len(plan.copied), 1), MOST_AT_ONCE):
+            with ExitStack() as opened:
+                batch = plan.copied[begin : begin + MOST_AT_ONCE]
+                received = [self._receive(address, mark, opened) for address, mark in batch]
+                with self.destination.writing(unit.main) as writer:
+                    if begin == 0:
+                        _discard(writer, unit, plan)
+                    for each in received:
+                        self._commit(writer, each)
+        return len(plan.copied)
+
+    def _receive(self, address: Address, mark: RevisionMark, opened: ExitStack) -> _Received:
+        with _revision(self.source, address, mark) as found:
+            sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
+            if sidecar.deleted:
+                return _Received(address, sidecar, None)
+            upload = opened.enter_context(self.destination.upload(address))
+            for piece in _pieces(address, found):
+                with disk_errors("receiving", address):
+                    upload.write(piece)
+        with disk_errors("receiving", address):
+            upload.flush()
+        self.copied_bytes += upload.size
+        return _Received(address, sidecar, upload)
+
+    def _commit(self, writer: Writing, received: _Received) -> None:
+        address, sidecar = received.address, received.sidecar
+        over = writer.current(address)
+        if (None if over is None else over.sidecar.id) != self._over.get(address):
+            raise ConflictError(f"{address} was written in the destination meanwhile")
+        if received.upload is None:
+            stored = writer.delete(address, sidecar, over=over)
+        else:
+            stored = writer.commit(address, sidecar, received.upload, over=over)
+        if (stored.modified, stored.id, stored.etag) != (sidecar.modified, sidecar.id, sidecar.etag):
+            raise ConflictError(f"{address} of {sidecar.modified} got another time or entity tag in the destination")
+        self._over[address] = stored.id
+
+
+def read_through(source: Revisions, plan: CopyPlan) -> int:
+    """Read all that a plan would copy, and return how many bytes that is; raises as ``Copier.copy``."""
+    count = 0
+    for address, mark in plan.copied:
+        with _revision(source, address, mark) as found:
+            count += sum(map(len, _pieces(address, found)))
+    return count
+
+
+@contextmanager
+def _revision(source: Revisions, address: Address, mark: RevisionMark) -> Iterator[StoredRevision]:
+    """Open a revision of the source for a block."""
+    try:
+        found = source.read_revision(address, mark.instant, content=True)
+    except DiskFullError:
+        raise
+    except DiskError as error:  # a sector that cannot be read is no reason to stop
+        raise DamagedError(str(error)) from error
+    if found is None:
+        raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
+    try:
+        if found.sidecar.id != mark.id:
+            raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
+        if found.is_edited:
+            raise DamagedError(f"{address} of {mark.instant} was edited by hand: 'persistence check --adopt' adopts it")
+        if found.sidecar.body is not None:
+            raise DamagedError(f"the body of {address} is elsewhere, and no property leads to it")
+        yield found
+    finally:
+        found.close()
+
+
+def _discard(writer: Writing, unit: MovedUnit, plan: CopyPlan) -> None:
+    if isinstance(unit.main, DocumentAddress):
+        if plan.discards_draft:
+            writer.discard_draft(unit.main.form, unit.main.document)
+        if plan.discards_saved:
+            writer.discard_document(unit.main.form, unit.main.document)
+
+
+def _pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
+    """Yield the content of an open revision.
+
+    Raises:
+        DamagedError: it cannot be read to its end, or is not what its sidecar says.
+    """
+    sidecar, digest, size = found.sidecar, hashlib.sha256(), 0
+    try:
+        with disk_errors("reading", address):
+            while found.file is not None and (piece := found.file.read(CHUNK)):
+                digest.update(piece)
+                size += len(piece)
+                yield piece
+    except DiskError as error:
+        raise DamagedError(str(error)) from error
+    if size != sidecar.size or sidecar.digest not in (None, digest_text(digest.hexdigest())):
+        raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says: its digest is wrong")

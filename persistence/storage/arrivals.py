@@ -1,0 +1,68 @@
+"""The forms that are being moved into a tree, in a small file of its root.
+
+What the tree has of these forms came by the move alone. So a move that was interrupted may replace it when it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from persistence.errors import DamagedError, disk_errors
+from persistence.model.addresses import Form
+from persistence.storage import files, nofollow
+from persistence.storage.layout import ARRIVING, Layout
+from persistence.storage.storage import Arrivals
+
+
+class _ArrivingFile(msgspec.Struct, frozen=True):
+    """The content of the file: for each place the forms that come from there, as application and name."""
+
+    sources: dict[str, list[tuple[str, str]]]
+
+
+class TreeArrivals(Arrivals):
+    """The ``Arrivals`` of a tree, in which one move works at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._path = Layout(root).own(ARRIVING)
+
+    def begun(self, source: str) -> set[Form]:
+        """See ``Arrivals``.
+
+        Raises:
+            DamagedError: the file cannot be read.
+            DiskError: the disk refused.
+        """
+        return {Form(app, name) for app, name in self._read().get(source, ())}
+
+    def begin(self, source: str, form: Form) -> None:
+        """See ``Arrivals``; raises as ``begun``."""
+        known = self._read()
+        self._write({**known, source: [*known.get(source, ()), (form.app, form.name)]})
+
+    def end(self, source: str) -> None:
+        """See ``Arrivals``; raises as ``begun``."""
+        self._write({name: forms for name, forms in self._read().items() if name != source})
+
+    def _read(self) -> Mapping[str, list[tuple[str, str]]]:
+        with disk_errors("reading", os.path.basename(self._path)):
+            try:
+                descriptor = nofollow.open_file(self._path)
+            except FileNotFoundError:
+                return {}
+            try:
+                return msgspec.json.decode(nofollow.read_small(descriptor), type=_ArrivingFile).sources
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                raise DamagedError(f"{self._path} cannot be read: {error}") from error
+            finally:
+                os.close(descriptor)
+
+    def _write(self, sources: Mapping[str, list[tuple[str, str]]]) -> None:
+        with disk_errors("writing", os.path.basename(self._path)):
+            if sources:
+                files.write_durably(self._path, msgspec.json.encode(_ArrivingFile(dict(sources))) + b"\n")
+            else:
+                files.remove(self._path)

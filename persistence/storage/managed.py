@@ -1,0 +1,162 @@
+"""A storage whose revisions are managed by this service itself: purged, erased, and rewritten in place.
+
+A file tree and a database are. Another service manages its own, and is a ``Storage`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from persistence.errors import DamagedError
+from persistence.model.addresses import Address, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.leases import DocumentLease
+from persistence.model.sidecar import Sidecar
+from persistence.storage.storage import Bodies, Leases, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
+"""Returns the stored record of an attachment: its current revision, or with an instant an older one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFile:
+    """A file of a document: its path below the root, its size in bytes and its digest."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class Traces(Protocol):
+    """Everything of one document, its drafts and its history, wherever it is. Methods raise ``OSError``."""
+
+    def listed(self) -> Iterator[TracedFile]:
+        """Yield all files, each once."""
+
+    def links(self) -> Iterator[str]:
+        """Yield other names of these files, which cannot be found any more when the files are gone."""
+
+    def remove(self, links: list[str]) -> None:
+        """Remove what is left when the document and its draft are discarded, and the ``links``; its lock is held."""
+
+
+class ManagedWriting(Writing, Protocol):
+    """Changes while the lock of one scope is held, also of what is no change for clients."""
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
+
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        """
+
+
+class ManagedLeases(Leases, Protocol):
+    """Leases that an administrator may look at and break."""
+
+    def listed(self) -> Iterator[DocumentLease | DamagedError]:
+        """Yield every lease, expired ones too, and the damage of one that cannot be read."""
+
+    def broken(self, document: str) -> DocumentLease:
+        """End the lease of a document, whoever holds it, and return it.
+
+        Raises:
+            NotFoundError: there is none, or it has expired.
+        """
+
+
+class JobRecord(Protocol):
+    """The turn of whoever does one kind of long work in a storage, and a text on how far it is, for every process."""
+
+    def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Wait until nobody else has the turn, and have it for a block; ``timeout`` is in seconds.
+
+        Raises:
+            BusyError: ``refusal``: it took longer, or the waiting process ``is_ending``.
+        """
+
+    def is_taken(self) -> bool:
+        """Return whether somebody has the turn."""
+
+    def read(self) -> bytes:
+        """Return the text; empty where there is none."""
+
+    def write(self, text: bytes) -> None:
+        """Replace the text."""
+
+
+class ManagedStorage(Storage, Protocol):
+    """A storage with what purging, erasing and encrypting anew need.
+
+    ``leases`` are those of its documents. ``reencryption`` is the record of encrypting forms anew.
+    """
+
+    @property
+    def leases(self) -> ManagedLeases:
+        """The leases of its documents."""
+
+    @property
+    def reencryption(self) -> JobRecord:
+        """The record of encrypting forms anew, one after the other."""
+
+    def writing(self, address: Address) -> AbstractContextManager[ManagedWriting]:
+        """See ``RevisionStorage``."""
+
+    def documents_and_drafts(self, form: Form) -> Iterator[str]:
+        """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
+
+    def revisions(self, address: Address) -> list[Instant]:
+        """Return the instants of the older revisions of a resource, newest first."""
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
+
+    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
+        """Return whether the older revision of an instant is a second name of the revision with an id."""
+
+    def freed(self, address: Address, instant: Instant | None) -> int:
+        """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
+
+    def freed_by_folder(self, main: DocumentAddress) -> int:
+        """Return the bytes that the removal of a document in a collection frees, with all that belongs to it there."""
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Return whether writes of a document are under way, or a crash has left something of one."""
+
+    def traces(self, form: Form, document: str) -> Traces:
+        """Return everything of a document, for erasing it."""
+
+
+class ManagedBodies(Bodies, Protocol):
+    """Bodies of attachments whose records are in a managed storage. Methods raise ``OSError`` too."""
+
+    def replacing(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> AbstractContextManager[None]:
+        """Have another body of the same revision durable before the block; the one before goes when it is committed.
+
+        It is the current revision, or with an ``instant`` an older one.
+        """
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
+
+    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
+        """Finish or remove the remains of crashes of a document's attachments."""
+
+    def traces(self, form: Form, document: str) -> Traces:
+        """Return all bodies of a document, for erasing it."""
+
+
+BodiesOf = Callable[[Form], ManagedBodies | None]
+"""Returns where the bodies of a form's attachments are, if they have a place of their own."""

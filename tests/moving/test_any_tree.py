@@ -1,0 +1,50 @@
+"""Whatever is stored: moved to another tree and back it is the same tree, byte for byte."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.imports.archives import tree
+from tests.imports.test_any_tree import DATA, FORMS
+from tests.imports.test_over_http import a_service
+from tests.moving.moves import moved
+from tests.service import Service
+
+_apps = count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
+        yield service
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
+def test_there_and_back_is_the_same_tree(
+    service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]], pause: int
+) -> None:
+    """Some requests come between the two passes."""
+    app = f"app{next(_apps)}"
+
+    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
+        for method, path, body, own in some:
+            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
+            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
+            assert answer.status < 500, answer.cause
+
+    ask(requests[:pause])
+    with tempfile.TemporaryDirectory() as directory:
+        there, back = Path(directory) / "there", Path(directory) / "back"
+        moved(service.data, there, f"{app}/f", meanwhile=lambda: ask(requests[pause:]))
+        expected = {path: held for path, held in tree(service.data).items() if path.startswith(f"{app}/")}
+        assert tree(there) == expected
+        moved(there, back)
+        assert tree(back) == expected

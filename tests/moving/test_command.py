@@ -1,0 +1,212 @@
+"""``persistence move``: its output, its exit status, and a move while gunicorn's workers write."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import in_process
+from tests.cli.command_runner import ended
+from tests.cli.several import BODY, HERE, SCAN, THERE, Several
+from tests.imports.archives import tree
+from tests.initialised import initialised
+from tests.service import Service, running
+
+V1 = {"Form_Definition_Version": 1}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Service]:
+    """A service with a document in each of two forms."""
+    with in_process.serving(tmp_path / "from", alone=True) as service:
+        for form in ("hr/leave", "acme/order"):
+            service.put(f"{form}/data/d/data.xml", b"<d/>", **V1)
+        yield service
+
+
+def settings_of(service: Service, directory: Path) -> str:
+    file = directory / "own.toml"
+    file.write_text(f'data = "{service.data}"\n')
+    return str(file)
+
+
+def test_everything_is_moved_and_the_setting_is_named(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to, config = tmp_path / "to", settings_of(place, tmp_path)
+    done = ended(["move", "--to", str(to), "--dry-run", "--config", config], monkeypatch, capsys)
+    assert (done.status, done.out) == (0, "")
+    assert done.errors[0].startswith("first pass: 0 definitions to be moved, 0 there already; 2 documents to be moved")
+    assert not to.exists()
+    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
+    assert done.status == 0
+    first, read_only, last, advice = done.errors
+    assert first.startswith(
+        "first pass: 0 definitions moved, 0 there already; 2 documents moved, 0 there already; 2 rev"
+    )
+    assert read_only == "the source can only be read now"
+    assert last.startswith("last pass: 0 definitions moved, 0 there already; 0 documents moved, 2 there already")
+    assert advice == f'everything is in {to}: set data = "{to}" in the settings, and restart the service'
+    assert tree(to) == tree(place.data)
+
+
+def test_a_prepared_move_is_ended_by_a_later_call(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to, config = tmp_path / "to", settings_of(place, tmp_path)
+    place.put("hr/leave/draft/d/data.xml", b"<draft/>", **V1)
+    done = ended(["move", "--to", str(to), "--prepare", "--config", config], monkeypatch, capsys)
+    assert (done.status, len(done.errors)) == (0, 1)
+    assert (to / ".arriving.json").exists()
+    place.put("hr/leave/data/d/data.xml", b"<saved/>", **V1)  # which removes the draft
+    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
+    assert (done.status, tree(to)) == (0, tree(place.data))
+    assert not (to / ".arriving.json").exists()
+
+
+def test_some_forms_are_moved(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings_of(place, tmp_path)
+    for match in ("acme", "*/order", "acme/order"):
+        to = tmp_path / match.replace("/", "-").replace("*", "any")
+        done = ended(["move", "--to", str(to), "--match", match, "--config", config], monkeypatch, capsys)
+        assert (done.status, {path.split("/")[0] for path in tree(to)}) == (0, {"acme"})
+        assert "let the properties lead these forms to a provider at" in done.errors[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (["--to", "{0}/from/data"], "are the same directory"),
+        (["--to", "{0}/from/data/within"], "lies within the other"),
+        (["--to", "{0}/to", "--match", "hr/leave/1"], "a form is moved with all its versions"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    place: Service,
+    tmp_path: Path,
+    options: list[str],
+    cause: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [each.format(tmp_path) for each in options]
+    done = ended(["move", *given, "--config", settings_of(place, tmp_path)], monkeypatch, capsys)
+    assert done.status == 2
+    assert cause in " ".join(done.errors)
+
+
+def test_a_destination_that_is_no_tree_and_a_source_that_is_missing_are_refused(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings_of(place, tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("theirs")
+    done = ended(["move", "--to", str(tmp_path / "other"), "--config", config], monkeypatch, capsys)
+    assert (done.status, "is not empty" in done.errors[-1]) == (1, True)
+    options = ["--from", str(tmp_path / "none"), "--to", str(tmp_path / "to"), "--config", config]
+    done = ended(["move", *options], monkeypatch, capsys)
+    assert (done.status, "is not a data directory" in done.errors[-1]) == (1, True)
+
+
+def test_what_is_refused_is_status_4_and_nothing_is_run(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place.data / "hr/leave/data/d/data.xml").write_bytes(b"<by-hand/>")
+    run = ["--then", f"touch {tmp_path}/run", "--config", settings_of(place, tmp_path)]
+    done = ended(["move", "--to", str(tmp_path / "to"), *run], monkeypatch, capsys)
+    assert done.status == 4
+    assert done.out.startswith("hr/leave/data/d: refused: hr/leave/data/d/data.xml of ")
+    assert done.errors[-1] == "not everything was moved: see to what is named, and call this again"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_runs_while_nobody_may_write(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"http://127.0.0.1:{place.port}/fr/service/persistence/crud/hr/leave/data/d/data.xml"
+    put = f"{sys.executable} -c \"import urllib.request as r; r.urlopen(r.Request('{address}', b'<x/>', method='PUT'"
+    put += ", headers={'Svc-Form-Definition-Version': '1'}))\""
+    common = ["--config", settings_of(place, tmp_path), "--then"]
+    done = ended(["move", "--to", str(tmp_path / "to"), *common, f"! {put}"], monkeypatch, capsys)
+    assert done.status == 0, done.errors
+    done = ended(["move", "--to", str(tmp_path / "to"), *common, put], monkeypatch, capsys)
+    assert done.status == 1
+    assert place.get("hr/leave/data/d/data.xml").body == b"<d/>"
+
+
+def test_bodies_that_are_elsewhere_come_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The attachments of both trees are in one directory; in the destination they are beside their data."""
+    (tmp_path / "from").mkdir()
+    several = Several(tmp_path / "from", monkeypatch, capsys)
+    for source, document in ((f"{tmp_path}/from/data", HERE), (f"{tmp_path}/from/disk2", THERE)):
+        done = several.run("move", "--from", source, "--to", str(tmp_path / "to"))
+        assert done.status == 0, done
+        held = tmp_path / "to" / document
+        assert (held / "data.xml").read_bytes() == BODY
+        assert (held / SCAN).read_bytes() == b"second scan"
+        assert [path.read_bytes() for path in (held / ".history").glob(f"*{SCAN}")] == [b"first scan"]
+    assert "[datasource.disk2]" in done.errors[-1]
+
+
+@pytest.mark.long
+def test_nothing_acknowledged_is_missing_while_workers_write(tmp_path: Path) -> None:
+    """Clients save until the service is ended by ``--then``; whatever was acknowledged is in the destination."""
+    with running(tmp_path / "from", options=["--workers", "2"]) as service:
+        acknowledged, statuses, ends = dict[str, bytes](), set[int](), threading.Event()
+        writers = [
+            threading.Thread(target=_write, args=(service, number, acknowledged, statuses, ends)) for number in range(4)
+        ]
+        for each in writers:
+            each.start()
+        time.sleep(2)
+        to = Path(initialised(tmp_path / "to"))
+        for killed_after in (0.3, 0.8, None):
+            command = [sys.executable, "-m", "persistence.cli", "move", "--from", str(service.data), "--to", str(to)]
+            stop = f"sleep 1; kill {service.process.pid}; while kill -0 {service.process.pid}; do sleep 0.1; done"
+            mover = subprocess.Popen([*command, "--then", f"({stop}) 2>&-"], cwd=tmp_path, stderr=subprocess.PIPE)
+            if killed_after is not None:
+                time.sleep(killed_after)
+                mover.send_signal(signal.SIGKILL)
+            said = mover.communicate(timeout=120)[1].decode()
+        ends.set()
+        for each in writers:
+            each.join()
+    assert mover.returncode == 0, said
+    assert 503 in statuses, statuses
+    assert statuses <= {200, 201, 204, 503}, statuses
+    missing = [path for path, body in acknowledged.items() if (to / path).read_bytes() != body]
+    assert (len(acknowledged) > 20, missing) == (True, [])
+    assert re.search(r"last pass: .*; [0-9]+\.[0-9] s", said)
+
+
+def _write(
+    service: Service, number: int, acknowledged: dict[str, bytes], statuses: set[int], ends: threading.Event
+) -> None:
+    """Save documents and attachments in turn, until the service does not answer any more."""
+    count = 0
+    while not ends.is_set():
+        count += 1
+        path = f"a/f/data/{number}-{count % 40}/{('data.xml', 'scan.bin')[count % 2]}"
+        body = b"<d>%d</d>" % count
+        try:
+            status = service.put(path, body, **V1).status
+        except OSError:
+            acknowledged.pop(path, None)  # it is unknown which one is there
+            return
+        statuses.add(status)
+        if status < 300:
+            acknowledged[path] = body
+        else:
+            time.sleep(0.05)

@@ -1,0 +1,116 @@
+"""The tables of a database: made in an empty one, refused where they are newer or older, upgraded in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from persistence.errors import StartupError
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database
+from tests.opened import opened
+from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
+
+pytestmark = requires_postgresql
+
+
+@pytest.fixture
+def empty(database_server: Server) -> Iterator[Database]:
+    name = fresh_schema()
+    with Database(database_server.uri(name), lock_timeout=5) as database:
+        yield database
+    database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+def test_an_empty_database_is_prepared_only_where_that_is_asked_for(empty: Database) -> None:
+    assert schema.missing(empty) == [step.name for step in schema.STEPS]
+    with pytest.raises(StartupError, match=r"is empty: 'persistence serve --init'"):
+        schema.require(empty)
+    assert schema.init(empty)
+    schema.require(empty)
+    assert schema.missing(empty) == []
+    assert not schema.init(empty)
+
+
+def test_an_older_schema_is_upgraded_only_where_that_is_asked_for(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.init(empty)
+    later = schema.Step("one more", "CREATE TABLE later (id int); CREATE TABLE latest (id int)")
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, later))
+    with pytest.raises(StartupError, match=r"older version of the service: 'persistence upgrade' .*one more"):
+        schema.require(empty)
+    assert not schema.init(empty)
+    assert schema.missing(empty) == ["one more"]
+    assert schema.upgrade(empty) == ["one more"]
+    schema.require(empty)
+    assert schema.upgrade(empty) == []
+
+
+def test_a_newer_schema_is_refused(empty: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema.init(empty)
+    monkeypatch.setattr(schema, "STEPS", schema.STEPS[:-1])
+    for call in (schema.require, schema.missing, schema.upgrade, schema.init):
+        with pytest.raises(StartupError, match=r"newer version of the service than this one: it has the step"):
+            call(empty)
+
+
+def test_a_step_that_fails_leaves_nothing_and_the_steps_before_stay(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.init(empty)
+    steps = (schema.Step("good", "CREATE TABLE good (id int)"), schema.Step("bad", "CREATE TABLE bad (id int); SELEC"))
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, *steps))
+    with pytest.raises(StartupError, match="preparing database"):
+        schema.upgrade(empty)
+    assert schema.missing(empty) == ["bad"]
+    with empty.reading("looking") as connection:
+        assert connection.execute("SELECT to_regclass('good') IS NULL, to_regclass('bad') IS NULL").fetchone() == (
+            False,
+            True,
+        )
+
+
+def test_nodes_that_start_at_once_apply_each_step_once(empty: Database) -> None:
+    threads = [threading.Thread(target=schema.init, args=(empty,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    schema.require(empty)
+
+
+def test_what_only_an_administrator_may_do_is_said(database_server: Server) -> None:
+    """Extension and schema: one line has the statement to run."""
+    database_server.execute("CREATE DATABASE bare", "postgres")
+    try:
+        bare = database_server.uri("s", database="bare")
+        with pytest.raises(StartupError, match="has to run 'CREATE SCHEMA IF NOT EXISTS \"s\"'"):
+            schema.init(opened(Database(bare, lock_timeout=5)))
+        database_server.execute("CREATE SCHEMA s; GRANT ALL ON SCHEMA s TO keeper", "bare")
+        with pytest.raises(StartupError, match="has to run 'CREATE EXTENSION IF NOT EXISTS pg_trgm"):
+            schema.init(opened(Database(bare, lock_timeout=5)))
+    finally:
+        database_server.execute("DROP DATABASE bare WITH (FORCE)", "postgres")
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"password": "se-cret/@"}, "password authentication failed"),
+        ({"database": "nowhere"}, 'database "nowhere" does not exist'),
+        ({"user": "nobody"}, "password authentication failed"),
+    ],
+)
+def test_a_database_that_cannot_be_had_is_one_line_without_a_password(
+    database_server: Server, change: dict[str, str], cause: str
+) -> None:
+    database = opened(Database(database_server.uri("s", **change), lock_timeout=5))
+    with pytest.raises(StartupError, match=cause) as refused:
+        schema.require(database)
+    assert f"127.0.0.1:{database_server.port}" in str(refused.value)
+    for secret in ("se-cret", PASSWORD, "a%2Bb"):
+        assert secret not in str(refused.value)
+        assert secret not in repr(database.address)
