@@ -13,7 +13,7 @@ import click
 
 from tests.cluster import network
 from tests.cluster.database import missing
-from tests.cluster.faults import summary
+from tests.cluster.faults import CUT, INSTANCE, PRIMARY, summary
 from tests.cluster.runs import Plan, Report, run
 from tests.cluster.weakened import ASYNCHRONOUS, UNCONDITIONAL
 from tests.table import table
@@ -24,8 +24,8 @@ _RUNS = (
     *("run", "primaries killed", "instances killed", "cut off", "acknowledged writes", "lost", "unknown outcomes"),
     *("operations in histories", "not linearizable", "seconds"),
 )
-_INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s")
-_EACH = ("fault", "which", "seconds without an acknowledged write")
+_INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
+_EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
 
 
 @click.command()
@@ -77,7 +77,7 @@ def _row(report: Report) -> tuple[object, ...]:
     kinds = [each.fault.kind for each in report.interruptions]
     judged = report.judgement
     return (
-        *(report.plan.name, *(kinds.count(kind) for kind in ("primary killed", "instance killed", "primary cut off"))),
+        *(report.plan.name, *(kinds.count(kind) for kind in (PRIMARY, INSTANCE, CUT))),
         *(report.acknowledged, len(report.lost), report.unknown + judged.unknown.total(), judged.operations),
         *(len(judged.not_linear), f"{report.seconds:.0f}"),
     )
@@ -85,9 +85,11 @@ def _row(report: Report) -> tuple[object, ...]:
 
 def _show(report: Report) -> None:
     """Print the tables of a run."""
-    click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}.\n")
+    click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}. Copied anew: {report.copied}.\n")
     if report.interruptions:
-        rows = [(each.fault.kind, each.fault.which, f"{each.seconds:.1f}") for each in report.interruptions]
+        rows = [
+            (each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in report.interruptions
+        ]
         click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, summary(report.interruptions))}\n")
     statuses = sorted({status for _, status in report.statuses})
     kinds = sorted({what for what, _ in report.statuses})

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,21 +232,9 @@ class Database:
         send(self.processes(node), signal.SIGKILL)
         self._patroni[node].wait()
 
-    @contextmanager
-    def lagging(self, node: int) -> Iterator[None]:
-        """For the length of a block the others receive nothing from a primary."""
-        stopped = [
-            process
-            for each in NODES
-            if each != node
-            for process in self.processes(each)
-            if b"walreceiver" in _command_line(process)
-        ]
-        send(stopped, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            send(stopped, signal.SIGCONT)
+    def hold_back(self, node: int) -> None:
+        """Let a primary send nothing to the others any more, until it is killed."""
+        send((each for each in self.processes(node) if b"walsender" in _command_line(each)), signal.SIGSTOP)
 
     def close(self) -> None:
         """End everything that was started."""

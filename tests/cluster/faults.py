@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import statistics
 import time
 from bisect import bisect_right
@@ -14,6 +15,8 @@ from tests.cluster.database import Database
 from tests.cluster.instances import Instance
 
 PRIMARY, INSTANCE, CUT = "primary killed", "instance killed", "primary cut off"
+RESTARTED = "instance restarted"
+KINDS = (PRIMARY, INSTANCE, CUT, RESTARTED)
 MOST_SECONDS = 30.0
 """Without an acknowledged write, after each."""
 
@@ -21,6 +24,7 @@ _WHOLE = 240.0
 _ELECTED = 90.0
 _CUT_SECONDS = 30.0
 _LAG = 1.0
+_QUIET = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The longest time without an acknowledged write from a fault until the next one."""
+    """The longest time without an acknowledged write from a fault until the next one, and the requests not answered.
+
+    These are cut connections, and answers that do not say what happened: 502, 503 and 504.
+    """
 
     fault: Fault
     seconds: float
+    unanswered: int
 
 
 class Tormentor:
@@ -52,7 +60,10 @@ class Tormentor:
         self._chance = random.Random(1)
 
     def torment(self, kills: int, cuts: int, *, kills_instances: bool) -> None:
-        """Kill the primary so often, each time followed by an instance, and cut it off in between."""
+        """Kill the primary so often, each time followed by an instance, and cut it off in between.
+
+        At the end each instance is restarted, as for an upgrade.
+        """
         cut_after = {round((number + 1) * kills / (cuts + 1)) for number in range(cuts)}
         for number in range(1, kills + 1):
             self.kill_primary(number)
@@ -61,8 +72,8 @@ class Tormentor:
             if number in cut_after:
                 self.cut_primary()
         self._await_whole()
-        for instance in self._instances:
-            instance.await_ready()
+        for instance in self._instances if kills_instances else ():
+            self.restart_instance(instance)
 
     def _await_whole(self) -> None:
         for name in self._database.await_whole(_WHOLE):
@@ -70,16 +81,13 @@ class Tormentor:
             self.copied += 1
 
     def kill_primary(self, number: int) -> None:
-        """Kill the primary, every other time just after the others have stopped to receive; start it as a follower."""
+        """Kill the primary, every other time after a moment in which it sent nothing; start it as a follower."""
         leader = self._primary()
         if number % 2:
-            with self._database.lagging(leader):
-                time.sleep(_LAG)
-                self._note(PRIMARY, f"node{leader}, its followers a second behind")
-                self._database.kill(leader)
-        else:
-            self._note(PRIMARY, f"node{leader}")
-            self._database.kill(leader)
+            self._database.hold_back(leader)
+            time.sleep(_LAG)
+        self._note(PRIMARY, f"node{leader}{', its followers a second behind' if number % 2 else ''}")
+        self._database.kill(leader)
         self._await_other(leader)
         self._database.restart(leader)
 
@@ -94,6 +102,17 @@ class Tormentor:
         time.sleep(self._chance.uniform(0, 2))
         instance.start()
         instance.await_ready()
+
+    def restart_instance(self, instance: Instance) -> None:
+        """Stop an instance as an administrator does, and start it again, while the other one goes on."""
+        for each in self._instances:
+            each.await_ready()
+        time.sleep(_QUIET)
+        self._note(RESTARTED, instance.name)
+        instance.kill(signal.SIGTERM)
+        instance.start()
+        instance.await_ready()
+        time.sleep(_QUIET)
 
     def cut_primary(self) -> None:
         """Cut the primary off for a while that is long enough for another one; it must then give way."""
@@ -128,11 +147,16 @@ class Tormentor:
         self.faults.append(Fault(kind, which, time.monotonic()))
 
 
-def interruptions(faults: Sequence[Fault], acknowledged: Sequence[float], end: float) -> list[Interruption]:
-    """What each fault has cost, by the times of all acknowledgements."""
+def interruptions(
+    faults: Sequence[Fault], acknowledged: Sequence[float], unanswered: Sequence[float], end: float
+) -> list[Interruption]:
+    """What each fault has cost, by the times of all acknowledgements, and of all requests that were not answered."""
     times = sorted(acknowledged)
     ends = [*(fault.at for fault in faults[1:]), end]
-    return [Interruption(fault, _longest(times, fault.at, until)) for fault, until in zip(faults, ends, strict=True)]
+    return [
+        Interruption(fault, _longest(times, fault.at, until), sum(fault.at < at <= until for at in unanswered))
+        for fault, until in zip(faults, ends, strict=True)
+    ]
 
 
 def _longest(times: Sequence[float], began: float, end: float) -> float:
@@ -142,9 +166,10 @@ def _longest(times: Sequence[float], began: float, end: float) -> float:
 
 
 def summary(found: Sequence[Interruption]) -> Iterator[tuple[object, ...]]:
-    """A row for each kind: how often, and the shortest, median and longest interruption in seconds."""
-    for kind in (PRIMARY, INSTANCE, CUT):
-        seconds = [each.seconds for each in found if each.fault.kind == kind]
-        if seconds:
-            middle = statistics.median(seconds)
-            yield kind, len(seconds), f"{min(seconds):.1f}", f"{middle:.1f}", f"{max(seconds):.1f}"
+    """A row for each kind: how often, the shortest, median and longest interruption in seconds, and the unanswered."""
+    for kind in KINDS:
+        those = [each for each in found if each.fault.kind == kind]
+        if those:
+            seconds = [each.seconds for each in those]
+            three = (min(seconds), statistics.median(seconds), max(seconds))
+            yield kind, len(those), *(f"{each:.1f}" for each in three), sum(each.unanswered for each in those)

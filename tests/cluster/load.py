@@ -75,6 +75,9 @@ class Seen:
     times: list[float] = field(default_factory=list)
     """When each acknowledgement came, by the one clock that all processes read."""
 
+    unanswered: list[float] = field(default_factory=list)
+    """When requests were cut, or answered by something that does not say what happened."""
+
     unknown: int = 0
     """Writes of new documents without an answer, or with 503: each is done or not."""
 
@@ -194,12 +197,14 @@ class _Client:
             answer, content = ask(self._port, method, path, body, sent)
         except (OSError, http.client.HTTPException) as error:
             self.seen.statuses[what, type(error).__name__] += 1
+            self.seen.unanswered.append(time.monotonic())
             if isinstance(error, TimeoutError):
                 self.seen.faults.append(f"{what} was not answered in {_PATIENCE:g} s")
             time.sleep(_AWAY)
             return None, b""
         self.seen.statuses[what, str(answer.status)] += 1
         if answer.status in _CUT:
+            self.seen.unanswered.append(time.monotonic())
             time.sleep(_AWAY)
             return None, b""
         if answer.status not in _EXPECTED[what]:

@@ -41,6 +41,9 @@ class Report:
 
     plan: Plan
     means: str = ""
+    copied: int = 0
+    """Nodes that did not follow of themselves, and were copied anew."""
+
     interruptions: list[faults.Interruption] = field(default_factory=list)
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
     acknowledged: int = 0
@@ -75,7 +78,9 @@ def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
         say(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
         _judge(report, cluster, seen, records)
     times = [at for client in seen for at in client.times]
-    report.interruptions = faults.interruptions(tormentor.faults, times, end)
+    unanswered = [at for client in seen for at in client.unanswered]
+    report.interruptions = faults.interruptions(tormentor.faults, times, unanswered, end)
+    report.copied = tormentor.copied
     report.seconds = time.monotonic() - began
     return report
 

@@ -32,13 +32,13 @@ def test_an_interruption_is_the_longest_time_without_an_acknowledgement(
     acknowledged: list[float], seconds: list[float]
 ) -> None:
     faults = [Fault(PRIMARY, "node1", 10.0), Fault(INSTANCE, "first", 20.0)]
-    assert [round(each.seconds, 6) for each in interruptions(faults, acknowledged, 30.0)] == seconds
+    assert [round(each.seconds, 6) for each in interruptions(faults, acknowledged, [], 30.0)] == seconds
 
 
 def test_interruptions_are_summed_up_by_kind() -> None:
     faults = [Fault(PRIMARY, "node1", 0.0), Fault(PRIMARY, "node2", 20.0), Fault(INSTANCE, "first", 30.0)]
-    rows = list(summary(interruptions(faults, [18.0, 25.0, 31.0], 32.0)))
-    assert rows == [(PRIMARY, 2, "5.0", "11.5", "18.0"), (INSTANCE, 1, "1.0", "1.0", "1.0")]
+    rows = list(summary(interruptions(faults, [18.0, 25.0, 31.0], [3.0, 22.0], 32.0)))
+    assert rows == [(PRIMARY, 2, "5.0", "11.5", "18.0", 2), (INSTANCE, 1, "1.0", "1.0", "1.0", 0)]
 
 
 ACKNOWLEDGED = Acknowledged("d-1", "t1", "ann", 300, '"tag"', "2026-01-01T00:00:00.000Z")
