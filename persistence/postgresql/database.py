@@ -10,7 +10,7 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import psycopg
 from psycopg import Connection
@@ -141,7 +141,16 @@ class Database(Closable):
         if self._blocks.connections:
             with database_errors(doing, what):
                 yield self._blocks.connections[-1]
-            return
+        else:
+            with self.apart(doing, what) as connection:
+                yield connection
+
+    @contextmanager
+    def apart(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Lend a connection on which each statement is committed alone, also within a transaction of this thread.
+
+        Raises as ``transaction``.
+        """
         connection = self._taken(doing, what)
         try:
             with database_errors(doing, what):
@@ -280,11 +289,17 @@ def _swallowed(doing: str, what: object) -> DiskError:
 
 
 def _roll_back(connection: _Session, error: BaseException) -> None:
-    """End the transaction of a connection, if it has one; end the connection where that fails."""
-    with suppress(psycopg.Error):
-        if is_elsewhere(error) or (error.__cause__ is not None and is_elsewhere(error.__cause__)):
-            connection.close()
-        elif connection.info.transaction_status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+    """End the transaction of a connection, if it has one.
+
+    A connection on which a statement of a transaction has failed is ended: the library would take statements that the
+    server has skipped for prepared ones.
+    """
+    is_lost = is_elsewhere(error) or (error.__cause__ is not None and is_elsewhere(error.__cause__))
+    status = connection.info.transaction_status
+    if is_lost or status not in {TransactionStatus.IDLE, TransactionStatus.INTRANS}:
+        connection.close()
+    elif status == TransactionStatus.INTRANS:
+        try:
             connection.execute("ROLLBACK")
-        return
-    connection.close()
+        except psycopg.Error:
+            connection.close()

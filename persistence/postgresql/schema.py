@@ -63,22 +63,33 @@ CREATE TABLE piece (
 ALTER TABLE piece ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TABLE unclaimed (
     id text COLLATE "C" PRIMARY KEY,
+    form integer,
+    folder text COLLATE "C" NOT NULL,
     since timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX unclaimed_since ON unclaimed (since);
+CREATE INDEX unclaimed_folder ON unclaimed (folder);
 """
-"""Contents in pieces, and those of them that no revision has: not yet, or not any more."""
+"""Contents in pieces, and those of them that no revision has: not yet, or not any more.
+
+``form`` and ``folder`` say of which document or version; a form of which nothing was ever stored has no number yet.
+"""
 
 LEASES = """
 CREATE TABLE lease (
     document text COLLATE "C" PRIMARY KEY,
+    bucket smallint NOT NULL,
     holder text NOT NULL,
     holder_group text,
     ends timestamptz NOT NULL
 );
-CREATE INDEX lease_ends ON lease (ends);
+CREATE INDEX lease_bucket ON lease (bucket, ends);
+CREATE TABLE job (
+    name text PRIMARY KEY,
+    report bytea NOT NULL
+);
 """
-"""The leases of documents, by the database's clock."""
+"""The leases of documents, by the database's clock, in ``bucket`` of which the number is bounded; reports of jobs."""
 
 SEARCH = """
 CREATE TABLE control (
@@ -159,7 +170,7 @@ how far the rebuild is whose process holds the lock.
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
-    Step("leases", LEASES),
+    Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
 )
 

@@ -136,14 +136,19 @@ def delete(
 
 
 def conflict(subject: Subject, address: Address) -> Sidecar:
-    """Let two writers write over one revision at once, of whom the second is refused; returns what is stored."""
+    """Let two writers write over one revision at once, of whom the second is refused; returns what is stored.
+
+    Both have seen the same revision. The first one's block ends, with which its change is committed at the latest.
+    """
     storage = subject.unlocked
     with storage.upload(address) as winning, storage.upload(address) as losing:
         winning.write(body(address, "winning"))
         losing.write(body(address, "losing"))
-        with storage.writing(address) as winner, storage.writing(address) as loser:
-            over, seen = winner.current(address), loser.current(address)
-            stored = winner.commit(address, next_sidecar(winning, over), winning, over=over)
+        with storage.writing(address) as loser:
+            seen = loser.current(address)
+            with storage.writing(address) as winner:
+                over = winner.current(address)
+                stored = winner.commit(address, next_sidecar(winning, over), winning, over=over)
             left = subject.files()
             with pytest.raises(ReplacedError):
                 loser.commit(address, next_sidecar(losing, seen), losing, over=seen)

@@ -1,0 +1,171 @@
+"""Contents in a database: small ones in the row of their revision, larger ones in pieces, streamed up and down.
+
+Pieces are written before any lock is held. Until a revision has them, and when none has them any more, their id is
+among the unclaimed ones; a sweep removes those that have been there for long, so that whoever reads can finish.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.limits.database import INLINE, PIECE, UNCLAIMED_SECONDS
+from persistence.postgresql.database import Database
+from persistence.storage.layout import SPOOL
+from persistence.storage.uploads import Upload
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_SWEPT = 10
+"""Contents that a large upload sweeps at most: more than it makes."""
+
+_BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
+_PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"
+_GIVE_UP = (
+    "WITH own AS (DELETE FROM unclaimed WHERE id = %s RETURNING id) DELETE FROM piece USING own WHERE piece.id = own.id"
+)
+_SWEEP = """
+WITH old AS (
+    SELECT id FROM unclaimed WHERE since < now() - make_interval(secs => %s)
+    ORDER BY since LIMIT %s FOR UPDATE SKIP LOCKED
+), gone AS (DELETE FROM unclaimed USING old WHERE unclaimed.id = old.id RETURNING unclaimed.id),
+pieces AS (DELETE FROM piece USING gone WHERE piece.id = gone.id)
+SELECT count(*) FROM gone
+"""
+_READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
+
+
+class PiecedContents:
+    """The contents in a database. ``local`` is a directory of this node, where bodies are on their way in."""
+
+    def __init__(self, database: Database, local: str) -> None:
+        self._database = database
+        self._local = local
+
+    def upload(self, folder: Callable[[], tuple[int | None, str]]) -> DatabaseUpload:
+        """Begin to receive a content; ``folder`` returns the number of its form and what it belongs to there."""
+        with disk_errors("receiving a body"):
+            return DatabaseUpload(self._local, self._database, folder)
+
+    def opened(self, content: str, size: int, body: bytes | None) -> BinaryIO:
+        """Return a content of ``size`` bytes, open: that of a row, or where it has none the pieces."""
+        if body is not None:
+            return io.BytesIO(body)
+        return cast("BinaryIO", io.BufferedReader(_Pieces(self._database, content, size)))
+
+    def sweep(self, seconds: float = UNCLAIMED_SECONDS, most: int = _SWEPT) -> int:
+        """Remove some contents that no revision has had for so many seconds; return how many there were."""
+        with self._database.apart("removing old contents") as connection:
+            row = connection.execute(_SWEEP, (seconds, most)).fetchone()
+        return 0 if row is None else int(row[0])
+
+
+class DatabaseUpload(Upload):
+    """A body on its way into a database. ``flush`` has a large one in the database before any lock is held."""
+
+    def __init__(self, local: str, database: Database, folder: Callable[[], tuple[int | None, str]]) -> None:
+        super().__init__(local, f"{local}/{SPOOL}")
+        self._database = database
+        self._folder = folder
+        self._has_pieces = False
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether the content is to be in pieces."""
+        return self.size > INLINE
+
+    def flush(self) -> None:
+        """Write a large content to the database, in pieces; a small one waits for its row. Raises domain errors."""
+        if not self.is_large or self._has_pieces:
+            return
+        with suppress(PersistenceError):
+            PiecedContents(self._database, "").sweep()
+        number, folder = self._folder()
+        self._has_pieces = True  # from now on there is something to give up
+        with self._database.apart("storing", "a body") as connection:
+            connection.execute(_BEGIN, (self.id, number, folder))
+        with self.opened() as file:
+            for at in range(-(-self.size // PIECE)):
+                self._write(at, file)
+
+    def _write(self, number: int, file: FileIO) -> None:
+        piece = file.read(PIECE)
+        with self._database.apart("storing", "a body") as connection:  # not for longer: others wait for connections
+            connection.execute(_PIECE, (self.id, number, piece))
+
+    def body(self) -> bytes | None:
+        """Return a small content for its row; ``None`` of one in pieces."""
+        self.flush()
+        if self.is_large:
+            return None
+        with self.opened() as file:
+            return file.read()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._has_pieces:  # those of a stored content are not unclaimed any more, whatever became of its commit
+                with suppress(PersistenceError), self._database.apart("giving up", "a body") as connection:
+                    connection.execute(_GIVE_UP, (self.id,))
+        finally:
+            super().__exit__(kind, error, trace)
+
+
+class _Pieces(io.RawIOBase):
+    """A content in pieces, of which one is in memory at a time."""
+
+    def __init__(self, database: Database, content: str, size: int) -> None:
+        self._database = database
+        self._content = content
+        self._size = size
+        self._at = 0
+        self._number = -1
+        self._piece = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError("a position before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        if self._at >= self._size:
+            return 0
+        number, begin = divmod(self._at, PIECE)
+        if number != self._number:
+            self._number, self._piece = number, self._read(number)
+        found = memoryview(self._piece)[begin : begin + len(target)]
+        target[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def _read(self, number: int) -> bytes:
+        """Return a piece.
+
+        Raises:
+            BusyError: it is gone: the content was replaced long ago.
+        """
+        with self._database.reading("reading", "a content") as connection:
+            row = connection.execute(_READ, (self._content, number), binary=True).fetchone()
+        expected = min(PIECE, self._size - number * PIECE)
+        if row is None or len(row[0]) != expected:
+            raise BusyError("the content was replaced while it was read, and is gone")
+        return bytes(row[0])

@@ -1,0 +1,159 @@
+"""The leases of documents in a database (spec crud 7), by its clock: the nodes' clocks do not matter.
+
+A row is a lease. Whoever writes to a document shares a lock of its lease until the commit, and whoever leases it takes
+that lock alone: so a lease and a save never pass each other.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from persistence.errors import BusyError, LockedError, NotFoundError
+from persistence.limits.database import LISTED_ROWS
+from persistence.limits.documents import MOST_LEASES_OF_A_DIRECTORY
+from persistence.model.addresses import DocumentAddress
+from persistence.model.leases import DocumentLease, LeaseHolder, Moment
+from persistence.model.users import User
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.places import check, lock_key
+from persistence.storage.managed import ManagedLeases
+
+_BUCKETS = 256
+_LEFT = "greatest(0, ceil(extract(epoch FROM ends - clock_timestamp())))::int"
+_FIND = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document = %s"
+_LISTED = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document > %s ORDER BY document LIMIT %s"
+_TAKE = """
+INSERT INTO lease (document, bucket, holder, holder_group, ends)
+VALUES (%(document)s, %(bucket)s, %(holder)s, %(group)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+ON CONFLICT (document) DO UPDATE
+SET holder = excluded.holder, holder_group = excluded.holder_group, ends = excluded.ends
+"""
+_SWEEP = """
+DELETE FROM lease WHERE document IN (
+    SELECT document FROM lease WHERE bucket = %s AND ends < clock_timestamp() LIMIT 4 FOR UPDATE SKIP LOCKED
+)
+"""
+_COUNT = "SELECT count(*) FROM lease WHERE bucket = %s"
+_END = "DELETE FROM lease WHERE document = %s"
+
+
+class DatabaseLeases(ManagedLeases):
+    """The leases of documents in a database. Methods raise the domain errors of a ``Storage``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+        """See ``Leases``."""
+        with self._alone("leasing", address) as connection:
+            held = _living(connection, address.document)
+            if held is not None and held.user != holder.user:
+                raise _refusal(held)
+            bucket = zlib.crc32(address.document.encode()) % _BUCKETS
+            if held is None:
+                _make_room(connection, bucket)
+            values = {"document": address.document, "bucket": bucket, "holder": holder.user, "group": holder.group}
+            connection.execute(_TAKE, values | {"seconds": seconds})
+
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+        """See ``Leases``."""
+        with self._alone("giving back the lease of", address) as connection:
+            held = _living(connection, address.document)
+            if held is not None and held.user != holder.user:
+                raise _refusal(held)
+            connection.execute(_END, (address.document,))
+
+    def require(self, address: DocumentAddress, user: User) -> None:
+        """See ``Leases``."""
+        check(address)
+        with self._database.reading("reading the lease of", address) as connection:
+            _require(_living(connection, address.document), user)
+
+    @contextmanager
+    def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
+        """See ``Leases``; within a transaction, until that commits."""
+        check(address)
+        if self._database.is_in_transaction:
+            self._protect(address, user)
+            yield
+        else:
+            with self._database.transaction("reading the lease of", address):
+                self._protect(address, user)
+                yield
+
+    def listed(self) -> Iterator[DocumentLease]:
+        """See ``ManagedLeases``; none is ever damaged."""
+        last = ""
+        while True:
+            with self._database.reading("listing leases") as connection:
+                rows = connection.execute(_LISTED, (last, LISTED_ROWS)).fetchall()
+            yield from (_lease(*row) for row in rows)
+            if len(rows) < LISTED_ROWS:
+                return
+            last = rows[-1][0]
+
+    def broken(self, document: str) -> DocumentLease:
+        """See ``ManagedLeases``."""
+        if self._database.is_in_transaction:
+            with self._database.reading("breaking the lease of", document) as connection:
+                return _broken(connection, document)
+        with self._database.transaction("breaking the lease of", document) as connection:
+            return _broken(connection, document)
+
+    def _protect(self, address: DocumentAddress, user: User) -> None:
+        with self._database.reading("reading the lease of", address) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
+            _require(_living(connection, address.document), user)
+
+    @contextmanager
+    def _alone(self, doing: str, address: DocumentAddress) -> Iterator[Rows]:
+        check(address)
+        with self._database.transaction(doing, address) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key(address),))
+            yield connection
+
+    def _key(self, address: DocumentAddress) -> int:
+        return lock_key(self._database.address.schema, "lease", address.document)
+
+
+def _living(connection: Rows, document: str) -> DocumentLease | None:
+    """Return the lease of a document that has not expired."""
+    row = connection.execute(_FIND, (document,)).fetchone()
+    return None if row is None or not row[3] else _lease(*row)
+
+
+def _lease(document: str, holder: str, group: str | None, left: int) -> DocumentLease:
+    """Return a lease with what is left of it, as if it began now."""
+    return DocumentLease(document, holder, group, left, "", 0.0, time.time())
+
+
+def _require(held: DocumentLease | None, user: User) -> None:
+    if held is not None and held.user != user.name:
+        raise _refusal(held)
+
+
+def _refusal(held: DocumentLease) -> LockedError:
+    return held.refusal(Moment("", 0.0, held.wall))
+
+
+def _broken(connection: Rows, document: str) -> DocumentLease:
+    held = _living(connection, document)
+    connection.execute(_END, (document,))
+    if held is None:
+        raise NotFoundError(f"nobody has leased the document {document}")
+    return held
+
+
+def _make_room(connection: Rows, bucket: int) -> None:
+    """Remove some expired leases beside a new one.
+
+    Raises:
+        BusyError: too many live.
+    """
+    connection.execute(_SWEEP, (bucket,))
+    row = connection.execute(_COUNT, (bucket,)).fetchone()
+    if row is not None and row[0] >= MOST_LEASES_OF_A_DIRECTORY:
+        raise BusyError("too many documents are leased at the moment", retry_after=60)

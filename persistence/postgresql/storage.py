@@ -1,0 +1,296 @@
+"""A storage of forms in a database: what ``storage.storage`` and ``storage.managed`` promise.
+
+Reads wait for nobody: each is one statement, or within a block of ``writing`` a part of its transaction.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import BinaryIO, Protocol
+
+from persistence.errors import DamagedError
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.postgresql.contents import DatabaseUpload, PiecedContents
+from persistence.postgresql.database import Database
+from persistence.postgresql.jobs import DatabaseJob
+from persistence.postgresql.leases import DatabaseLeases
+from persistence.postgresql.places import (
+    DATA,
+    DRAFT,
+    FormNumbers,
+    ResourceKey,
+    check,
+    check_app,
+    folder_of,
+    lock_key,
+    place_of,
+)
+from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
+from persistence.postgresql.traces import DatabaseTraces
+from persistence.postgresql.writing import DatabaseWriter, decoded, facts
+from persistence.storage.managed import ManagedStorage
+from persistence.storage.storage import KeepsHistory, keeps_all
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
+
+_KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
+
+
+class CommitListener(Protocol):
+    """Hears of what a block of ``writing`` has changed, before its commit and within its transaction.
+
+    What it raises keeps all of it from being stored.
+    """
+
+    def changed(self, form: Form, document: str) -> None:
+        """The ``data.xml`` of a document, or of its draft, is another one."""
+
+    def published(self, form: Form, version: int) -> None:
+        """The ``form.xhtml`` of a version is another one."""
+
+
+class _Writers(threading.local):
+    """The writers of a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.inside: list[DatabaseWriter] = []
+
+
+class DatabaseStorage(ManagedStorage):
+    """The forms in a database. ``local`` is a directory of this node, where bodies are on their way in.
+
+    Methods raise the domain errors of a ``Storage``: also ``BusyError`` where the database cannot be had, and
+    ``OutcomeUnknownError`` at the end of ``writing`` where it was lost within the commit.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        local: str,
+        *,
+        listener: CommitListener | None = None,
+        keeps_history: KeepsHistory = keeps_all,
+    ) -> None:
+        """Use a database that has its tables; ``keeps_history`` says which forms keep older revisions.
+
+        ``listener`` is the index, which is written in the transactions of the saves.
+        """
+        self.database = database
+        self._listener = listener
+        self.contents = PiecedContents(database, local)
+        self._numbers = FormNumbers(database)
+        self._reader = RevisionReader(database)
+        self._keeps_history = keeps_history
+        self._writers = _Writers()
+        self._leases = DatabaseLeases(database)
+        self._reencryption = DatabaseJob(database, "encryption anew")
+
+    @property
+    def leases(self) -> DatabaseLeases:
+        """See ``ManagedStorage``."""
+        return self._leases
+
+    @property
+    def reencryption(self) -> DatabaseJob:
+        """See ``ManagedStorage``."""
+        return self._reencryption
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """See ``Revisions``."""
+        known = self._known(address)
+        if known is not None:
+            return known[0]
+        place = self._place(address)
+        return None if place is None else self._reader.sidecar(place, address)
+
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+        """See ``Revisions``."""
+        if content:
+            return self._opened(address, None)
+        sidecar = self.sidecar(address)
+        return None if sidecar is None else facts(sidecar)
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """See ``Revisions``."""
+        if content:
+            return self._opened(address, instant)
+        place = self._place(address)
+        sidecar = None if place is None else self._reader.sidecar(place, address, instant)
+        return None if sidecar is None else facts(sidecar)
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """See ``ManagedStorage``. No two revisions here have one instant."""
+        current = self.sidecar(address)
+        if current is not None and current.modified == instant:
+            return None
+        return self.read_revision(address, instant, content=content)
+
+    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """See ``RevisionStorage``."""
+        if instant is None:
+            return self.read(address, content=False)
+        return self.read_revision(address, instant, content=False)
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """See ``Readable``."""
+        found = self._opened(address, None)
+        return None if found is None else found.file
+
+    def history(self, address: Address) -> DatabaseRevisions | None:
+        """See ``Revisions``; the instants are read at once."""
+        place = self._place(address)
+        instants = [] if place is None else self._reader.instants(place, address)
+        return None if place is None or not instants else DatabaseRevisions(self._reader, place, address, instants)
+
+    def names(self, main: Address) -> list[str]:
+        """See ``Revisions``."""
+        place = self._place(main)
+        return [] if place is None else self._reader.names(place, main)
+
+    def fingerprint(self, address: Address) -> Fingerprint:
+        """See ``Readable``: a content id is one state's alone."""
+        place = self._place(address)
+        return _fingerprint(None if place is None else self._reader.content_id(place, address))
+
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
+        """See ``Readable``."""
+        number = self._numbers.find(form)
+        if number is not None:
+            for version, content in self._reader.versions(form, number):
+                yield version, _fingerprint(content)
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """See ``Readable``."""
+        number = self._numbers.find(form)
+        if number is not None:
+            yield from (version for version, _ in self._reader.versions(form, number))
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """See ``Readable``."""
+        if app is not None:
+            check_app(app)
+        yield from self._reader.forms(app)
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """See ``Readable``; they come in order."""
+        number = self._numbers.find(form)
+        if number is not None:
+            yield from self._reader.documents(form, number, _KINDS[collection])
+
+    def documents_and_drafts(self, form: Form) -> Iterator[str]:
+        """See ``ManagedStorage``."""
+        found = heapq.merge(*(self.documents(form, each) for each in Collection))
+        yield from (document for document, _ in groupby(found))
+
+    def revisions(self, address: Address) -> list[Instant]:
+        """See ``ManagedStorage``."""
+        place, current = self._place(address), self.sidecar(address)
+        instants = [] if place is None else self._reader.instants(place, address)
+        return [each for each in instants if current is None or each != current.modified]
+
+    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:  # noqa: ARG002 - of trees
+        """Return False: no revision here has a second name."""
+        return False
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - of trees
+        """Return False: a transaction is never half done."""
+        return False
+
+    def freed(self, address: Address, instant: Instant | None) -> int:
+        """See ``ManagedStorage``."""
+        found = self.removable(address, instant)
+        return 0 if found is None else found.size
+
+    def freed_by_folder(self, main: DocumentAddress) -> int:
+        """See ``ManagedStorage``."""
+        place = self._place(main)
+        if place is None:
+            return 0
+        rows = self._reader.folder(place.form, place.kind, place.folder)
+        return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
+
+    def traces(self, form: Form, document: str) -> DatabaseTraces:
+        """See ``ManagedStorage``."""
+        return DatabaseTraces(self._reader, self._numbers, form, document)
+
+    def upload(self, address: Address) -> DatabaseUpload:
+        """See ``RevisionStorage``."""
+        return self.contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
+
+    @contextmanager
+    def writing(self, address: Address) -> Iterator[DatabaseWriter]:
+        """See ``RevisionStorage``; all of the block is one transaction, which is committed at its end."""
+        number = self._number(address)
+        with self.database.transaction("writing", address) as connection:
+            writer = DatabaseWriter(connection, self._numbers, self._keeps_history)
+            writer.lock(self._key(*address.scope), address, number)
+            self._writers.inside.append(writer)
+            try:
+                yield writer
+                if self._listener is not None:
+                    _tell(self._listener, writer)
+            finally:
+                self._writers.inside.remove(writer)
+
+    @contextmanager
+    def creating(self, form: Form) -> Iterator[None]:
+        """See ``Storage``; within a block of ``writing``, the lock is held until that commits."""
+        key = self._key(form.app, form.name, "creation")
+        if self.database.is_in_transaction:
+            with self.database.reading("creating a document of", form) as connection:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
+            yield
+        else:
+            with self.database.transaction("creating a document of", form) as connection:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
+                yield
+
+    def _key(self, *scope: str) -> int:
+        return lock_key(self.database.address.schema, *scope)
+
+    def _known(self, address: Address) -> tuple[Sidecar | None] | None:
+        """Return what the writer of this thread knows already, whose transaction nobody else can change."""
+        inside = self._writers.inside
+        return inside[-1].known(address) if inside else None
+
+    def _number(self, address: Address) -> int | None:
+        check(address)
+        return self._numbers.find(address.form)
+
+    def _place(self, address: Address) -> ResourceKey | None:
+        number = self._number(address)
+        return None if number is None else place_of(number, address)
+
+    def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        """Return a revision with its content, of the current instant or another."""
+        place = self._place(address)
+        row = None if place is None else self._reader.content(place, address, instant)
+        if row is None:
+            return None
+        sidecar = decoded(row[0], address)
+        if sidecar.deleted:
+            return facts(sidecar)
+        if row[1] is not None and len(row[1]) != sidecar.size:
+            raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
+        return StoredRevision(
+            sidecar, sidecar.etag, sidecar.size, self.contents.opened(sidecar.id, sidecar.size, row[1])
+        )
+
+
+def _tell(listener: CommitListener, writer: DatabaseWriter) -> None:
+    for form, version in writer.definitions:
+        listener.published(form, version)
+    for form, document in writer.documents:
+        listener.changed(form, document)
+
+
+def _fingerprint(content: str | None) -> Fingerprint:
+    """Return the fingerprint of a state by its content id; ``NOTHING_THERE`` without one."""
+    if content is None:
+        return NOTHING_THERE
+    return (int(content[:14], 16), int(content[14:28], 16), int(content[28:], 16)), None

@@ -1,0 +1,302 @@
+"""The writer of one scope: changes within one transaction, in which its lock is held until the commit.
+
+The lock makes conflicts rare. Every change also says which revision it is made over, and the statement finds no row
+where another one is there: so two writers never overwrite each other unseen, even if the lock holds nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from psycopg import errors as codes
+
+from persistence.errors import BusyError, DamagedError, ReplacedError
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import Instant, one_later
+from persistence.model.sidecar import Sidecar
+from persistence.postgresql.contents import DatabaseUpload
+from persistence.postgresql.database import Rows
+from persistence.postgresql.places import (
+    DATA,
+    DEFINITION,
+    DRAFT,
+    FormNumbers,
+    ResourceKey,
+    folder_of,
+    kind_of,
+    place_of,
+    twin_of,
+)
+from persistence.storage.managed import ManagedWriting
+from persistence.storage.storage import KeepsHistory
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+_decoder = msgspec.json.Decoder(Sidecar)
+_encoder = msgspec.json.Encoder()
+
+_AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(name)s"
+_CURRENT = f"{_AT} AND is_current AND id = %(over)s"
+_VALUES = "%(form)s, %(kind)s, %(folder)s, %(name)s, %(modified)s, true, %(id)s, %(sidecar)b::bytea, %(body)b::bytea"
+_COLUMNS = "form, kind, folder, name, modified, is_current, id, sidecar, body"
+_FIRST = f"INSERT INTO revision ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING RETURNING 1"
+_NEXT = f"""
+WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} RETURNING 1)
+INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} FROM replaced RETURNING 1
+"""
+_INSTEAD = f"""
+UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b WHERE {_CURRENT}
+RETURNING 1
+"""
+_REWRITE = f"""
+UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
+WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
+"""
+_CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
+_UNCLAIM = """
+INSERT INTO unclaimed (id, form, folder) SELECT %(over)s, %(form)s, %(folder)s
+WHERE EXISTS (SELECT FROM piece WHERE id = %(over)s) ON CONFLICT DO NOTHING
+"""
+_DISCARD = """
+WITH gone AS (DELETE FROM revision WHERE {} RETURNING id, form, folder, body IS NULL AS is_apart),
+unclaimed AS (
+    INSERT INTO unclaimed (id, form, folder) SELECT id, form, folder FROM gone
+    WHERE is_apart AND EXISTS (SELECT FROM piece WHERE piece.id = gone.id) ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone
+"""
+"""Removes revisions, but leaves contents in pieces to the sweep: somebody may be reading them."""
+
+_ERASE = """
+WITH gone AS (DELETE FROM revision WHERE {} RETURNING id, body IS NULL AS is_apart),
+pieces AS (DELETE FROM piece USING gone WHERE gone.is_apart AND piece.id = gone.id)
+SELECT count(*) FROM gone
+"""
+"""Removes revisions with everything of them, at once."""
+
+_FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
+_KNOWN = """
+SELECT kind, name, sidecar FROM revision
+WHERE form = %s AND kind = ANY(%s) AND folder = %s AND name = ANY(%s) AND is_current
+"""
+
+
+def decoded(data: bytes, address: object) -> Sidecar:
+    """Read the sidecar in a row.
+
+    Raises:
+        DamagedError: it is none.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+def facts(sidecar: Sidecar) -> StoredRevision:
+    """Return what is known of a revision without its content."""
+    return StoredRevision(sidecar, sidecar.etag, sidecar.size)
+
+
+class DatabaseWriter(ManagedWriting):
+    """Makes changes in the transaction of a connection. Methods raise domain errors and those of the connection.
+
+    ``documents`` and ``definitions`` are what was changed: documents with their drafts, and versions of forms.
+    """
+
+    def __init__(self, connection: Rows, numbers: FormNumbers, keeps_history: KeepsHistory) -> None:
+        self._connection = connection
+        self._numbers = numbers
+        self._keeps_history = keeps_history
+        self._known: dict[Address, Sidecar | None] = {}
+        self.documents: dict[tuple[Form, str], None] = {}
+        self.definitions: dict[tuple[Form, int], None] = {}
+
+    def lock(self, key: int, address: Address, number: int | None) -> None:
+        """Take the lock of an address, and look at what its scope usually asks for, in one round trip."""
+        locked = self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+        number = self._numbers.find(address.form) if number is None else number
+        if number is not None:
+            self._look(number, address)
+        locked.fetchone()
+
+    def known(self, address: Address) -> tuple[Sidecar | None] | None:
+        """Return the current sidecar, in a tuple, where it was looked at in this transaction."""
+        return (self._known[address],) if address in self._known else None
+
+    def current(self, address: Address) -> StoredRevision | None:
+        """See ``Writing``."""
+        if address not in self._known:
+            number = self._numbers.find(address.form)
+            if number is None:
+                return None
+            self._look(number, address)
+        sidecar = self._known[address]
+        return None if sidecar is None else facts(sidecar)
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
+        """See ``Writing``."""
+        if not isinstance(upload, DatabaseUpload):
+            raise TypeError("an upload of another storage")
+        return self._replace(address, sidecar, upload, over)
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        """See ``Writing``."""
+        return self._replace(address, tombstone, None, over)
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Do nothing: a write in a database is never unfinished."""
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """See ``ManagedWriting``."""
+        if not isinstance(upload, DatabaseUpload):
+            raise TypeError("an upload of another storage")
+        place = place_of(self._numbers.require(address.form), address)
+        row = _row(place, rewritten, upload.body(), over.id)
+        if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
+            return False
+        self._claim(upload)
+        self._connection.execute(_UNCLAIM, row)
+        if instant is None:
+            self._note(address, rewritten)
+        return True
+
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:  # noqa: ARG002 - of trees
+        """See ``Writing``."""
+        self._remove(_DISCARD, address, over)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        """See ``Writing``."""
+        self._remove(_ERASE, address, over)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """See ``Writing``."""
+        self._discard(_DISCARD, DRAFT, form, document)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        """See ``Writing``."""
+        self._discard(_ERASE, DATA, form, document)
+
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        """See ``Writing``."""
+        number = self._numbers.find(address.form)
+        if number is None:
+            return 0
+        values = place_of(number, address)._asdict() | {"instants": list(instants)}
+        where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
+        row = self._connection.execute(_ERASE.format(where), values).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _look(self, number: int, address: Address) -> None:
+        """Look at the current sidecars of an address, and of the main ones beside it, in one statement."""
+        kinds = [DEFINITION] if isinstance(address, DefinitionAddress) else [DATA, DRAFT]
+        names = list({address.name, address.main.name})
+        asked = (number, kinds, folder_of(address), names)
+        rows = self._connection.execute(_KNOWN, asked, binary=True).fetchall()
+        found = {(kind, name): bytes(sidecar) for kind, name, sidecar in rows}
+        for each in _beside(address, names):
+            if each not in self._known:
+                data = found.get((kind_of(each), each.name))
+                self._known[each] = None if data is None else decoded(data, each)
+
+    def _replace(
+        self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
+    ) -> Sidecar:
+        sidecar = self._after(address, sidecar, over)
+        place = place_of(self._numbers.require(address.form), address)
+        row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
+        keeps = address.keeps_history and (upload is None or self._keeps(address))
+        statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
+        try:
+            stored = self._connection.execute(statement, row).fetchone()
+        except codes.UniqueViolation as error:
+            raise _replaced(address) from error
+        if stored is None:
+            raise _replaced(address)
+        if upload is not None:
+            self._claim(upload)
+        if statement is _INSTEAD:
+            self._connection.execute(_UNCLAIM, row)
+        self._note(address, sidecar)
+        return sidecar
+
+    def _after(self, address: Address, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+        """Return a sidecar later than the revision before, and than the document's in the other collection.
+
+        A draft older than the save or the tombstone beside it counts as left by a crash. No clock decides about it.
+        """
+        twin = twin_of(address)
+        beside = None if twin is None else self.current(twin)
+        latest = max((each.latest for each in (over, beside) if each is not None), default=None)
+        if latest is None or latest < sidecar.modified:
+            return sidecar
+        modified = one_later(latest)
+        created = modified if sidecar.created == sidecar.modified else sidecar.created
+        return msgspec.structs.replace(sidecar, modified=modified, created=created)
+
+    def _keeps(self, address: Address) -> bool:
+        return isinstance(address, DefinitionAddress) or self._keeps_history(address.form)
+
+    def _claim(self, upload: DatabaseUpload) -> None:
+        """Let a revision have the pieces of an upload, in this transaction.
+
+        Raises:
+            BusyError: they were swept, because it took too long.
+        """
+        if upload.is_large and self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
+            raise BusyError("the body was received too long ago, and is gone")
+
+    def _note(self, address: Address, sidecar: Sidecar | None) -> None:
+        """Know the revision that is stored now, and that it was changed."""
+        self._known[address] = sidecar
+        if not address.is_main:
+            return
+        if isinstance(address, DefinitionAddress):
+            self.definitions[address.form, address.version] = None
+        else:
+            self.documents[address.form, address.document] = None
+
+    def _remove(self, statement: str, address: Address, over: StoredRevision) -> None:
+        """Remove the current revision without a trace."""
+        number = self._numbers.find(address.form)
+        values = place_of(number or 0, address)._asdict() | {"over": over.sidecar.id}
+        row = self._connection.execute(statement.format(_CURRENT), values).fetchone()
+        if row != (1,):
+            raise _replaced(address)
+        self._note(address, None)
+
+    def _discard(self, statement: str, kind: int, form: Form, document: str) -> None:
+        """Remove a document in a collection; nobody waits for that before the commit."""
+        number = self._numbers.find(form)
+        if number is None:
+            return
+        self._connection.execute(statement.format(_FOLDER), {"form": number, "kind": kind, "folder": document})
+        collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
+        for each in self._known:
+            if isinstance(each, DocumentAddress) and each.document == document and each.collection is collection:
+                self._known[each] = None
+        self.documents[form, document] = None
+
+
+def _beside(address: Address, names: Sequence[str]) -> list[Address]:
+    """Return the addresses of some names beside one, in both collections of a document."""
+    if isinstance(address, DefinitionAddress):
+        return [DefinitionAddress(address.form, address.version, name) for name in names]
+    return [address.moved(collection, name) for collection in Collection for name in names]
+
+
+def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:
+    return place._asdict() | {
+        "modified": sidecar.modified,
+        "id": sidecar.id,
+        "sidecar": _encoder.encode(sidecar),
+        "body": body,
+        "over": over,
+    }
+
+
+def _replaced(address: Address) -> ReplacedError:
+    return ReplacedError(f"{address} was written by another request meanwhile")
