@@ -15,11 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
 
+import msgspec
 import psycopg
+from orders import APP, FORM, Orders, contents
+
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database
+from persistence.postgresql.places import DATA, DEFINITION
 
 _SETTINGS = ("shared_buffers=1GB", "max_wal_size=4GB", "max_connections=100", "listen_addresses=127.0.0.1")
 """Besides PostgreSQL's defaults, which have fsync and synchronous_commit. The page for administrators names them."""
 
+_ROWS = "COPY revision (form, kind, folder, name, modified, is_current, id, sidecar, body) FROM STDIN"
 _READY = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -87,6 +94,22 @@ def running(directory: Path) -> Iterator[Server]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(_READY)
+
+
+def fill(server: Server, orders: Orders) -> None:
+    """Lay down the form and its documents as the service leaves them, without its index."""
+    with Database(server.uri, lock_timeout=10) as database:
+        schema.init(database)
+        with database.connected() as connection:
+            values = f"INSERT INTO form (app, name) VALUES ('{APP}', '{FORM}') RETURNING id"
+            (number,) = connection.execute(values.encode()).fetchone() or (0,)
+            with connection.cursor().copy(_ROWS) as copy:
+                for path, body, sidecar in contents(orders):
+                    kind, folder, name = path.split("/")
+                    encoded = msgspec.json.encode(sidecar)
+                    at = (number, DATA if kind == "data" else DEFINITION, folder, name, sidecar.modified)
+                    copy.write_row((*at, True, sidecar.id, encoded, body))
+            connection.execute("VACUUM ANALYZE revision")
 
 
 def _programs() -> Path:

@@ -26,7 +26,7 @@ _MEMORY = "/dev/shm"
 
 _STARTING = 180.0
 _BY_ITSELF = 60.0
-_FOLLOWERS = "SELECT application_name, sync_state FROM pg_stat_replication WHERE state = 'streaming'"
+_FOLLOWERS = "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'"
 _SOCKETS = "unix_socket_directories: /run/postgresql"
 
 
@@ -178,21 +178,22 @@ class Database:
         found = [each.node for each in self.members() if each.role == "leader" and each.state == "running"]
         return found[0] if found else None
 
-    def followers(self) -> dict[str, str]:
-        """The names of the nodes that receive from the primary, as the primary says: ``sync`` or ``async``."""
+    def followers(self) -> list[str]:
+        """The names of the nodes that receive from the primary, as the primary says."""
         leader = self.leader()
-        if leader is None:
-            return {}
         try:
-            lines = self.run_sql(leader, _FOLLOWERS).splitlines()
+            return [] if leader is None else self.run_sql(leader, _FOLLOWERS).splitlines()
         except subprocess.CalledProcessError:
-            return {}
-        return dict(line.split("|", 1) for line in lines)
+            return []
 
     def is_whole(self) -> bool:
-        """Whether there is a primary, and both others follow, one of them synchronously where that is asked for."""
-        followers = self.followers()
-        return len(followers) == len(NODES) - 1 and ("sync" in followers.values() or not self._is_synchronous)
+        """Whether there is a primary, and both others follow.
+
+        Where a follower has to be synchronous, Patroni must have named one, too: nobody else may become primary. The
+        primary does not wait for that, but for any follower.
+        """
+        is_named = any(each.role == "sync_standby" for each in self.members())
+        return (is_named or not self._is_synchronous) and len(self.followers()) == len(NODES) - 1
 
     def await_whole(self, seconds: float) -> list[str]:
         """Wait until it is whole. A node that does not follow of itself is copied anew; returns the names of these.
