@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.cluster.database import Database
-from tests.cluster.instances import Instance
+from tests.cluster.instances import Balancer, Instance
 
 PRIMARY, INSTANCE, CUT = "primary killed", "instance killed", "primary cut off"
 RESTARTED = "instance restarted"
@@ -51,11 +51,14 @@ class Interruption:
 class Tormentor:
     """Does it all, so often as it is told."""
 
-    def __init__(self, database: Database, instances: Sequence[Instance], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, database: Database, instances: Sequence[Instance], balancer: Balancer, report: Callable[[str], None]
+    ) -> None:
         self.faults: list[Fault] = []
         self.copied = 0
         self._database = database
         self._instances = instances
+        self._balancer = balancer
         self._report = report
         self._chance = random.Random(1)
 
@@ -109,9 +112,11 @@ class Tormentor:
             each.await_ready()
         time.sleep(_QUIET)
         self._note(RESTARTED, instance.name)
+        self._balancer.take_out(instance)
         instance.kill(signal.SIGTERM)
         instance.start()
         instance.await_ready()
+        self._balancer.put_back(instance)
         time.sleep(_QUIET)
 
     def cut_primary(self) -> None:

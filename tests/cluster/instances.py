@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -64,7 +65,10 @@ class Balancer:
 
     def __init__(self, first: Instance, second: Instance, directory: Path) -> None:
         self.port = free_port()
+        self._socket = directory / "haproxy.sock"
+        self._names = {first: "a", second: "b"}
         places = {
+            "ADMIN": str(self._socket),
             "BIND": f"127.0.0.1:{self.port}",
             "NODE_A": f"127.0.0.1:{first.port}",
             "NODE_B": f"127.0.0.1:{second.port}",
@@ -78,6 +82,30 @@ class Balancer:
                 stderr=output,
             )
         await_ready(self.port, log)
+
+    def take_out(self, instance: Instance) -> None:
+        """Give no requests to an instance any more; return when it has answered those that it had."""
+        self._tell(f"set server service/{self._names[instance]} state drain")
+        deadline = time.monotonic() + _STARTING
+        while self._has_requests(instance) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def put_back(self, instance: Instance) -> None:
+        """Give requests to an instance again."""
+        self._tell(f"set server service/{self._names[instance]} state ready")
+
+    def _has_requests(self, instance: Instance) -> bool:
+        head, *rows = self._tell("show stat").splitlines()
+        fields = [dict(zip(head.split(","), row.split(","), strict=False)) for row in rows if row]
+        of_service = [row for row in fields if row["# pxname"] == "service"]
+        return any(row["svname"] == self._names[instance] and row["scur"] != "0" for row in of_service)
+
+    def _tell(self, line: str) -> str:
+        """Say a line to HAProxy's socket; returns the answer."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self._socket))
+            admin.sendall(f"{line}\n".encode())
+            return b"".join(iter(lambda: admin.recv(1 << 16), b"")).decode()
 
     def close(self) -> None:
         """End it."""

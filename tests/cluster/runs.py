@@ -62,7 +62,12 @@ class Report:
             for each in self.interruptions
             if each.seconds > faults.MOST_SECONDS
         ]
-        return [*self.lost, *self.faults, *judged.not_linear, *judged.undecided, *judged.faults, *slow]
+        cut = [
+            f"{each.unanswered} requests were not answered while {each.fault.which} was restarted"
+            for each in self.interruptions
+            if each.fault.kind == faults.RESTARTED and each.unanswered
+        ]
+        return [*cut, *self.lost, *self.faults, *judged.not_linear, *judged.undecided, *judged.faults, *slow]
 
 
 def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
@@ -73,7 +78,7 @@ def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
         say(f"{plan.name}: started in {time.monotonic() - began:.0f} s")
         report.means = cluster.database.network.means
         load.publish(cluster.balancer.port)
-        tormentor = faults.Tormentor(cluster.database, cluster.instances, say)
+        tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer, say)
         seen, records, end = _loaded(plan, cluster, tormentor, directory / "over")
         say(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
         _judge(report, cluster, seen, records)
