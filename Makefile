@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-long: install ## longer cases of the tests that make test runs briefly: wri
 
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
+
+test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
 	$(BIN)/python -m tests.crash

@@ -40,10 +40,10 @@ from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import open_encryption_keys, open_keys, trees_and_bases
+from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers
+from persistence.providers.preparing import probe
 from persistence.providers.publication_servers import PublicationServers
-from persistence.providers.trees import probe
 from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
 from persistence.services.definitions import Definitions
@@ -134,7 +134,7 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
     Raises:
         StartupError: it cannot be used.
     """
-    return open_audit(settings, open_keys(settings), trees_and_bases(settings, properties), _log_audit_fault)
+    return open_audit(settings, open_keys(settings), own_directories(settings, properties), _log_audit_fault)
 
 
 def warn_of(cause: str | None) -> None:

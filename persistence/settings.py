@@ -74,6 +74,11 @@ class Roots:
         return (each for each in self.places if not is_database(each))
 
     @property
+    def databases(self) -> Iterator[str]:
+        """The address of every database once."""
+        return (each for each in self.places if is_database(each))
+
+    @property
     def places(self) -> tuple[str, ...]:
         """Every place once, the default one first."""
         return tuple(dict.fromkeys((self.default, *self.named.values())))

@@ -16,8 +16,8 @@ from persistence.http.callers import Opens, Policy
 from persistence.properties.entries import without_user
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import TREE, is_database
-from persistence.providers.locations import bases_of, open_encryption_keys, open_keys
-from persistence.providers.trees import probe
+from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
+from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"
@@ -62,6 +62,8 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"{_place(place)} (datasource {name})"
     for path in bases_of(properties):
         yield f"attachments in {path}"
+    for bucket in object_places_of(properties):
+        yield f"attachments in {bucket}"
     for provider in properties.form_providers:
         if provider.kind != TREE:
             yield f"forms of the provider {provider.name} with {provider.address}"

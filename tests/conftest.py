@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
 
 from persistence import client_request
-from tests import forkserver, in_process, opened, proxied, url_building
+from tests import forkserver, in_process, on_database, opened, proxied, url_building
 from tests import service as services
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -34,8 +34,9 @@ gc.disable()  # until all tests are collected: nothing of that is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """An option that runs the same tests with a second service behind each."""
+    """Options that run the same tests with a second service behind each, or over a database."""
     parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
+    parser.addoption("--postgresql", action="store_true", help="run services over a database")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if services.is_proxied:
         config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
         items[:] = [item for item in items if not _is_left_out(item)]
+    if config.getoption("--postgresql"):
+        _mark_files_only(items)
     items.sort(key=_order)
     for number, item in enumerate(items):
         alone = item.nodeid if item.get_closest_marker("long") else None
@@ -100,6 +103,15 @@ def _mark_proxied(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xfail(reason=differs))
 
 
+def _mark_files_only(items: list[pytest.Item]) -> None:
+    """Mark what only a tree has, and what a database does otherwise, with the reasons."""
+    for item in items:
+        if reason := proxied.reason(on_database.FILES_ONLY, item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if differs := proxied.reason(on_database.DIFFERENT, item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=differs, strict=True))
+
+
 def _is_repetition(item: pytest.Item) -> bool:
     """Whether a case has a dialect and a face that other cases of the same test have, only not together."""
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
@@ -130,6 +142,13 @@ def _no_settings_from_outside() -> None:
     """Settings in the environment of whoever runs the tests must not reach them."""
     for name in [name for name in os.environ if name.startswith("PERSISTENCE_")]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _over_a_database(request: pytest.FixtureRequest) -> None:
+    """Let services have databases where that is asked for."""
+    if request.config.getoption("--postgresql"):
+        services.place_of = partial(on_database.address, request.getfixturevalue("database_server"))
 
 
 @pytest.fixture(autouse=True)

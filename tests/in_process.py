@@ -22,7 +22,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from persistence import settings as configuration
 from persistence.app import create_app
 from persistence.cli.serve import Server
-from persistence.providers.trees import init_trees
+from persistence.providers.preparing import init_places
 from persistence.starting import Served
 from tests import service as services
 from tests.service import Service
@@ -49,11 +49,11 @@ def serving(
     directory.mkdir(parents=True, exist_ok=True)
     data = data or directory / "data"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    flags = {"data": str(data), "dialect": dialect, "bind": "127.0.0.1:0", "workers": 1, "threads": 4}
+    flags = {"data": services.place_of(data), "dialect": dialect, "bind": "127.0.0.1:0", "workers": 1, "threads": 4}
     with chdir(directory):
         file = dict(pairwise(options)).get("--config")
         effective = configuration.load(file, flags, {**environment, **(env or {})})
-    init_trees(effective.settings, effective.properties)
+    init_places(effective.settings, effective.properties)
     settled = Served.of(effective)
     with create_app(settled.settings, settled.properties, settled.policy) as app, _working(settled, app) as port:
         _ports.add(port)

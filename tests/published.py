@@ -7,13 +7,21 @@ from pathlib import Path
 import msgspec
 
 from persistence.closable import Closable
+from persistence.dialect import DIALECTS
 from persistence.forms.metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
-from persistence.services.rules import Put, Received, next_revision
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import is_database
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.preparing import init_places
+from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
+from persistence.settings import Settings
+from persistence.storage.storage import NOBODY, Storage
 from persistence.storage.store import Store
+from tests import service as services
 from tests.initialised import initialised
 from tests.opened import close, opened
 
@@ -40,14 +48,28 @@ def definition(metadata: str) -> bytes:
 
 
 class Planter(Closable):
-    """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
+    """Publishes and saves in a storage that no service serves yet, at instants of one's own; in a tree by its path."""
 
-    def __init__(self, data: Path) -> None:
-        self._store = opened(Store(initialised(data), lock_timeout=1))
+    def __init__(self, data: Path | Storage) -> None:
+        self._opened: Closable | None = None
+        self._store = self._in_place_of(data) if isinstance(data, Path) else data
 
     def close(self) -> None:
-        """Let go of the tree, which happens at the end of a test in any case."""
-        close(self._store)
+        """Let go of a tree, which happens at the end of a test in any case."""
+        if self._opened is not None:
+            close(self._opened)
+
+    def _in_place_of(self, data: Path) -> Storage:
+        """Open what services have in the place of a data directory."""
+        place = services.place_of(data)
+        if not is_database(place):
+            self._opened = tree = opened(Store(initialised(data), lock_timeout=1))
+            return tree
+        settings = Settings(data=place, local=str(data.parent / "planting"))
+        properties = Properties.load({}, DIALECTS["svc"].property_prefix)
+        init_places(settings, properties)
+        self._opened = providers = opened(OfflineProviders(settings, properties, NOBODY))
+        return providers.at(place).storage
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml`` with little but metadata."""
@@ -76,6 +98,13 @@ class Planter(Closable):
         address = DocumentAddress(Form(*form.split("/")), collection, document, DATA_XML)
         self._put(address, Put(user=by, stage=stage), version, body, when)
 
+    def delete(self, address: Address, version: int, when: str) -> None:
+        """One DELETE of a ``data.xml`` or ``form.xhtml``."""
+        with self._store.writing(address) as writer:
+            over = writer.current(address)
+            tombstone = tombstone_over(over, version, Delete(user=ANONYMOUS))
+            writer.delete(address, msgspec.structs.replace(tombstone, modified=Instant(when)), over=over)
+
     def _put(
         self, address: Address, put: Put, version: int, body: bytes, when: str, metadata: FormMetadata | None = None
     ) -> None:
@@ -85,6 +114,6 @@ class Planter(Closable):
                 over = writer.current(address)
                 received = Received(upload.id, upload.size, upload.digest, "application/xml", metadata)
                 made = next_revision(put, received, version, over=over, owner=put.user)
-                created = made.created if over else Instant(when)
+                created = made.created if over and not over.sidecar.deleted else Instant(when)
                 sidecar = msgspec.structs.replace(made, modified=Instant(when), created=created)
                 writer.commit(address, sidecar, upload, over=over)

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -129,6 +129,10 @@ is_proxied = False
 """Whether services are to have another one behind them, which has all their forms (``pytest --proxied``)."""
 
 
+place_of: Callable[[Path], str] = str
+"""Leads from a data directory to what services have in its place: a database (``pytest --postgresql``), or itself."""
+
+
 @contextmanager
 def running(
     directory: Path,
@@ -194,11 +198,12 @@ def alone(
     environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
-        own = ("--init", "--bind", bind, "--data", str(data), "--dialect", dialect)
+        own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)
         program, arguments = module, ["serve", *own, *size, *options]
     else:
-        initialised(data)
-        environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
+        if place_of is str:
+            initialised(data)
+        environment |= {"PERSISTENCE_DATA": place_of(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
         program, arguments = "gunicorn", [*own, *size, *options, "persistence.app:create_app()"]
     with log.open("wb") as output:

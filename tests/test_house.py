@@ -38,7 +38,6 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
-    "limits/database.py": "there are no more bounds of a database",
     "closable.py": "every layer imports it, and it imports none but errors",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""

@@ -61,8 +61,10 @@ ALLOWED = {
         "closable",
         "errors",
     },
+    "s3": {"storage", "model", "closable", "errors"},
     "providers": {
         "remote",
+        "s3",
         "postgresql",
         "definitions",
         "crypto",
@@ -143,6 +145,7 @@ ONLY_IN = {
     "gunicorn": {"cli", "worker"},
     "click": {"cli"},
     "httpx": {"remote"},
+    "obstore": {"s3"},
     "structlog": {"http"},
     "sqlite3": {"index/sqlite"},
     "psycopg": {"postgresql"},

@@ -15,7 +15,7 @@ from persistence.audit.events import AuditEvent
 from persistence.audit.log import AuditLog, open_audit
 from persistence.cli.options import load
 from persistence.errors import PersistenceError, one_line
-from persistence.providers.locations import open_keys, trees_and_bases
+from persistence.providers.locations import open_keys, own_directories
 from persistence.settings import Effective
 from persistence.storage import owner
 
@@ -104,7 +104,7 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
     """Open the audit as the user who owns it."""
     settings = effective.settings
     with owner.being(owner.identity_for(settings.audit_file, settings.home)):
-        places = trees_and_bases(settings, effective.properties)
+        places = own_directories(settings, effective.properties)
         with open_audit(settings, open_keys(settings), places, _say_fault) as log:
             yield log
 

@@ -19,10 +19,10 @@ from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import Restore
 from persistence.maintenance.tree import FolderTree
-from persistence.providers.locations import bodies_by_form
+from persistence.providers.locations import object_places_of
+from persistence.providers.opened import readable_bodies
 from persistence.providers.trees import integrity_of
 from persistence.storage import nofollow, owner
-from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
 _MEBIBYTE = 1 << 20
@@ -49,13 +49,15 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     allow_open_files()
     timeout = choice.settings.lock_timeout
     trees = {tree.name: FolderTree(tree.root, lock_timeout=timeout) for tree in choice.trees}
-    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, Integrity(HandEdits.ALL)))
+    bodies_of = readable_bodies(choice.settings, choice.properties, Integrity(HandEdits.ALL))
     extra = dict(_extra_to_save(choice, keys=keys))
     run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), extra), destination)
     started = time.monotonic()
     problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
+    for place in object_places_of(choice.properties):
+        click.echo(f"attachments in {place} are not saved: their store has backups of its own", err=True)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     count = run.count

@@ -39,11 +39,11 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Chec
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.locations import bodies_by_form
+from persistence.providers.opened import readable_bodies
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
-from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
+from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
 
 _DAY = 24 * 3600.0
@@ -153,7 +153,7 @@ class _Run:
             options = CheckOptions(
                 DIALECTS[settings.dialect],
                 integrity,
-                bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity)),
+                readable_bodies(settings, chosen.properties, integrity),
                 chosen.reader,
                 remedies=wanted.remedies,
                 adopter=wanted.adopter,
@@ -243,7 +243,7 @@ class _Run:
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     """Print the age of the oldest deep check of a slice; nothing is checked."""
-    root = tree.reader().layout.root
+    root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
     if as_json:

@@ -77,11 +77,17 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         lines.append("attachments are with it")
     else:
         lines += _explained(properties.explain_provider(form, kind, attachments=True), properties)
-        base = base_of(found.attachments)
-        where = f"with another service, {found.attachments.address}" if base is None else f"below {base}"
-        lines.append(f"attachments are {where}")
+        lines.append(f"attachments are {_attachments_place(found.attachments)}")
     for line in lines:
         click.echo(safe(line))
+
+
+def _attachments_place(provider: ProviderProperties) -> str:
+    if provider.place is not None:
+        endpoint = provider.place.endpoint or "an endpoint that the environment says, or that of AWS"
+        return f"in {provider.place}, at {endpoint}"
+    base = base_of(provider)
+    return f"with another service, {provider.address}" if base is None else f"below {base}"
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import click
 import msgspec
 
+from persistence.cli.managing import reading
 from persistence.cli.options import REMAINS, choose_trees, data_address, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say, table, terminal_width
 from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
 from persistence.model.sidecar import Sidecar
-from persistence.storage import owner
 
 _HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
 _NUMBERS = (5, 6)
@@ -45,8 +45,8 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
     with usage_errors():
         address = data_address(path)
         tree = choice.tree_of(address.form)
-        with owner.acting(tree.root):
-            found = tree.reader().store.history(address)
+        with reading(tree) as reader:
+            found = reader.store.history(address)
             if found is None:
                 raise NotFoundError(f"{safe(path)} does not exist")
             revisions = found.page(0, found.total)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from persistence.cli.options import ChosenTree
 from persistence.errors import NotSupportedError, disk_errors
 from persistence.index.sync.journal import OfflineJournal
+from persistence.maintenance.reports import TreeReader
 from persistence.providers.opened import OfflineProviders
 from persistence.providers.provider import Provider
 from persistence.storage import owner
@@ -47,6 +48,27 @@ def managing(tree: ChosenTree) -> Iterator[Managed]:
             owner.require(root)
         with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
             yield _opened(providers, root, noting.leave)
+
+
+@contextmanager
+def reading(tree: ChosenTree) -> Iterator[TreeReader]:
+    """Open a place for reports, for a block; nothing is changed.
+
+    Raises:
+        StartupError: it cannot be used.
+    """
+    if not tree.is_database:
+        with owner.acting(tree.root):
+            yield tree.reader()
+        return
+    with managing(tree) as place:
+        yield reader_of(tree, place)
+
+
+def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
+    """Return what reads an open database for reports."""
+    router = place.providers.router
+    return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
 
 def _opened(providers: OfflineProviders, place: str, leave: Callable[[], None]) -> Managed:

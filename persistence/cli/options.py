@@ -184,8 +184,13 @@ class ChosenTree:
             NotSupportedError: it is a database.
         """
         if self.is_database:
-            raise NotSupportedError(f"this command works on data directories, and not on {without_user(self.place)}")
+            raise NotSupportedError(f"this command works on data directories, and not on {self.shown}")
         return self.place
+
+    @property
+    def shown(self) -> str:
+        """The place without a password."""
+        return without_user(self.place)
 
     @property
     def home(self) -> str:

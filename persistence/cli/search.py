@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
+from persistence.cli.managing import managing, reader_of
 from persistence.cli.options import (
     ChosenTree,
     choose_trees,
@@ -20,7 +22,8 @@ from persistence.cli.options import (
 )
 from persistence.cli.terminal import progress, safe, say, table, terminal_width
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, NotFoundError
+from persistence.index.protocol import MaintainedIndex, RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
@@ -28,6 +31,7 @@ from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, 
 from persistence.model.versions import Searched
 from persistence.providers.trees import open_index
 from persistence.storage import owner
+from persistence.storage.reader import StoreReader
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
 _VERSION = 2
@@ -78,13 +82,10 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         (form, in_path), asked = form_and_version(path), _asked(version)
         if in_path is not None:
             raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
-    with _opened(choice.tree_of(form), form, asked) as run:
+    with _opened(choice.tree_of(form), form, asked) as (run, make_ready):
         by = query.sort.by
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
-        missing = run.missing_index()
-        if missing is not None:
-            with progress("making the index", missing.count) as bar:
-                missing.run(bar.step)
+        make_ready()
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:
@@ -97,16 +98,34 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
 
 
 @contextmanager
-def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[FormSearch]:
-    """Open the tree and its index for a block."""
+def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[tuple[FormSearch, Callable[[], None]]]:
+    """Open a place and its index for a block; yield the search, and what makes the index ready for it."""
+    dialect = DIALECTS[tree.settings.dialect]
+    if tree.is_database:
+        with managing(tree) as place:
+            if form not in place.storage.forms(form.app):
+                raise NotFoundError(f"{form} does not exist")
+            with usage_errors():
+                run = FormSearch(reader_of(tree, place), place.provider.index, dialect, form, version)
+            yield run, lambda: None
+        return
     with (
         owner.acting(tree.root),
-        indexes.writable_tree(tree.root),
+        indexes.writable_tree(tree.root) as view,
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
         with usage_errors():
-            run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, version)
-        yield run
+            indexes.require_form(view, index, form)
+            run = FormSearch(tree.reader(), index, dialect, form, version)
+        yield run, partial(_make_ready, view, index, form)
+
+
+def _make_ready(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
+    """Make the index of a form where there is no usable one."""
+    if not index.is_ready(form):
+        job = indexes.plan(view, index, RebuildAim.READY, form)
+        with progress("making the index", job.count) as bar:
+            job.run(bar.step)
 
 
 def _asked(version: str | None) -> int | Searched:

@@ -17,7 +17,7 @@ from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.errors import PersistenceError
 from persistence.providers.locations import own_directories
-from persistence.providers.trees import init_trees
+from persistence.providers.preparing import init_places
 from persistence.starting import Served
 from persistence.storage import owner
 
@@ -105,7 +105,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     effective = load(options)
     owner.become(own_directories(effective.settings, effective.properties))
     if is_init:
-        init_trees(effective.settings, effective.properties)
+        init_places(effective.settings, effective.properties)
     served = Served.of(effective)
     starting.require_free(served.settings.bind)
     _announce(served)

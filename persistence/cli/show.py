@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from persistence.cli.managing import reading
 from persistence.cli.options import (
     REMAINS,
     ChosenTree,
@@ -36,7 +37,6 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.sidecar import Sidecar
 from persistence.properties.property_table import FORM
-from persistence.storage import owner
 
 _HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "TREE", "NOTES")
 _NUMBERS = (1, 5, 6, 7)
@@ -81,8 +81,8 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
     def read(tree: ChosenTree, _prefix: str) -> int:
         try:
-            with usage_errors():
-                found.extend((tree, summary) for summary in overview(tree.reader(), app))
+            with usage_errors(), reading(tree) as reader:
+                found.extend((tree, summary) for summary in overview(reader, app))
         except NotFoundError as error:  # it may be in another tree
             unknown.append(error)
         return 0
@@ -117,8 +117,8 @@ def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iter
 def _unpublished(form: Form, tree: ChosenTree) -> str:
     """Return the note on a form without a version in a tree."""
     try:
-        with owner.acting(tree.root):
-            is_elsewhere = next(iter(tree.reader().catalog_of(form).storage.versions(form)), None) is not None
+        with reading(tree) as reader:
+            is_elsewhere = next(iter(reader.catalog_of(form).storage.versions(form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"
@@ -192,14 +192,14 @@ def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentRep
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
             tree = choice.tree_of(main.form)
-            with owner.acting(tree.root):
-                return report_document(tree.reader(), main)
+            with reading(tree) as reader:
+                return report_document(reader, main)
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
     form = Form(app, name)
     tree = choice.tree_of(form, FORM)
-    with owner.acting(tree.root):
-        return report_version(tree.reader(), form, version)
+    with reading(tree) as reader:
+        return report_version(reader, form, version)
 
 
 def _version_lines(report: VersionReport) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
     yield "other versions", _other_versions(report)
     yield "size", [counted(report.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
-    yield "file", [shown_path(report.path)]
+    yield "file", [] if report.path is None else [shown_path(report.path)]
 
 
 def _singleton(report: VersionReport) -> str:
@@ -270,7 +270,7 @@ def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
     yield "saved data" if report.address.is_draft else "draft", [_other(report.other)]
     if isinstance(report.named, Unreadable):
         yield "content", [_damage(report.named)]
-    yield "file", [shown_path(report.path)]
+    yield "file", [] if report.path is None else [shown_path(report.path)]
 
 
 def _revision_facts(sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:

@@ -19,7 +19,8 @@ from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.trees import init_trees, open_index
+from persistence.providers.preparing import init_database, init_places, upgrade_database
+from persistence.providers.trees import open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import DocumentDone, ReencryptionJob
 from persistence.services.reencryption import Reencryption
@@ -34,15 +35,17 @@ def init(*, directory: str | None, **options: str | None) -> None:
     """Make a data directory of DIR, which must be empty or missing.
 
     Without DIR those of the settings: the default one and that of each datasource, or the one of --datasource. A
-    data directory that is there already is left as it is. Run it as the user of the service.
+    data directory that is there already is left as it is. Run it as the user of the service. In a database, the
+    schema and the tables are made.
 
     \b
     Exit status: 0  there is a data directory now, or was before
                  1  could not: the directory holds something else, or belongs to another user
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
-    for path, is_new in _make(directory, options):
-        click.echo(f"{safe(path)} is a data directory {'now' if is_new else 'already'}")
+    for place, is_new in _make(directory, options):
+        is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
+        click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
 
 
 def _make(directory: str | None, options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
@@ -54,7 +57,9 @@ def _make(directory: str | None, options: Mapping[str, str | None]) -> list[tupl
     else:
         choice = choose_trees(options)
         if not is_named:
-            return init_trees(choice.settings, choice.properties)
+            return init_places(choice.settings, choice.properties)
+        if choice.trees[0].is_database:
+            return [init_database(choice.settings, choice.trees[0].place)]
         path = choice.trees[0].root
     with owner.acting(path):
         return [(path, root.init(path))]
@@ -64,10 +69,10 @@ def _make(directory: str | None, options: Mapping[str, str | None]) -> list[tupl
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @tree_options
 def upgrade(*, dry_run: bool, **options: str | None) -> None:
-    """Bring all trees to the format of this version.
+    """Bring all trees and databases to the format of this version.
 
-    The service must not run. Each step is recorded in layout.json when it is done; an upgrade that was interrupted
-    goes on when it is called again.
+    The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
+    upgrade that was interrupted goes on when it is called again.
 
     \b
     Exit status: 0  done, or nothing to do
@@ -76,6 +81,8 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
 
     def work(tree: ChosenTree, prefix: str) -> int:
+        if tree.is_database:
+            return _upgrade_database(tree, prefix, dry_run=dry_run)
         steps = upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root)
         is_current = True
         for step in steps:
@@ -86,6 +93,14 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
         return 0
 
     sys.exit(on_each(choose_trees(options).trees, work))
+
+
+def _upgrade_database(tree: ChosenTree, prefix: str, *, dry_run: bool) -> int:
+    for name in (names := upgrade_database(tree.settings, tree.place, dry_run=dry_run)):
+        click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}")
+    if not names:
+        click.echo(f"{prefix}{tree.shown} has the tables of this version: nothing to do")
+    return 0
 
 
 @click.command(short_help="Rebuild search indexes.")
@@ -115,6 +130,8 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
 
 def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
     """Rebuild the indexes of a tree, or one of them; return the exit status."""
+    if tree.is_database:
+        return _reindex_database(tree, prefix, form, version)
     doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
@@ -130,6 +147,20 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
         f"({bar.steps / max(seconds, 0.001):,.0f} a second)",
         err=True,
     )
+    return 0
+
+
+def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None) -> int:
+    """Rebuild the index of a database, or of a form or a version in it; return the exit status."""
+    started = time.monotonic()
+    with managing(tree) as place:
+        if form is None:
+            place.provider.reindexer.all()
+        elif form in place.storage.forms(form.app):
+            place.provider.reindexer.version(form, version)
+        else:
+            raise NotFoundError(f"{form} does not exist")
+    click.echo(f"{prefix}reindexed in {time.monotonic() - started:.1f} s", err=True)
     return 0
 
 

@@ -182,11 +182,11 @@ class _Fills:
 
 
 class RowReader:
-    """A reader of the rows of views in documents; made once for the views of a form version."""
+    """A reader of the rows of ``views`` in documents; made once for the views of a form version."""
 
     def __init__(self, views: tuple[FlatView, ...]) -> None:
         numbers = {view.name: number for number, view in enumerate(views)}
-        self._views = views
+        self.views = views
         self._inside: list[list[int]] = [[] for _ in views]
         starts: list[tuple[str, ...]] = []
         paths: list[tuple[tuple[str, ...], _Opens | _Fills]] = []
@@ -208,9 +208,9 @@ class RowReader:
             BadRequestError: there are too many (``MOST_CELLS``).
             MalformedXmlError: the document is not well-formed, has a document type or passes a limit of ``Streaming``.
         """
-        with _Rows([len(view.columns) for view in self._views], self._inside, self._start) as document:
+        with _Rows([len(view.columns) for view in self.views], self._inside, self._start) as document:
             rows = document.read(pieces).rows
-        return {view.name: list(map(tuple, each)) for view, each in zip(self._views, rows, strict=True)}
+        return {view.name: list(map(tuple, each)) for view, each in zip(self.views, rows, strict=True)}
 
 
 class _Rows(Streaming):

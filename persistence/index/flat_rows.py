@@ -18,22 +18,22 @@ from persistence.storage.storage import Readable
 class DocumentRows:
     """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
 
+    version: int
     views: tuple[FlatView, ...]
     metadata: tuple[Cell, ...]
     rows: Mapping[str, list[tuple[Cell, ...]]]
 
 
 class FlatReader:
-    """Reads the rows of the saved documents of one form, by the views of its versions.
+    """Reads the rows of the saved documents of one form, by the readers of its versions.
 
     Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
     """
 
-    def __init__(self, view: Readable, form: Form, views: Mapping[int, tuple[FlatView, ...]]) -> None:
+    def __init__(self, view: Readable, form: Form, readers: Mapping[int, RowReader]) -> None:
         self._view = view
         self._form = form
-        self._views = views
-        self._readers = {version: RowReader(of_version) for version, of_version in views.items()}
+        self._readers = readers
 
     def all(self) -> Iterator[DocumentRows]:
         """Yield the rows of every document of the versions, in no order."""
@@ -56,10 +56,10 @@ class FlatReader:
             reader = self._readers.get(sidecar.version)
             if reader is None:
                 return None
-            views = self._views[sidecar.version]
             try:
                 rows = reader.read(iter(partial(file.read, CHUNK), b""))
             except BadRequestError:  # edited by hand, or too large for tables
-                rows = {view.name: [] for view in views}
-                rows[views[0].name] = [(None,) * len(views[0].columns)]
-        return DocumentRows(views, (document, sidecar.created, sidecar.modified, sidecar.modifier), rows)
+                rows = {view.name: [] for view in reader.views}
+                rows[reader.views[0].name] = [(None,) * len(reader.views[0].columns)]
+        metadata = document, sidecar.created, sidecar.modified, sidecar.modifier
+        return DocumentRows(sidecar.version, reader.views, metadata, rows)

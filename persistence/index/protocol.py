@@ -25,13 +25,15 @@ _LARGEST_CHARACTER = 4
 class Budget:
     """The budget of one request, which one thread works on.
 
-    Time is processor time, so that a request is not refused because others are served.
+    Time is processor time, so that a request is not refused because others are served. ``began`` is by the clock, for
+    whoever has to wait for another machine.
     """
 
     def __init__(self) -> None:
+        self.began = time.monotonic()
         self._allowed = SEARCH_SECONDS
         self._used = 0.0
-        self._began: float | None = None
+        self._running_since: float | None = None
         self._left = LARGEST_FOUND
 
     def allow_for(self, documents: int) -> None:
@@ -40,17 +42,17 @@ class Budget:
 
     def start(self) -> None:
         """Start the clock."""
-        self._began = time.thread_time()
+        self._running_since = time.thread_time()
 
     def stop(self) -> None:
         """Stop the clock."""
-        if self._began is not None:
-            self._used += time.thread_time() - self._began
-            self._began = None
+        if self._running_since is not None:
+            self._used += time.thread_time() - self._running_since
+            self._running_since = None
 
     def is_over(self) -> bool:
         """Return whether the time is used up."""
-        running = 0.0 if self._began is None else time.thread_time() - self._began
+        running = 0.0 if self._running_since is None else time.thread_time() - self._running_since
         return self._used + running > self._allowed
 
     def check(self) -> None:

@@ -1,14 +1,14 @@
-"""The definitions and documents of one form, read from the tree as an index needs them.
+"""The definitions and documents of one form, read from a storage as an index needs them.
 
 Values that were extracted from a document while it was received are cached, so that it is not read again for the index.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -172,7 +172,7 @@ class SourceDescription(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+    """The stored state of one form. Methods raise ``DiskError``, and ``BusyError`` if writers were always in the way.
 
     ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
     in ``cache``.
@@ -192,6 +192,16 @@ class Source:
     def is_designer(self) -> bool:
         """Return whether it is the designer's own storage."""
         return self.described.is_designer
+
+    @property
+    def data_format(self) -> str:
+        """Return the format of the form's data."""
+        return self.described.data_format
+
+    @property
+    def has_own_definitions(self) -> bool:
+        """Return whether its definitions are known for good, or are where its data is."""
+        return self.is_designer or self.catalog.storage is self.view
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
@@ -270,6 +280,18 @@ class Source:
         )
         return IndexedDocument(hit, fingerprint, extracted.rest)
 
+    def version(self, document: str) -> int | None:
+        """Return the version of a document, or of its draft where it was not saved; ``None`` where there is neither.
+
+        A damaged one has none: ``check`` reports it.
+        """
+        for is_draft in (False, True):
+            with suppress(DamagedError):
+                sidecar = self.view.sidecar(self._address(DocumentName(document, is_draft)))
+                if sidecar is not None and not sidecar.deleted:
+                    return sidecar.version
+        return None
+
     def versions(self) -> Iterator[int]:
         """Return the versions that have a definition, or had one."""
         return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
@@ -290,7 +312,7 @@ class Source:
                 if cached is not None:
                     return cached
             try:
-                return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), CHUNK), b""))
+                return self._reader(version, definition).read(iter(partial(file.read, CHUNK), b""))
             except MalformedXmlError:  # edited by hand: it is found by its sidecar
                 return _NOTHING
 

@@ -12,6 +12,9 @@ MOST_CONNECTIONS = 64
 STATEMENT_SECONDS = 30
 """Seconds after which the database cancels a statement of a request."""
 
+ANSWER_SECONDS = 5
+"""Seconds more for its answer; then the connection is given up, because the server seems to be stopped."""
+
 IDLE_SECONDS = 300
 """Seconds after which the database ends a transaction in which nothing happens: its node may be gone."""
 
@@ -27,5 +30,26 @@ LISTED_ROWS = 1000
 UNCLAIMED_SECONDS = 3600
 """Seconds for which a content in pieces that no revision has stays: so long readers may take, and so may an upload."""
 
-LONGEST_SCHEMA = 63
-"""Characters of the name of a schema, the limit of PostgreSQL."""
+PARTITIONS_KEPT = 10_000
+"""Numbers of partitions of the index that a process keeps: four of each form version that is in use."""
+
+SEARCH_WAITS = 5.0
+"""Seconds that a search, or all distinct values of a request, may take in the database on a form without documents.
+
+Others who are served count in them, so it is far more than the processor time that a search may take in the service.
+"""
+
+SEARCH_WAITS_PER_DOCUMENT = 10e-6
+"""Seconds that are added for each document of the form."""
+
+FEW_FOUND = 2_000
+"""Documents with one value up to which they are sorted; of more, the newest documents are looked at one by one."""
+
+LEAPS = 2_000
+"""Distinct values up to which the next one is looked for; beyond, all entries of the control are read."""
+
+READ_AT_ONCE = 500
+"""Documents that a search reads again itself, because their definition indexes other controls; a job reads more."""
+
+LONGEST_SCHEMA = 58
+"""Characters of the name of a schema: PostgreSQL takes 63, and that of the flat views is five longer."""

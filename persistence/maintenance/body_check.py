@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.maintenance import service_files
@@ -28,9 +29,22 @@ from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.integrity import digest_of_open
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
+from persistence.storage.stored_revision import StoredRevision
 
-BodiesOf = Callable[[Form], BodiesReader | None]
-"""Returns the bodies of a form's attachments, if they have a directory that is known."""
+
+class BodyFinder(Protocol):
+    """Bodies that are no files of this machine."""
+
+    @property
+    def root(self) -> str:
+        """The place as it is shown."""
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
+        """Return the body of a record; see ``Bodies``."""
+
+
+BodiesOf = Callable[[Form], BodiesReader | BodyFinder | None]
+"""Returns the bodies of a form's attachments, if they have a place that is known."""
 
 RootOf = Callable[[Form], str | None]
 """Returns the root with the records of a form's bodies; ``None`` if the properties lead to another directory."""
@@ -55,19 +69,19 @@ def body_faults(
 
 
 def _body_fault(
-    bodies: BodiesReader, address: Address, record: Sidecar, *, deep: bool
+    bodies: BodiesReader | BodyFinder, address: Address, record: Sidecar, *, deep: bool
 ) -> tuple[FindingKind, str] | None:
     body, where = record.body, bodies.root
     if body is None or isinstance(address, DefinitionAddress):
         return None
     try:
-        found = bodies.find(address, record, content=True)
+        found = bodies.find(address, record, content=deep or isinstance(bodies, BodiesReader))
         if found is None:
             return FindingKind.BODY_MISSING, f"the body of {record.modified} is not in {where}"
-        with found.opened as file:
+        with closing(found):
             if found.size != body.size:
                 return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
-            if (deep or found.is_edited) and digest_of_open(file) != body.digest:
+            if (deep or found.is_edited) and digest_of_open(found.opened) != body.digest:
                 return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
     except DamagedError as error:
         return FindingKind.BODY_DAMAGED, f"{error} in {where}"

@@ -13,7 +13,15 @@ from functools import cached_property, partial
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError, disk_errors
-from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
+from persistence.index.protocol import (
+    Discrepancy,
+    IndexAudit,
+    IndexFault,
+    MaintainedIndex,
+    RebuildAim,
+    RebuildJob,
+    SearchIndex,
+)
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import FORM_DEPTH, Folder, FolderTree
@@ -89,17 +97,14 @@ class FormSearch:
     """
 
     def __init__(
-        self, reader: TreeReader, index: MaintainedIndex, dialect: Dialect, form: Form, version: int | Searched
+        self, reader: TreeReader, index: SearchIndex, dialect: Dialect, form: Form, version: int | Searched
     ) -> None:
         """Find the versions.
 
         Raises:
-            NotFoundError: there is no such form.
             BadRequestError: its name cannot be a directory's, or it has version 1 only and another is asked for.
             DamagedError: a definition cannot be read.
         """
-        require_form(reader.store, index, form)
-        self._store = reader.store
         self._index = index
         self._form = form
         self._asked = version
@@ -115,11 +120,6 @@ class FormSearch:
         unknown = unknown_controls(self._form, self._versions.definition.version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
-
-    def missing_index(self) -> RebuildJob | None:
-        """Return the rebuild that a search needs; ``None`` if there is a usable index, or no document."""
-        is_ready = self._index.is_ready(self._form)
-        return None if is_ready else plan(self._store, self._index, RebuildAim.READY, self._form)
 
     def run(self, query: Query, drafts: DraftFilter) -> Hits:
         """Return the hits of a query.

@@ -1,23 +1,20 @@
-"""Reports on a tree: an overview of its forms, and all that is known of one version or document, without its content.
+"""Reports on a tree or a database: an overview of forms, and all that is known of one version or document.
 
-Nothing is changed, and nobody has to wait.
+Contents are not reported. Nothing is changed, and nobody has to wait.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from typing import BinaryIO, Self, TypeVar
 
 from persistence.definitions.catalog import Catalog
-from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
-from persistence.maintenance.folder_files import list_folder, list_history
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -33,9 +30,9 @@ from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
-from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import Layout, is_escaped, unescape
+from persistence.storage.layout import Layout
+from persistence.storage.managed import ManagedStorage
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 
@@ -70,13 +67,13 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """A tree with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
+    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
 
-    Methods raise as those of ``Store``.
+    ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     """
 
-    store: StoreReader
-    layout: Layout
+    store: StoreReader | ManagedStorage
+    layout: Layout | None
     properties: Properties
     catalog_of: Callable[[Form], Catalog]
 
@@ -100,17 +97,19 @@ class TreeReader:
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
-        place = self.layout.paths(main)
-        with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
-            for name in sorted(list_folder(place.directory).sidecars - {place.name}):
-                address = replace(main, name=unescape(name))
-                found = _if_readable(address.name, partial(self.store.read, address, content=False))
-                if isinstance(found, Unreadable):
-                    yield found
-                elif found is not None and not found.sidecar.deleted:
-                    body = found.sidecar.body
-                    size = found.size if body is None else body.size
-                    yield AttachmentFacts(address.name, found.sidecar.content_type, size)
+        for name in self.store.names(main):
+            address = replace(main, name=name)
+            found = None if address.is_main else _if_readable(name, partial(self.store.read, address, content=False))
+            if isinstance(found, Unreadable):
+                yield found
+            elif found is not None and not found.sidecar.deleted:
+                body = found.sidecar.body
+                size = found.size if body is None else body.size
+                yield AttachmentFacts(name, found.sidecar.content_type, size)
+
+    def path_of(self, address: Address) -> str | None:
+        """Return the path of the content of an address; ``None`` where there are no files."""
+        return None if self.layout is None else self.layout.paths(address).content
 
     def summary(self, published: PublishedVersion) -> VersionSummary:
         """Summarize a version: its own permissions count before those of the property (spec crud 4.12, 6.3)."""
@@ -167,11 +166,12 @@ def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary
         BadAddressError: its name cannot be a directory.
         DiskError: the tree cannot be listed.
     """
-    if app is not None and not os.path.isdir(reader.layout.application(app)):
+    forms = sorted(reader.store.forms(app), key=lambda form: (form.app, form.name))
+    if app is not None and not forms:
         raise NotFoundError(f"{app} does not exist")
-    for form in sorted(reader.store.forms(app), key=lambda form: (form.app, form.name)):
-        documents = Counter(_is_deleted(reader, form, each) for each in _documents(reader, form, Collection.DATA))
-        drafts = sum(1 for _ in _documents(reader, form, Collection.DRAFT))
+    for form in forms:
+        documents = Counter(_is_deleted(reader, form, each) for each in reader.store.documents(form))
+        drafts = sum(1 for _ in reader.store.documents(form, Collection.DRAFT))
         versions = tuple(_summaries(reader, form))
         if versions or documents or drafts:
             yield FormSummary(form, versions, documents[False], documents[True], drafts)
@@ -184,23 +184,16 @@ def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unre
             yield published if isinstance(published, Unreadable) else reader.summary(published)
 
 
-def _documents(reader: TreeReader, form: Form, collection: Collection) -> Iterator[str]:
-    """Yield the names of the documents that have a directory: there may be very many."""
-    with disk_errors(f"counting the documents of {form}"):
-        try:
-            entries = os.scandir(reader.layout.documents(form, collection))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        with entries:
-            yield from (unescape(entry.name) for entry in entries if entry.is_dir() and is_escaped(entry.name))
-
-
-def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool:
+def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool | None:
+    """Return whether a document is deleted; ``None`` where a name is that of no document."""
+    main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
     try:
-        sidecar = reader.store.sidecar(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+        sidecar = reader.store.sidecar(main)
     except DamagedError:
         return False
-    return sidecar is not None and sidecar.deleted
+    if sidecar is None:
+        return False if reader.store.names(main) else None
+    return sidecar.deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +201,8 @@ class VersionReport:
     """A published version: ``summary``, and what is not in an overview.
 
     ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
-    force, ``size`` is in bytes, ``path`` is that of its file, and ``data_format`` is the format of stored data, in
-    which the paths of controls are shown.
+    force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
+    stored data, in which the paths of controls are shown.
     """
 
     summary: VersionSummary
@@ -221,7 +214,7 @@ class VersionReport:
     attachments: tuple[AttachmentFacts | Unreadable, ...]
     controls: tuple[Control, ...] | Unreadable
     data_format: str
-    path: str
+    path: str | None
 
     @property
     def is_damaged(self) -> bool:
@@ -258,7 +251,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         attachments=tuple(reader.attachments(address)),
         controls=_if_readable(FORM_XHTML, lambda: Catalog(reader.store).of(form, number).controls or ()),
         data_format=reader.properties.of(form).data_format,
-        path=reader.layout.paths(address).content,
+        path=reader.path_of(address),
     )
 
 
@@ -276,7 +269,7 @@ class DocumentReport:
     ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were stored;
     ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document in the
     other collection. ``named`` has the names of the attachments that the data mentions, and is ``None`` without data.
-    ``revisions`` are the older ones, newest first. ``path`` is that of the file.
+    ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
     """
 
     address: DocumentAddress
@@ -287,7 +280,7 @@ class DocumentReport:
     attachments: tuple[AttachmentFacts | Unreadable, ...]
     named: frozenset[str] | Unreadable | None
     revisions: tuple[Sidecar | Unreadable, ...]
-    path: str
+    path: str | None
 
     @property
     def is_damaged(self) -> bool:
@@ -318,7 +311,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         attachments=attachments,
         named=named,
         revisions=tuple(_revisions(reader, address, found)),
-        path=reader.layout.paths(address).content,
+        path=reader.path_of(address),
     )
 
 
@@ -346,15 +339,9 @@ def _revisions(
     reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
 ) -> Iterator[Sidecar | Unreadable]:
     """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
-    place = reader.layout.paths(address)
-    with disk_errors(f"listing the older revisions of {address}"):
-        revisions = list_history(place.directory).of(place.name)
-    for revision in revisions:
-        try:
-            with disk_errors(f"reading the revision {revision.instant} of {address}"):
-                sidecar = stored_revision.read_sidecar(revision.place)
-        except (DamagedError, DiskError) as error:
-            yield Unreadable(revision.instant, str(error))
-        else:
-            if sidecar is not None and (current is None or sidecar.id != current.sidecar.id):
-                yield sidecar
+    for instant in reader.store.revisions(address):
+        found = _if_readable(instant, partial(reader.store.read_older, address, instant, content=False))
+        if isinstance(found, Unreadable):
+            yield found
+        elif found is not None and (current is None or found.sidecar.id != current.sidecar.id):
+            yield found.sidecar

@@ -22,6 +22,7 @@ from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
 from persistence.storage.layout import (
     ARRIVING,
+    BODIES,
     CHECKED,
     FOLDER_DEPTH,
     INDEX,
@@ -42,7 +43,7 @@ from persistence.storage.layout import (
 from persistence.storage.locks import Locks, stripe
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 
-OWN = {LAYOUT, ARRIVING, CHECKED, LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, ARRIVING, BODIES, CHECKED, LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""
 
 _OF_GIT = ".git"

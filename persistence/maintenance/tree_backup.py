@@ -251,7 +251,7 @@ class TreeBackup:
             bodies = self.bodies_of(folder.form)
         except ConfigurationError:  # the form has no provider any more
             return None
-        return bodies if bodies is not None and bodies.root in self.attachments else None
+        return bodies if isinstance(bodies, BodiesReader) and bodies.root in self.attachments else None
 
     def _inside(self, place: FilePaths) -> FilePaths:
         return FilePaths(self.tree.inside(place.directory), place.name)

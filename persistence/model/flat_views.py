@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from persistence.limits.definitions import MOST_COLUMNS
 
@@ -47,6 +48,50 @@ class FlatView:
         """The names of all columns in order (spec search 7.3)."""
         first = METADATA_COLUMNS if self.around is None else (DOCUMENT_COLUMN, *self.repetitions)
         return first + tuple(column.name for column in self.columns)
+
+
+class CataloguedView(NamedTuple):
+    """A view as it is listed in a catalogue, with the names and paths of its columns.
+
+    Paths lead to elements from below the root element of a document, with ``/`` between. ``repetition`` is the column
+    of the numbers of its own iterations.
+    """
+
+    name: str
+    around: str | None
+    path: str
+    repetition: str | None
+    columns: tuple[tuple[str, str], ...]
+
+
+def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
+    """Return the views of a version as a catalogue lists them, in the same order."""
+    starts: dict[str, tuple[str, ...]] = {}
+    found = []
+    for view in views:
+        start = view.path if view.around is None else starts[view.around] + view.path
+        starts[view.name] = start
+        columns = tuple((column.name, "/".join(start + column.path)) for column in view.columns)
+        repetition = view.repetitions[-1] if view.repetitions else None
+        found.append(CataloguedView(view.name, view.around, "/".join(start), repetition, columns))
+    return found
+
+
+def from_catalogue(listed: Iterable[CataloguedView]) -> tuple[FlatView, ...]:
+    """Return the views of a version that a catalogue lists in their order."""
+    found: dict[str, FlatView] = {}
+    starts: dict[str, tuple[str, ...]] = {}
+    for name, around, path, repetition, columns in listed:
+        starts[name] = start = _steps(path)
+        own = tuple(FlatColumn(column, _steps(path)[len(start) :]) for column, path in columns)
+        outer = () if around is None or repetition is None else (*found[around].repetitions, repetition)
+        within = start if around is None else start[len(starts[around]) :]
+        found[name] = FlatView(name, own, around, within, outer)
+    return tuple(found.values())
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")) if path else ()
 
 
 @dataclass(frozen=True, slots=True)

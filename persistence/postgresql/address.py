@@ -17,6 +17,7 @@ SCHEMES = ("postgresql", "postgres")
 
 DEFAULT_SCHEMA = "persistence"
 
+_FLAT = "_flat"
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
 _PROBES = 3
@@ -37,6 +38,11 @@ class DatabaseAddress:
 
     def __str__(self) -> str:
         return self.described
+
+    @property
+    def flat_schema(self) -> str:
+        """Return the schema with the flat views, which a reporting role can be granted alone."""
+        return f"{self.schema}{_FLAT}"
 
 
 def parse(uri: str) -> DatabaseAddress:

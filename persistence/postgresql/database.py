@@ -9,19 +9,28 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import psycopg
 from psycopg import Connection
 from psycopg import errors as codes
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import IDLE_SECONDS, MOST_CONNECTIONS, SILENT_SECONDS, STATEMENT_SECONDS
+from persistence.limits.database import (
+    ANSWER_SECONDS,
+    IDLE_SECONDS,
+    MOST_CONNECTIONS,
+    SILENT_SECONDS,
+    STATEMENT_SECONDS,
+)
 from persistence.postgresql.address import parse
 from persistence.postgresql.failures import (
     RETRY_AFTER,
@@ -31,11 +40,16 @@ from persistence.postgresql.failures import (
     outcome_unknown,
 )
 
+T = TypeVar("T")
+
 Rows = Connection[TupleRow]
 """A connection whose rows are tuples."""
 
 OLDEST_SERVER = 13
 """The oldest major version of PostgreSQL that the service works with."""
+
+_LOOKS = 0.1
+"""Seconds between two looks at whether the service is being ended while a server is waited for."""
 
 _RECONNECTING = 2.0
 """Seconds in which the pool tries again by itself; after them, the next request makes it try."""
@@ -57,12 +71,29 @@ SELECT set_config('search_path', %(search_path)s, false),
 
 
 class _Session(Connection[TupleRow]):
-    """A connection that knows the warnings of its server."""
+    """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
+
+    A server that is stopped, or has a disk that hangs, cancels nothing itself, and its network goes on answering.
+    """
+
+    patience: float | None = None
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
         self.warnings: list[str] = []
         self.add_notice_handler(self._noticed)
+
+    def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
+        """See ``Connection``."""
+        began = time.monotonic()
+        patience = self.patience if timeout is None else timeout
+        try:
+            return super().wait(gen, interval, patience)
+        except psycopg.OperationalError as error:
+            if timeout is None and patience is not None and time.monotonic() - began >= patience:
+                self.close()
+                raise psycopg.OperationalError(f"the server has not answered for {patience:g} s") from error
+            raise
 
     def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -195,6 +226,7 @@ class Database(Closable):
                 raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
             self._configure(connection)
             connection.execute("SELECT set_config('statement_timeout', '0', false)")
+            connection.patience = None
             yield connection
 
     def _taken(self, doing: str, what: object) -> _Session:
@@ -242,6 +274,7 @@ class Database(Closable):
             return pool
 
     def _configure(self, connection: _Session) -> None:
+        connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
         connection.execute(
             _SESSION,
             {

@@ -19,7 +19,10 @@ from persistence.postgresql.failures import as_domain_error, cause
 
 
 class Step(NamedTuple):
-    """A step: its name, and statements. ``{trigrams}`` in them is the schema of the extension ``pg_trgm``."""
+    """A step: its name, and statements.
+
+    In them ``{trigrams}`` is the schema of the extension ``pg_trgm``, and ``{flat}`` that of the flat views.
+    """
 
     name: str
     statements: str
@@ -146,7 +149,8 @@ CREATE TABLE entry (
 );
 CREATE INDEX entry_of_document ON entry (seq);
 CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
-CREATE INDEX entry_trigrams ON entry USING gin ((coalesce(whole, fold)) {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE INDEX entry_trigrams ON entry USING gin (fold {trigrams}.gin_trgm_ops) WHERE control > 0;
+CREATE INDEX entry_whole_trigrams ON entry USING gin (whole {trigrams}.gin_trgm_ops) WHERE whole IS NOT NULL;
 CREATE TABLE free_text (
     seq bigint PRIMARY KEY,
     fold text COLLATE "C" NOT NULL
@@ -167,11 +171,59 @@ entries are those of the card; ``whole`` is the folded value where ``fold`` has 
 how far the rebuild is whose process holds the lock.
 """
 
+FLAT = """
+CREATE TABLE flat_generation (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    state smallint NOT NULL
+);
+CREATE INDEX flat_generation_form ON flat_generation (form);
+CREATE UNIQUE INDEX flat_generation_ready ON flat_generation (form, version) WHERE state = 1;
+CREATE TABLE flat_view (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    generation integer NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    around text COLLATE "C",
+    path text COLLATE "C" NOT NULL,
+    repetition text COLLATE "C"
+);
+CREATE INDEX flat_view_generation ON flat_view (generation);
+CREATE TABLE flat_column (
+    view integer NOT NULL,
+    number integer NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    PRIMARY KEY (view, number)
+);
+CREATE TABLE flat_row (
+    view integer NOT NULL,
+    document text COLLATE "C" NOT NULL,
+    numbers integer[] NOT NULL,
+    cells text[] NOT NULL,
+    PRIMARY KEY (view, document, numbers)
+) WITH (toast_tuple_target = 8160);
+CREATE VIEW {flat}.catalogue_views AS
+SELECT form.app, form.name AS form, version, row_number() OVER (PARTITION BY generation ORDER BY flat_view.number)
+    AS number, flat_view.name AS view, around, path, repetition
+FROM flat_view JOIN flat_generation ON flat_generation.number = generation JOIN form ON form.id = form WHERE state = 1;
+CREATE VIEW {flat}.catalogue_columns AS
+SELECT flat_view.name AS view, flat_column.number, flat_column.name, flat_column.path
+FROM flat_column JOIN flat_view ON flat_view.number = view JOIN flat_generation ON flat_generation.number = generation
+WHERE state = 1;
+"""
+"""Flat views. The views themselves are in the schema ``flat``, which a reporting role can be granted alone.
+
+``state`` is 0 of a generation that is being filled, 1 of the one that is shown, and 2 of one that was dropped. Rows
+stay uncompressed as long as they fit into a page.
+"""
+
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
     Step("leases and jobs", LEASES),
     Step("search index", SEARCH),
+    Step("flat views", FLAT),
 )
 
 _RECORD = (
@@ -233,7 +285,8 @@ def upgrade(database: Database) -> list[str]:
             trigrams = _prepared(connection, database)
             for number, step in _remaining(connection, database):
                 with connection.transaction():
-                    connection.execute(step.statements.format(trigrams=trigrams).encode())
+                    statements = step.statements.format(trigrams=trigrams, flat=f'"{database.address.flat_schema}"')
+                    connection.execute(statements.encode())
                     connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
                 done.append(step.name)
         except psycopg.Error as error:
@@ -265,30 +318,34 @@ def _applied(connection: Rows, database: Database) -> int:
 
 
 def _prepared(connection: Rows, database: Database) -> str:
-    """Make schema and extension where they are missing; return the schema of the extension, quoted.
+    """Make schemas and extension where they are missing; return the schema of the extension, quoted.
 
     Raises:
         StartupError: they are missing, and this user may not make them.
     """
-    schema = sql.Identifier(database.address.schema)
-    _ensure(
-        connection,
-        sql.SQL("SELECT 1 FROM pg_namespace WHERE nspname = {}").format(database.address.schema),
-        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema),
-        database,
-    )
+    _ensure_schema(connection, database.address.schema, database)
     _ensure(
         connection,
         sql.SQL("SELECT 1 FROM pg_extension WHERE extname = 'pg_trgm'"),
         sql.SQL("CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public"),
         database,
     )
+    _ensure_schema(connection, database.address.flat_schema, database)
     connection.execute(_RECORD)
     row = connection.execute(
         "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON extnamespace = pg_namespace.oid"
         " WHERE extname = 'pg_trgm'"
     ).fetchone()
     return str(row[0]) if row is not None else "public"
+
+
+def _ensure_schema(connection: Rows, name: str, database: Database) -> None:
+    _ensure(
+        connection,
+        sql.SQL("SELECT 1 FROM pg_namespace WHERE nspname = {}").format(name),
+        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)),
+        database,
+    )
 
 
 def _ensure(

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
+from persistence.model.object_places import is_object_place, object_endpoint, object_place
 from persistence.model.retention import is_retention
 from persistence.model.versions import DATA_FORMATS
 from persistence.properties.property_table import (
     ANY,
-    DATABASES,
     ENGINES,
     LARGEST,
     SHIPPED,
@@ -32,7 +32,7 @@ from persistence.properties.property_table import (
 )
 
 _TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int, ValueType.MINUTES: int}
-_UNSHOWN = (ValueType.SECRET, ValueType.URI)
+_UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIRECTORY)
 """The types of values that may have a password in them."""
 
 _TREE = f"{TREE}:"
@@ -112,6 +112,8 @@ def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
     """Make the path of a directory absolute: it is relative to the file's. An expression in it is not evaluated."""
     if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
         return value
+    if is_object_place(value):
+        return value.strip()
     return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
 
 
@@ -132,6 +134,10 @@ def _checked(kind: ValueType, value: object) -> Value:
         permissions.from_json(str(value))
     if kind is ValueType.URI:
         remote_address(str(value))
+    if kind is ValueType.ENDPOINT:
+        object_endpoint(str(value))
+    if kind is ValueType.DIRECTORY and is_object_place(str(value)):
+        object_place(str(value))
     return value  # type: ignore[return-value]  # of one of the three types, as compared
 
 
@@ -165,7 +171,7 @@ def remote_address(uri: str) -> str:
         return ""
     if given.startswith(_TREE):
         raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
-    if is_database(given) and DATABASES[0] in ENGINES and given.isprintable():
+    if is_database(given) and given.isprintable():
         return given  # which its driver reads
     try:
         parts = urlsplit(given)

@@ -10,6 +10,7 @@ from persistence.errors import BadRequestError, ConfigurationError
 from persistence.limits.requests import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
+from persistence.model.object_places import SCHEME, ObjectPlace, is_object_place, object_endpoint, object_place
 from persistence.model.permissions import Permissions
 from persistence.model.retention import RetentionPeriods, retention
 from persistence.properties.entries import (
@@ -44,8 +45,9 @@ _MOST_OF_PROVIDERS = 256
 
 _NOT_MIRRORED = frozenset(
     {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search", "enforce-lease"}
+    | {"endpoint", "region"}
 )
-"""The last four are no properties of a real runtime's: the others are as there."""
+"""The last six are no properties of a real runtime's: the others are as there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class ProviderProperties:
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
     one it is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` is
-    the directory of a provider of attachments, empty where there is none. An inactive provider is left out where all of
-    them are asked. ``mirrored`` are headers without the dialect's prefix.
+    the directory of a provider of attachments, and ``place`` its place in an object store, if it has one. An inactive
+    provider is left out where all of them are asked. ``mirrored`` are headers without the dialect's prefix.
     """
 
     name: str
@@ -65,11 +67,17 @@ class ProviderProperties:
     is_active: bool = True
     mirrored: tuple[tuple[str, str], ...] = ()
     dialect: str = ""
+    place: ObjectPlace | None = None
 
     @property
     def kind(self) -> str:
         """Return the kind of its engine, one of ``ENGINES``."""
         return self.uri.partition(":")[0] or TREE
+
+    @property
+    def attachments_kind(self) -> str:
+        """Return the kind of the engine that opens it as a provider of attachments."""
+        return self.kind if self.place is None else SCHEME
 
     @property
     def is_service(self) -> bool:
@@ -319,12 +327,16 @@ class Properties:
         def text(*tokens: str) -> str:
             return str(self._of_provider(name, *tokens) or "").strip()
 
+        base = text("base-path") or text("directory")
         return ProviderProperties(
             name=name,
             uri=remote_address(text("uri")),
             dialect=text("dialect"),
             datasource=text("datasource"),
-            base_path=text("base-path") or text("directory"),
+            base_path="" if is_object_place(base) else base,
+            place=object_place(base, object_endpoint(text("endpoint")), text("region"))
+            if is_object_place(base)
+            else None,
             is_active=self._of_provider(name, "active") is True,
             mirrored=mirrored(name, self.entries, self._prefix_tokens),
         )

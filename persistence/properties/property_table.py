@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import product
 
 from persistence.dialect import DIALECTS
+from persistence.model.object_places import SCHEME
 from persistence.model.retention import FOREVER
 from persistence.model.versions import DATA_FORMATS
 
@@ -38,6 +39,8 @@ DATABASES = ("postgresql", "postgres")
 ENGINES = {
     TREE: "persistence.providers.trees:Trees",
     **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
+    **dict.fromkeys(DATABASES, "persistence.providers.databases:Databases"),
+    SCHEME: "persistence.providers.object_stores:ObjectStores",
 }
 """The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
 
@@ -57,7 +60,8 @@ class ValueType(Enum):
     INTEGER = f"an integer from 1 to {LARGEST}"
     MINUTES = f"an integer from 0 to {LARGEST}"
     TEXT = "a string"
-    DIRECTORY = "the path of a directory"
+    DIRECTORY = "the path of a directory, or s3://BUCKET/PREFIX"
+    ENDPOINT = "the address of a store that speaks S3, such as https://s3.example.org"
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
@@ -196,7 +200,9 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("dialect", ValueType.DIALECT, "names on the wire of another service; by default those here"),
     _provider("active", _BOOLEAN, "the provider is asked where all of them are", default=True),
     _provider("datasource", _TEXT, "name of a datasource of the settings: the root of a tree, or a database"),
-    _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
+    _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments, or s3://BUCKET/PREFIX"),
+    _provider("endpoint", ValueType.ENDPOINT, "address of the store that speaks S3; without it, AWS_ENDPOINT_URL"),
+    _provider("region", _TEXT, "region of the bucket; without it, AWS_REGION"),
     _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
     _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),
     _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in encrypting anew", default=False),

@@ -11,13 +11,13 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
+from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
+from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
-from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.reader import StoreReader
 
-B = TypeVar("B", bound=BodiesReader)
+B = TypeVar("B")
 
 
 def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
@@ -50,12 +50,12 @@ def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
 
 
 def base_of(provider: ProviderProperties) -> str | None:
-    """Return the directory of a provider of attachments; ``None`` where they are not in one here.
+    """Return the directory of a provider of attachments; ``None`` where they are elsewhere.
 
     Raises:
         StartupError: it has none, or an expression, which is not evaluated.
     """
-    if provider.kind != TREE:
+    if provider.attachments_kind != TREE:
         return None
     if not provider.base_path or "{" in provider.base_path:
         raise StartupError(
@@ -70,19 +70,28 @@ def bases_of(properties: Properties) -> list[str]:
     return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
 
 
+def object_places_of(properties: Properties) -> list[ObjectPlace]:
+    """Return the places in object stores that providers of attachments have, each once."""
+    found = dict.fromkeys(each.place for each in properties.attachment_providers)
+    return [place for place in found if place is not None]
+
+
 def check(properties: Properties, roots: Roots) -> None:
-    """Make sure that every provider of a form has a directory, and that none lies in another's.
+    """Make sure that every provider of a form has a directory or another place, and that none lies in another's.
 
     Raises:
         StartupError: it has not, or one does.
     """
-    if any(map(is_database, roots.places)) and DATABASES[0] not in ENGINES:
-        raise StartupError("this version keeps no forms in databases")
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
             if other != place and os.path.commonpath((place, other)) == place:
                 raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
+    places = object_places_of(properties)
+    for place in places:
+        for below in places:
+            if below is not place and place.holds(below):
+                raise StartupError(f"{below} lies within {place}: each place needs a prefix of its own")
     for provider in properties.form_providers:
         root_of(provider, roots)
 
@@ -96,11 +105,18 @@ def local_directory(settings: Settings, properties: Properties) -> str:
     return own
 
 
-def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
-    """Return a function to the value ``at`` the directory of a form's attachments, if they have one of their own."""
+def bodies_by_form(
+    properties: Properties, at: Callable[[str], B], at_object_place: Callable[[ObjectPlace], B]
+) -> Callable[[Form], B | None]:
+    """Return a function to the value ``at`` the directory of a form's attachments, if they have one of their own.
+
+    If they are in an object store it is that ``at_object_place``, and ``None`` if another service has them.
+    """
 
     def of(form: Form) -> B | None:
         provider = properties.of(form).route.attachments
+        if provider is not None and provider.place is not None:
+            return at_object_place(provider.place)
         base = None if provider is None else base_of(provider)
         return None if base is None else at(base)
 
@@ -138,8 +154,16 @@ def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ..
 
 def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
     """Return every directory here that the service writes to, the one that decides as whom first; raises as above."""
-    home = (settings.local,) if is_database(settings.data) else ()
-    return (*home, *trees_and_bases(settings, properties))
+    found = trees_and_bases(settings, properties)
+    if not any(databases_of(settings, properties)):
+        return found
+    return (settings.local, *found) if is_database(settings.data) else (*found, settings.local)
+
+
+def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
+    """Yield the addresses of all databases that settings and properties name, each once; raises as ``root_of``."""
+    places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
+    yield from dict.fromkeys(each for each in places if each is not None)
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
@@ -150,7 +174,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     """
     return EncryptionKeys(
         settings.encryption_keys,
-        trees=trees_and_bases(settings, properties),
+        trees=own_directories(settings, properties),
         given=settings.encryption_key,
         passwords=properties.passwords,
     )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cache, partial
-from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
-from persistence.errors import BusyError, DiskError, StartupError
+from persistence.errors import BusyError, DiskError
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
+from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
-from persistence.providers.provider import Engine, Opening, Provider, Writable
+from persistence.providers.provider import Engine, Opening, Provider, Route, Writable, engine_of, loaded
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
     Tree,
@@ -29,32 +30,36 @@ from persistence.providers.trees import (
     provider_of_tree,
 )
 from persistence.settings import Settings
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.attachment_bodies import BodiesReader, FileBodies
+from persistence.storage.integrity import Integrity
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
-_DRIVERS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": "s3"}
-"""Libraries that are installed where they are asked for, and the extra that brings them."""
+if TYPE_CHECKING:  # it imports a library that need not be installed
+    from persistence.s3.bodies import ObjectBodies
+
+_OPEN_BODIES = "persistence.providers.object_stores:open_bodies"
 
 
-def engine_of(name: str) -> type[Engine]:
-    """Import an engine.
+def object_bodies(settings: Settings, properties: Properties) -> Callable[[ObjectPlace], ObjectBodies]:
+    """Return a function to the bodies at a place in an object store, always the same ones.
 
-    Raises:
-        StartupError: a library that it needs is not installed.
+    It raises ``StartupError`` where the library for it is not installed.
     """
-    try:
-        engine: type[Engine] = resolve_name(name)
-    except ImportError as error:
-        extra = _DRIVERS.get((error.name or "psycopg").partition(".")[0])
-        if extra is None:
-            raise
-        raise StartupError(
-            f"a provider needs {error.name or 'psycopg'}, which is not installed: pip install 'persistence[{extra}]'"
-        ) from error
-    return engine
+    return cache(lambda place: loaded(_OPEN_BODIES)(settings, properties, place))
+
+
+def readable_bodies(
+    settings: Settings, properties: Properties, integrity: Integrity
+) -> Callable[[Form], BodiesReader | ObjectBodies | None]:
+    """Return a function from a form to the bodies of its attachments, for commands that only read them."""
+
+    def in_directory(base: str) -> BodiesReader | ObjectBodies:
+        return BodiesReader(base, integrity)
+
+    return bodies_by_form(properties, in_directory, object_bodies(settings, properties))
 
 
 class Providers(Closable):
@@ -73,10 +78,11 @@ class Providers(Closable):
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
+        self._objects = object_bodies(settings, properties)
         self._spool = Spool(os.path.realpath(settings.home))
         self._opened = ExitStack()
         try:
-            self._open(Opening(settings, properties, self._opened, self._catalog_of, failed))
+            self._open(Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed))
         except BaseException:
             self._opened.close()
             raise
@@ -87,9 +93,10 @@ class Providers(Closable):
         self.trees: Mapping[str, Tree] = self._local.by_root
         located_at = {each: located(each, roots) for each in properties.form_providers}
         databases = {place: ProviderProperties(place, place) for place in roots.places if is_database(place)}
-        every = (*located_at.values(), *properties.attachment_providers, *databases.values())
-        by_name = {name: self._engine(name, opening) for name in {ENGINES[each.kind] for each in every}}
-        self._engines = {each.kind: by_name[ENGINES[each.kind]] for each in every}
+        kinds = {each.kind for each in (*located_at.values(), *databases.values())}
+        kinds |= {each.attachments_kind for each in properties.attachment_providers}
+        by_name = {name: self._engine(name, opening) for name in {ENGINES[kind] for kind in kinds}}
+        self._engines = {kind: by_name[ENGINES[kind]] for kind in kinds}
         self.calls_others = any(engine.calls_others for engine in by_name.values())
         self._of = {each: self._engines[there.kind].provider(there) for each, there in located_at.items()}
         self.places: Mapping[str, Provider] = {
@@ -145,14 +152,17 @@ class Providers(Closable):
     @property
     def bodies_by_form(self) -> BodiesOf:
         """Return the function from a form to its directory of attachments."""
-        return bodies_by_form(self._properties, self._local.bodies_at.__getitem__)
+        return bodies_by_form(self._properties, self._local.bodies_at.__getitem__, self._objects)
 
     def _engine(self, name: str, opening: Opening) -> Engine:
         engine = engine_of(name)
         return self._local if engine is Trees else engine(opening)
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies:
-        return self._engines[configured.kind].bodies(configured, main)
+        return self._engines[configured.attachments_kind].bodies(configured, main)
+
+    def _route_of(self, form: Form) -> Route:
+        return self.router.of(form)
 
     def _catalog_of(self, form: Form) -> Catalog:
         return self._of[self._properties.of(form).route.definition].catalog
@@ -178,6 +188,7 @@ class OfflineProviders(Closable):
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
         )
+        self._objects = object_bodies(settings, properties)
         self.router = by_properties(properties, self._provider, self._bodies_of)
 
     def close(self) -> None:
@@ -187,7 +198,7 @@ class OfflineProviders(Closable):
     @property
     def bodies_by_form(self) -> BodiesOf:
         """Return the function from a form to its directory of attachments."""
-        return bodies_by_form(self._properties, self._bodies)
+        return bodies_by_form(self._properties, self._bodies, self._objects)
 
     def at(self, place: str) -> Provider:
         """Return the provider of a place of the settings, or of the address of a database."""
@@ -202,13 +213,20 @@ class OfflineProviders(Closable):
 
     def _engine(self) -> Engine:
         """Open the engine of databases."""
-        opening = Opening(self._settings, self._properties, self._opened, self._catalog_of, lambda *_: None)
+        opening = Opening(
+            self._settings, self._properties, self._opened, self._catalog_of, self._route_of, lambda *_: None
+        )
         return engine_of(ENGINES[DATABASES[0]])(opening)
 
     def _catalog_of(self, form: Form) -> Catalog:
         return self._provider(self._properties.of(form).route.definition).catalog
 
+    def _route_of(self, form: Form) -> Route:
+        return self.router.of(form)
+
     def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
+        if configured.place is not None:
+            return self._objects(configured.place)
         base = base_of(configured)
         return None if base is None else self._bodies(base)
 

@@ -12,10 +12,12 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import bodies_by_form
+from persistence.providers.opened import object_bodies
 from persistence.providers.trees import integrity_of, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
 from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.managed import ManagedBodies
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import Arrivals, Revisions, Storage
 
@@ -44,8 +46,12 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
         DiskError: it cannot be looked at.
     """
     path = os.path.realpath(location)
-    bodies_at = cache(lambda base: FileBodies(base, integrity_of(settings)))
-    bodies_of = bodies_by_form(properties, bodies_at)
+
+    @cache
+    def bodies_at(base: str) -> ManagedBodies:
+        return FileBodies(base, integrity_of(settings))
+
+    bodies_of = bodies_by_form(properties, bodies_at, object_bodies(settings, properties))
     with OfflineJournal(path) as journal, open_store(settings, path, journal) as store:
 
         @cache

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import Any, Protocol
 
 from persistence.definitions.catalog import Catalog, Definition
+from persistence.errors import StartupError
 from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
@@ -43,13 +45,15 @@ class Opening:
     """The service that an engine opens providers for.
 
     ``closing`` closes all open resources, the last first. ``catalog_of`` gives the definitions for the data of a form,
-    in any provider; it is not to be called before all providers are open. ``failed`` is called with faults.
+    and ``route_of`` its route, in any provider; they are not to be called before all providers are open. ``failed`` is
+    called with faults.
     """
 
     settings: Settings
     properties: Properties
     closing: ExitStack
     catalog_of: Callable[[Form], Catalog]
+    route_of: Callable[[Form], Route]
     failed: Failed
 
 
@@ -88,6 +92,33 @@ class Engine(Protocol):
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
+
+
+_LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": "s3"}
+"""Libraries that are installed where they are asked for, and the extra that brings them."""
+
+
+def engine_of(name: str) -> type[Engine]:
+    """Import an engine, one of ``ENGINES``. Raises as ``loaded``."""
+    engine: type[Engine] = loaded(name)
+    return engine
+
+
+def loaded(name: str) -> Any:
+    """Import ``module:object``, whose module may need a library that few need.
+
+    Raises:
+        StartupError: the library is not installed.
+    """
+    try:
+        return resolve_name(name)
+    except ImportError as error:
+        extra = _LIBRARIES.get((error.name or "psycopg").partition(".")[0])
+        if extra is None:
+            raise
+        raise StartupError(
+            f"a provider needs {error.name or 'psycopg'}, which is not installed: pip install 'persistence[{extra}]'"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,19 @@ from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex, TreeReindexer
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
+from persistence.model.object_places import SCHEME
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.providers.locations import base_of, bases_of, check, defined_elsewhere, definitions_root, root_of
-from persistence.providers.provider import Opening, Provider
+from persistence.properties.property_table import ENGINES
+from persistence.providers.locations import (
+    base_of,
+    bases_of,
+    check,
+    defined_elsewhere,
+    definitions_root,
+    object_places_of,
+    root_of,
+)
+from persistence.providers.provider import Opening, Provider, engine_of
 from persistence.settings import Settings
 from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import FileBodies
@@ -185,6 +195,8 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
+    if object_places_of(properties):
+        engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
     found = []
     for each in settings.roots:
         with open_store(settings, each) as store:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from http import HTTPStatus
+from typing import Self
 
 from persistence.errors import NotSupportedError, PersistenceError, disk_errors
 from persistence.limits.documents import MOST_OLDER_BODIES
@@ -33,9 +34,13 @@ class RemoteBodies:
         self._spool = spool
         self._current = current
 
-    def upload(self) -> Upload:
+    def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         """See ``Bodies``."""
         return self._spool.upload()
+
+    def changing(self) -> AbstractContextManager[Self]:
+        """See ``Bodies``."""
+        return nullcontext(self)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """See ``Bodies``; a body whose length differs from its record may be of another revision.
@@ -139,8 +144,16 @@ class RemoteBodies:
             with self.removing(address, record):
                 pass
 
-    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
-        """See ``Bodies``; a failure is reported (spec forms 5.5)."""
+    @contextmanager
+    def discarding_draft(
+        self,
+        form: Form,
+        document: str,
+        version: int | None,
+        records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002 - one request removes all
+    ) -> Iterator[None]:
+        """See ``BodyChanges``; a failure is reported (spec forms 5.5)."""
+        yield
         draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
         self._done(RemoteCall("DELETE", draft, [] if version is None else [self._version(version)]))
 

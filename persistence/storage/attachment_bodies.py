@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Self
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
@@ -25,7 +26,7 @@ from persistence.storage import directories, file_system, files, nofollow, remov
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
-from persistence.storage.managed import ManagedBodies, RecordOf
+from persistence.storage.managed import ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.traces import DocumentTraces
@@ -77,7 +78,7 @@ class BodiesReader:
         return FilePaths(f"{paths.directory}/{version}", paths.name)
 
 
-class FileBodies(BodiesReader, ManagedBodies):
+class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None, keeps_history: KeepsHistory = keeps_all) -> None:
@@ -111,9 +112,13 @@ class FileBodies(BodiesReader, ManagedBodies):
         with disk_errors(f"directory of attachments {self.root}"):
             return file_system.free_in(self.root)
 
-    def upload(self) -> Upload:
+    def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         """Begin to receive a body."""
         return self._spool.upload()
+
+    def changing(self) -> AbstractContextManager[Self]:
+        """Change bodies in a block. Each change is whole when its record is, which a tree commits at once."""
+        return nullcontext(self)
 
     @contextmanager
     def placing(
@@ -222,8 +227,16 @@ class FileBodies(BodiesReader, ManagedBodies):
             directories.remove_if_empty(directory)
             directory = os.path.dirname(directory)
 
-    def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
-        """Remove the bodies of all attachments of a draft."""
+    @contextmanager
+    def discarding_draft(
+        self,
+        form: Form,
+        document: str,
+        version: int | None,  # noqa: ARG002 - those of all versions are removed
+        records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002
+    ) -> Iterator[None]:
+        """Remove the bodies of all attachments of a draft after the block."""
+        yield
         draft = self._layout.document(form, Collection.DRAFT, document)
         if files.exists(draft):
             for directory in (os.path.dirname(draft), f"{self.root}/{TRASH}"):

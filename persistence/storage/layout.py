@@ -22,6 +22,7 @@
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts and purged documents on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
+    <root>/.bodies/<id>                                        objects elsewhere whose records are not committed yet
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.arriving.json                                      forms that are being moved here, and from where
     <root>/.checked.json                                       when each part was last looked at by a deep check
@@ -65,6 +66,7 @@ UNFINISHED_LEASE = ".next"
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
+BODIES = ".bodies"
 QUARANTINE = ".quarantine"
 ARRIVING = ".arriving.json"
 CHECKED = ".checked.json"

@@ -15,7 +15,7 @@ from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.leases import DocumentLease
 from persistence.model.sidecar import Sidecar
-from persistence.storage.storage import Bodies, Leases, Storage, Writing
+from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -137,8 +137,8 @@ class ManagedStorage(Storage, Protocol):
         """Return everything of a document, for erasing it."""
 
 
-class ManagedBodies(Bodies, Protocol):
-    """Bodies of attachments whose records are in a managed storage. Methods raise ``OSError`` too."""
+class ManagedChanges(BodyChanges, Protocol):
+    """Changes of bodies of attachments whose records are in a managed storage."""
 
     def replacing(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -147,6 +147,13 @@ class ManagedBodies(Bodies, Protocol):
 
         It is the current revision, or with an ``instant`` an older one.
         """
+
+
+class ManagedBodies(Bodies, Protocol):
+    """Bodies of attachments whose records are in a managed storage. Methods raise ``OSError`` too."""
+
+    def changing(self) -> AbstractContextManager[ManagedChanges]:
+        """See ``Bodies``."""
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
         """Return whether writes of a document's attachments are under way, or a crash has left something of one."""

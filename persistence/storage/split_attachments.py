@@ -7,7 +7,7 @@ record with a body is served as it is: so attachments may have been stored befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
@@ -18,7 +18,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, recorded
 from persistence.storage.managed import BodiesOf, ManagedBodies, ManagedStorage
 from persistence.storage.revision_list import RevisionList
-from persistence.storage.storage import Bodies, RevisionStorage, Storage, Writing, require_same
+from persistence.storage.storage import Bodies, BodyChanges, RevisionStorage, Storage, Writing, require_same
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -62,13 +62,13 @@ class SplitStorage(RevisionStorage):
         if not _is_attachment(address):
             return self._main.upload(address)
         with disk_errors("receiving a body"):
-            return self._bodies.upload()
+            return self._bodies.upload(address)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         """See ``RevisionStorage``."""
-        with self._main.writing(address) as writer:
-            yield _SplitWriter(self._main, writer, self._bodies)
+        with self._bodies.changing() as changes, self._main.writing(address) as writer:
+            yield _SplitWriter(self._main, writer, self._bodies, changes)
 
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
@@ -115,10 +115,11 @@ class SplitStorage(RevisionStorage):
 
 
 class _SplitWriter(Writing):
-    def __init__(self, main: Storage, writer: Writing, bodies: Bodies) -> None:
+    def __init__(self, main: Storage, writer: Writing, bodies: Bodies, changes: BodyChanges) -> None:
         self._main = main
         self._writer = writer
         self._bodies = bodies
+        self._changes = changes
 
     def current(self, address: Address) -> StoredRevision | None:
         record = self._writer.current(address)
@@ -131,7 +132,7 @@ class _SplitWriter(Writing):
             return self._writer.commit(address, sidecar, upload, over=over)
         self._require(address, over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
-        with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
+        with self._changes.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
             return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
@@ -146,23 +147,23 @@ class _SplitWriter(Writing):
         if not _is_attachment(address) or over is None:
             return nullcontext()
         self._require(address, over)
-        return self._bodies.removing(address, over.sidecar)
+        return self._changes.removing(address, over.sidecar)
 
     def _require(self, address: DocumentAddress, over: StoredRevision | None) -> None:
         """Make sure that a revision is the stored one before its body is touched: the main storage looks later."""
         require_same(address, self._writer.current(address), over)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        version = self._version(form, document)
-        self._writer.discard_draft(form, document)
-        self._bodies.discard_draft(form, document, version)
+        version, records = self._version(form, document), list(self._records_of_draft(form, document))
+        with self._changes.discarding_draft(form, document, version, records):
+            self._writer.discard_draft(form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
         if not _is_attachment(address):
             return self._writer.remove_older(address, instants)
         found = [self._main.read_revision(address, instant, content=False) for instant in instants]
         records = [each.sidecar for each in found if each is not None and each.sidecar.body is not None]
-        with self._bodies.dropping(address, records, are_older=True):
+        with self._changes.dropping(address, records, are_older=True):
             return self._writer.remove_older(address, instants)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
@@ -173,10 +174,19 @@ class _SplitWriter(Writing):
         record = self._main.sidecar(address) if _is_attachment(address) else None
         if not _is_attachment(address) or record is None or record.body is None:
             return nullcontext()
-        return self._bodies.dropping(address, [record], are_older=False)
+        return self._changes.dropping(address, [record], are_older=False)
 
     def discard_document(self, form: Form, document: str) -> None:
         self._writer.discard_document(form, document)
+
+    def _records_of_draft(self, form: Form, document: str) -> Iterator[tuple[str, Sidecar]]:
+        """Yield the records of the attachments of a draft that have their bodies elsewhere; not damaged ones."""
+        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        for name in self._main.names(draft):
+            with suppress(DamagedError):
+                record = self._main.sidecar(draft.moved(Collection.DRAFT, name))
+                if record is not None and record.body is not None:
+                    yield name, record
 
     def _version(self, form: Form, document: str) -> int | None:
         """Return the version of a draft, which is its document's (seed, rule 1)."""
@@ -229,20 +239,21 @@ class RevisionRewriter:
             return self._store.upload(address)
         bodies = self._bodies(address)
         with disk_errors("receiving a body"):
-            return bodies.upload()
+            return bodies.upload(address)
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
         """See ``ManagedWriting``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
-        with self._store.writing(address) as writer:
-            if over.body is None:
+        if over.body is None:
+            with self._store.writing(address) as writer:
                 return writer.rewrite(address, instant, over, rewritten, upload)
+        with self._bodies(address).changing() as changes, self._store.writing(address) as writer:
             if not self._is_stored(address, instant, over):
                 return False
             record = recorded(rewritten)
             with (
-                self._bodies(address).replacing(address, instant, described(over), rewritten, upload),
+                changes.replacing(address, instant, described(over), rewritten, upload),
                 self._store.upload(address) as nothing,
             ):
                 if not writer.rewrite(address, instant, over, record, nothing):
@@ -267,7 +278,7 @@ class RevisionRewriter:
     def _bodies(self, address: DocumentAddress) -> ManagedBodies:
         bodies = self._bodies_of(address.form)
         if bodies is None:
-            raise ConfigurationError(f"the body of {address} is with another provider, which has no directory here")
+            raise ConfigurationError(f"the body of {address} is with another provider, which has no place here")
         return bodies
 
     def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> StoredRevision | None:

@@ -121,23 +121,8 @@ def require_same(address: Address, stored: StoredRevision | None, over: StoredRe
         raise ReplacedError(f"{address} was written by another request meanwhile")
 
 
-class Bodies(Protocol):
-    """A second place, which has the bodies of attachments of data, apart from what is known of them.
-
-    All but reading and receiving is done while the lock of the document is held. Methods raise ``OSError`` too.
-    """
-
-    def upload(self) -> Upload:
-        """Begin to receive a body."""
-
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
-
-        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
-
-        Raises:
-            DamagedError: what lies there is not what the record says of its body, and no edit.
-        """
+class BodyChanges(Protocol):
+    """Changes of bodies of attachments while the lock of their document is held. Methods raise ``OSError`` too."""
 
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
@@ -155,8 +140,35 @@ class Bodies(Protocol):
     ) -> AbstractContextManager[None]:
         """Remove bodies after the block, which removes their records without a trace."""
 
-    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
-        """Remove the bodies of all attachments of a draft, whose form version is ``version`` where that is known."""
+    def discarding_draft(
+        self, form: Form, document: str, version: int | None, records: Sequence[tuple[str, Sidecar]]
+    ) -> AbstractContextManager[None]:
+        """Remove the bodies of all attachments of a draft after the block, which discards it.
+
+        ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
+        """
+
+
+class Bodies(Protocol):
+    """A second place, which has the bodies of attachments of data, apart from what is known of them.
+
+    Methods raise ``OSError`` too.
+    """
+
+    def upload(self, address: DocumentAddress) -> Upload:
+        """Begin to receive a body."""
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
+        """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
+
+        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
+
+        Raises:
+            DamagedError: what lies there is not what the record says of its body, and no edit.
+        """
+
+    def changing(self) -> AbstractContextManager[BodyChanges]:
+        """Change bodies in a block that has a whole block of the main storage in it, and so the commit of that."""
 
 
 class RevisionStorage(Revisions, Protocol):

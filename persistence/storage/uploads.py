@@ -124,8 +124,8 @@ class OutgoingFile:
     may_stay: bool = False
 
 
-def abandoned(spool: str) -> Iterator[str]:
-    """Yield the files in the spool that nobody holds, and that are not just being made."""
+def abandoned(spool: str, age: float = ABANDONED_AFTER) -> Iterator[str]:
+    """Yield the files in the spool that nobody holds, and that are not just being made: older than so many seconds."""
     for entry in os.scandir(spool):
         if not entry.is_file(follow_symlinks=False):
             continue
@@ -134,7 +134,7 @@ def abandoned(spool: str) -> Iterator[str]:
         except FileNotFoundError:
             continue
         try:
-            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > ABANDONED_AFTER:
+            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > age:
                 yield entry.path
         finally:
             os.close(descriptor)

@@ -53,6 +53,7 @@ class Memory:
     form: Form = FORM
     data_format: str = "4.0.0"
     is_designer: bool = False
+    has_own_definitions: bool = True
 
     def __post_init__(self) -> None:
         self._marks = count(1)
@@ -113,6 +114,10 @@ class Memory:
         paths = definitions(content.version).paths
         rest = [text for path, texts in content.values.items() if path not in paths for text in texts]
         return IndexedDocument(self._hit(*name, paths), fingerprint, SEPARATOR.join(rest))
+
+    def version(self, document: str) -> int | None:
+        found = self._documents.get((document, False)) or self._documents.get((document, True))
+        return None if found is None else found[1].version
 
     def versions(self) -> Iterator[int]:
         return iter(sorted(self._definitions, reverse=True))

@@ -18,7 +18,7 @@ from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
 
 _NAMES = st.tuples(st.sampled_from(asked.DOCUMENTS), st.booleans())
-_SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
+SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
 _QUICK = settings(
     max_examples=5,
     deadline=None,
@@ -29,7 +29,7 @@ _LONG = settings(_QUICK, max_examples=100)
 _MANY = 12
 """Searches of what was made once: making it takes longer."""
 
-_DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *asked.PATHS)
+DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *asked.PATHS)
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
@@ -80,13 +80,13 @@ def _save(memory: Memory, number: int, name: tuple[str, bool], content: Content 
         memory.put(document, asked.at(content, number), is_draft=is_draft)
 
 
-def _texts(memory: Memory) -> tuple[str, ...]:
+def texts_of(memory: Memory) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for each in memory.oracle().stored for text in each.texts))
 
 
 @pytest.mark.usefixtures("_plan")
 @_QUICK
-@given(st.data(), _SAVES, _SAVES)
+@given(st.data(), SAVES, SAVES)
 def test_it_finds_what_plain_python_finds(data: st.DataObject, before: list[object], after: list[object]) -> None:
     """Documents that are there when it is made, and others that come, change and go afterwards."""
     _compare(data, before, after)
@@ -95,7 +95,7 @@ def test_it_finds_what_plain_python_finds(data: st.DataObject, before: list[obje
 @pytest.mark.long
 @pytest.mark.usefixtures("_plan")
 @_LONG
-@given(st.data(), _SAVES, _SAVES)
+@given(st.data(), SAVES, SAVES)
 def test_more_often_it_finds_the_same(data: st.DataObject, before: list[object], after: list[object]) -> None:
     _compare(data, before, after)
 
@@ -112,19 +112,19 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
         for number, (name, content) in enumerate(after, len(before)):  # type: ignore[misc]
             journal.write(FORM, name[0])
             _save(memory, number, name, content)
-        oracle, known = memory.oracle(), _texts(memory)
+        oracle, known = memory.oracle(), texts_of(memory)
         for _ in range(_MANY):
             scope, query = data.draw(asked.scopes), data.draw(asked.queries(known))
             expected, found = oracle.search(FORM, scope, query), index.search(FORM, scope, query)
             assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page))
         scope = data.draw(asked.scopes)
-        for by in _DISTINCT:
+        for by in DISTINCT:
             values = list(index.distinct(FORM, scope, by))
             if by == asked.LONG_ONES:
-                assert [_beginning(value) for value in values] == sorted(map(_beginning, values))
+                assert [beginning(value) for value in values] == sorted(map(beginning, values))
                 values.sort(key=lambda value: (value.casefold(), value))
             assert values == list(oracle.distinct(FORM, scope, by))
 
 
-def _beginning(value: str) -> str:
+def beginning(value: str) -> str:
     return value.casefold()[:LONGEST_KEY]

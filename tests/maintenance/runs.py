@@ -27,8 +27,11 @@ def struck(pristine: Path, scratch: Path, number: int, end: float) -> tuple[list
         return [], []
     scratch.mkdir()
     scenario, inflict = SCENARIOS[number]
-    round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
-    counts, violations = [], list[str]()
+    counts, violations = list[int](), list[str]()
+    try:
+        round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
+    except (AssertionError, OSError) as error:  # what others have found is to be reported all the same
+        return [0] * len(STRIKES), [f"{scenario.name} cannot be prepared: {error!r}"]
     for what, strike in STRIKES.items():
         outcomes = dict(round_.faults(strike))
         counts.append(len(outcomes))

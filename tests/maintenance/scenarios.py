@@ -21,9 +21,8 @@ def edit(workshop: Workshop) -> None:
 
 
 def edit_a_file_of_two(workshop: Workshop) -> None:
-    """Edit a document in place that was copied as links."""
-    document = workshop.file(DATA).parent
-    shutil.copytree(document, document.with_name("twin"), copy_function=lambda source, to: Path(to).hardlink_to(source))
+    """Edit a document in place whose file has a second name, as in a copy that was made of links."""
+    (workshop.root.parent / "copied.xml").hardlink_to(workshop.file(DATA))
     edit(workshop)
 
 
@@ -59,7 +58,7 @@ def age(workshop: Workshop) -> None:
     """Bring the tree back to the format of the first version."""
     workshop.file("layout.json").write_text(json.dumps({"format": 1}))
     shutil.rmtree(workshop.file(".quarantine"))
-    workshop.file(".locks").unlink()  # in a copy it is that of the original
+    shutil.rmtree(workshop.file(".locks"))
     workshop.file(".locks").mkdir()
 
 

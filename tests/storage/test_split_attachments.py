@@ -92,7 +92,7 @@ def test_a_body_without_bytes_is_one(place: Place) -> None:
 
 def test_a_crash_before_the_record_leaves_what_was_there(place: Place) -> None:
     stored = place.write(b"old")
-    with place.bodies.upload() as upload, suppress(KeyboardInterrupt):
+    with place.bodies.upload(CAT) as upload, suppress(KeyboardInterrupt):
         upload.write(b"never")
         sidecar = Sidecar(
             schema=SCHEMA, id=upload.id, version=1, modified=stored.modified, created=stored.created, size=5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,14 @@ from persistence.index.sqlite.connections import UnusableError, as_domain_error,
 from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
 from persistence.limits.search import INDEXES_KEPT
 from persistence.model.addresses import Form
-from persistence.model.flat_views import DOCUMENT_COLUMN, METADATA_COLUMNS, FlatColumn, FlatView
+from persistence.model.flat_views import (
+    DOCUMENT_COLUMN,
+    METADATA_COLUMNS,
+    CataloguedView,
+    FlatView,
+    catalogued,
+    from_catalogue,
+)
 from persistence.storage import directories, files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile
@@ -51,7 +58,6 @@ CREATE TABLE catalogue_columns (
     PRIMARY KEY (view, number)
 ) WITHOUT ROWID;
 """
-"""Paths lead to elements from below the root element of a document, with ``/`` between."""
 
 FileIdentity = tuple[int, int]
 
@@ -257,20 +263,13 @@ class FlatCatalogue(Closable):
             " ORDER BY number",
             (form.app, form.name, version),
         ).fetchall()
-        found: dict[str, FlatView] = {}
-        starts: dict[str, tuple[str, ...]] = {}
-        for name, around, path, repetition in rows:
-            starts[name] = start = _steps(path)
-            columns = tuple(
-                FlatColumn(column, _steps(path)[len(start) :])
-                for column, path in self._execute(
-                    "SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number", (name,)
-                )
-            )
-            outer = () if around is None else (*found[around].repetitions, repetition)
-            within = start if around is None else start[len(starts[around]) :]
-            found[name] = FlatView(name, columns, around, within, outer)
-        return tuple(found.values())
+        return from_catalogue(
+            CataloguedView(name, around, path, repetition, self._columns(name))
+            for name, around, path, repetition in rows
+        )
+
+    def _columns(self, view: str) -> tuple[tuple[str, str], ...]:
+        return tuple(self._execute("SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number", (view,)))
 
     def names(self) -> list[str]:
         """Return the names of all views."""
@@ -288,7 +287,7 @@ class FlatCatalogue(Closable):
         """Let the rows of a form be read again."""
         self._execute("UPDATE catalogue_versions SET tree = '' WHERE app = ? AND form = ?", (form.app, form.name))
 
-    def add(self, form: Form, version: int, entry: CataloguedVersion, views: Iterable[FlatView]) -> None:
+    def add(self, form: Form, version: int, entry: CataloguedVersion, views: Sequence[FlatView]) -> None:
         """Add a version with its views, and make their tables, without rows.
 
         Raises:
@@ -296,19 +295,12 @@ class FlatCatalogue(Closable):
         """
         key = form.app, form.name, version
         self._execute("INSERT INTO catalogue_versions VALUES (?, ?, ?, ?, ?)", (*key, entry.definition, entry.tree))
-        starts: dict[str, tuple[str, ...]] = {}
-        for number, view in enumerate(views, 1):
-            start = view.path if view.around is None else starts[view.around] + view.path
-            starts[view.name] = start
-            repetition = view.repetitions[-1] if view.repetitions else None
-            row = *key, number, view.name, view.around, "/".join(start), repetition
+        for number, (view, listed) in enumerate(zip(views, catalogued(views), strict=True), 1):
+            row = *key, number, listed.name, listed.around, listed.path, listed.repetition
             self._execute("INSERT INTO catalogue_views VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._executemany(
                 "INSERT INTO catalogue_columns VALUES (?, ?, ?, ?)",
-                [
-                    (view.name, at, column.name, "/".join(start + column.path))
-                    for at, column in enumerate(view.columns, 1)
-                ],
+                [(view.name, at, name, path) for at, (name, path) in enumerate(listed.columns, 1)],
             )
             self._execute(_table_of(view))
 
@@ -337,10 +329,6 @@ class FlatCatalogue(Closable):
         """Delete the rows of a document from the tables of some views."""
         for view in views:
             self._execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
-
-
-def _steps(path: str) -> tuple[str, ...]:
-    return tuple(path.split("/")) if path else ()
 
 
 def _table_of(view: FlatView) -> str:

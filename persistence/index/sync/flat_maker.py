@@ -13,7 +13,7 @@ from typing import Self
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
-from persistence.forms.flat_tables import read_flat_views
+from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.flat_rows import FlatReader
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
@@ -141,7 +141,7 @@ class FlatMaker:
                         cause = error
             if views:
                 catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
-                for rows in FlatReader(self.view, self.form, {version: views}).all():
+                for rows in FlatReader(self.view, self.form, {version: RowReader(views)}).all():
                     catalogue.add_rows(rows)
         if cause is not None:
             raise cause

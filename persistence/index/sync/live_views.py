@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from persistence.closable import Closable, closed
 from persistence.errors import DiskError, disk_errors
+from persistence.forms.flat_tables import RowReader
 from persistence.index.flat_rows import FlatReader
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
@@ -84,7 +85,8 @@ class FlatViews(Closable):
                 return
             with kept.catalogue.changing():
                 views = kept.catalogue.all_views(form)
-                reader = FlatReader(self._source_of(form).view, form, views)
+                readers = {version: RowReader(of_version) for version, of_version in views.items()}
+                reader = FlatReader(self._source_of(form).view, form, readers)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     kept.catalogue.remove_rows(every, document)

@@ -1,0 +1,77 @@
+"""Places in object stores: a bucket of a store that speaks S3, and the beginning of the keys there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from persistence.errors import BadRequestError
+
+SCHEME = "s3"
+"""The scheme of the address of such a place."""
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
+_NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
+_LONGEST_PREFIX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A bucket, and a ``prefix`` of keys without slashes around it, which may be empty.
+
+    Without ``endpoint`` or ``region`` the environment says it, as for other programs.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+
+    def __str__(self) -> str:
+        return f"{SCHEME}://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def holds(self, other: ObjectPlace) -> bool:
+        """Return whether the keys of another place begin with those of this one."""
+        is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
+        return (self.bucket, self.endpoint) == (other.bucket, other.endpoint) and is_below
+
+
+def is_object_place(text: str) -> bool:
+    """Return whether a text is to be the address of such a place."""
+    return text.strip().lower().startswith(f"{SCHEME}:")
+
+
+def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace:
+    """Read an address ``s3://BUCKET/PREFIX``.
+
+    Raises:
+        BadRequestError: it is none. The text is not in the error where it may have a password.
+    """
+    bucket, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
+    prefix = prefix.strip("/")
+    names = prefix.split("/") if prefix else []
+    if not _BUCKET.fullmatch(bucket) or len(prefix) > _LONGEST_PREFIX or not all(map(_NAME.fullmatch, names)):
+        instead = "" if "@" in text else f", not {text!r}"
+        raise BadRequestError(
+            f"must be {SCHEME}://BUCKET/PREFIX, of letters, digits and the signs . _ = - (no user, no query){instead}"
+        )
+    return ObjectPlace(bucket, prefix, endpoint, region)
+
+
+def object_endpoint(text: str) -> str:
+    """Return the address of a store that speaks S3, without a slash at its end; empty for a blank text.
+
+    Raises:
+        BadRequestError: it is none, or has a user or a path.
+    """
+    given = text.strip()
+    try:
+        parts = urlsplit(given)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_address = False
+    if given and (not is_address or "@" in given or parts.path.strip("/") or parts.query or parts.fragment):
+        instead = "" if "@" in given else f", not {given!r}"
+        raise BadRequestError(f"must be an address such as https://s3.example.org, without user or path{instead}")
+    return given.rstrip("/")

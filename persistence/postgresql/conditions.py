@@ -1,0 +1,272 @@
+"""The conditions of a search in SQL: which documents meet them.
+
+Most conditions are a *selection*, a query for the ``seq`` of documents, each perhaps several times; the others are a
+*test* of a document ``d``. The database decides in which order it looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from persistence.index.cards import FACTS, Fact, key_of
+from persistence.index.queries import OwnerFacts, owner_groups, time_ranges
+from persistence.model.search import Comparison, ControlFilter, DraftFilter, Field, Query, Scope, TextMatch
+from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
+from persistence.postgresql.index_rows import plain
+
+_TRIGRAM = 3
+"""Characters of the shortest text that an index of texts helps to find."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSql:
+    """A piece of SQL and its parameters."""
+
+    text: str
+    parameters: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedPartition:
+    """A partition that a search looks at.
+
+    ``controls`` are the indexed controls of its edition, by path; ``owner_sets`` are those whose documents are seen.
+    """
+
+    number: int
+    documents: int
+    controls: Mapping[str, int]
+    is_draft: bool = False
+    owner_sets: OwnerSets = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """One value of a control or a fact: the documents with it are one range of entries, each of them once."""
+
+    control: int
+    fold: str
+    value: str
+
+    @classmethod
+    def of(cls, control: int, text: str) -> EntryKey:
+        """Return the key of a text."""
+        fold, value = key_of(text)
+        return cls(control, plain(str(fold)), plain(str(value)))
+
+    def on(self, partitions: Sequence[int]) -> BoundSql:
+        """Return the selection of the documents on some partitions."""
+        return BoundSql(
+            "SELECT seq FROM entry WHERE control = %s AND partition = ANY(%s::int[]) AND fold = %s AND value = %s",
+            (self.control, list(partitions), self.fold, self.value),
+        )
+
+
+@dataclass(slots=True)
+class SearchConditions:
+    """The conditions of a search on some partitions. ``only`` is the key that they are, if they are nothing else."""
+
+    selections: list[BoundSql] = field(default_factory=list)
+    tests: list[BoundSql] = field(default_factory=list)
+    keys: list[EntryKey] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether every document meets them."""
+        return not (self.selections or self.tests or self.keys)
+
+    @property
+    def only(self) -> EntryKey | None:
+        """Return the key."""
+        return self.keys[0] if len(self.keys) == 1 and not self.selections and not self.tests else None
+
+    def of(self, partitions: Sequence[int], columns: str) -> BoundSql:
+        """Return the query for columns of the documents ``d`` on some partitions that meet them."""
+        selections = [*(key.on(partitions) for key in self.keys), *self.selections]
+        pieces = [
+            BoundSql("d.partition = ANY(%s::int[])", (list(partitions),)),
+            *self.tests,
+            *(BoundSql(f"d.seq IN ({each.text})", each.parameters) for each in selections),
+        ]
+        where = joined(" AND ", pieces)
+        return BoundSql(f"SELECT {columns} FROM document d WHERE {where.text}", where.parameters)
+
+
+def joined(separator: str, pieces: Iterable[BoundSql]) -> BoundSql:
+    """Return several pieces as one, with a separator between."""
+    pieces = tuple(pieces)
+    return BoundSql(
+        separator.join(piece.text for piece in pieces),
+        tuple(parameter for piece in pieces for parameter in piece.parameters),
+    )
+
+
+def conditions(scope: Scope, query: Query, searched: Sequence[SearchedPartition]) -> SearchConditions | None:
+    """Return the conditions of a search of some partitions.
+
+    Return ``None`` where no document can meet them, because a control is not indexed.
+
+    Raises:
+        BadRequestError: the permissions have too many conditions on owners.
+    """
+    found = SearchConditions()
+    numbers = [partition.number for partition in searched]
+    controls = {path: number for partition in searched for path, number in partition.controls.items()}
+    _add_owners(found, searched, is_by_saved=scope.seen.is_by_saved)
+    _add_drafts(found, scope.drafts)
+    for control in dict.fromkeys(query.controls):
+        number = controls.get(control.path)
+        if number is None:
+            return None
+        if control.match is TextMatch.EXACT:
+            found.keys.append(EntryKey.of(number, control.text))
+        else:
+            found.selections.append(_matching(number, control, numbers))
+    _add_fields(found, query, numbers)
+    if query.text:
+        _add_text(found, query.text.casefold(), sorted(controls.values()), numbers)
+    return found
+
+
+def _add_drafts(found: SearchConditions, drafts: DraftFilter) -> None:
+    if drafts.for_document is not None:
+        found.tests.append(BoundSql("d.document = %s", (drafts.for_document,)))
+    elif drafts.never_saved:
+        saved = "SELECT FROM document s WHERE s.form = d.form AND s.document = d.document AND NOT s.draft"
+        found.tests.append(BoundSql(f"NOT EXISTS ({saved})"))
+
+
+def _add_fields(found: SearchConditions, query: Query, partitions: list[int]) -> None:
+    fields = tuple(dict.fromkeys(query.fields))
+    found.keys += [EntryKey.of(FACTS[each.field], each.value) for each in fields if each.comparison is Comparison.EXACT]
+    for of, low, high in time_ranges(fields):
+        if of is Field.LAST_MODIFIED:
+            found.tests.append(BoundSql("d.modified >= %s AND d.modified < %s", (low, high)))
+        else:
+            between = "control = %s AND partition = ANY(%s::int[]) AND fold >= %s AND fold < %s"
+            parameters = int(FACTS[of]), partitions, low, high
+            found.selections.append(BoundSql(f"SELECT seq FROM entry WHERE {between}", parameters))
+
+
+def _like(text: str) -> str:
+    """Return the pattern of a text with anything around it."""
+    for special in "\\%_":
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"
+
+
+def _matching(number: int, control: ControlFilter, partitions: list[int]) -> BoundSql:
+    """Return the selection of the documents of which one value has a text, or all words of it, in it."""
+    folded = control.text.casefold()
+    if control.match is TextMatch.SUBSTRING:
+        texts, tests = [folded], [BoundSql("{} LIKE %s", (_like(folded),))]
+    else:
+        texts = list(dict.fromkeys(folded.split()))
+        tests = [BoundSql("(' ' || {} || ' ') LIKE %s", (_like(f" {word} "),)) for word in texts] or [
+            BoundSql("{} <> ''")
+        ]
+    narrow = [BoundSql("{} LIKE %s", (_like(text),)) for text in texts if len(text) >= _TRIGRAM]
+    on = BoundSql("control = %s AND control > 0 AND partition = ANY(%s::int[])", (number, partitions))
+    # The beginning of a long value is its fold, and a text in the one is in the other.
+    arms = [[on, *_over("fold", [*narrow, *tests])], [on, *_over("whole", [*narrow, *tests])]]
+    return joined(" UNION ALL ", [_entries(joined(" AND ", arm)) for arm in arms])
+
+
+def _over(column: str, tests: Iterable[BoundSql]) -> list[BoundSql]:
+    return [BoundSql(test.text.format(column), test.parameters) for test in tests]
+
+
+def _entries(where: BoundSql) -> BoundSql:
+    return BoundSql(f"SELECT seq FROM entry WHERE {where.text}", where.parameters)
+
+
+def _add_text(found: SearchConditions, folded: str, controls: list[int], partitions: list[int]) -> None:
+    """Add the condition that a text node of the document has the text in it."""
+    pattern = _like(folded)
+    if len(folded) >= _TRIGRAM:
+        arms = [
+            BoundSql(
+                f"SELECT seq FROM entry WHERE control > 0 AND partition = ANY(%s::int[]) AND {column} LIKE %s",
+                (partitions, pattern),
+            )
+            for column in ("fold", "whole")
+        ]
+        arms.append(BoundSql("SELECT seq FROM free_text WHERE fold LIKE %s", (pattern,)))
+        found.selections.append(joined(" UNION ALL ", arms))
+        return
+    entry = "e.seq = d.seq AND e.control = ANY(%s::int[]) AND (e.fold LIKE %s OR e.whole LIKE %s)"
+    text = "SELECT f.fold LIKE %s FROM free_text f WHERE f.seq = d.seq"
+    either = f"(({text}) OR EXISTS (SELECT FROM entry e WHERE {entry}))"
+    found.tests.append(BoundSql(either, (pattern, controls, pattern, pattern)))
+
+
+# The documents that a user may see, by the owners that are entered as facts.
+
+
+def _add_owners(found: SearchConditions, searched: Sequence[SearchedPartition], *, is_by_saved: bool) -> None:
+    """Add the condition that documents are seen, where not all are."""
+    if not any(partition.owner_sets for partition in searched):
+        return
+    groups = owner_groups(searched, is_by_saved=is_by_saved)
+    if len(groups) == 1:
+        (((owner_sets, facts), _),) = groups.items()
+        key = _key_of(owner_sets, facts)
+        if key is not None:
+            found.keys.append(key)
+            return
+    arms = [_of_owners(owner_sets, facts, numbers) for (owner_sets, facts), numbers in groups.items()]
+    found.selections.append(joined(" UNION ALL ", arms))
+
+
+def _key_of(owner_sets: OwnerSets, facts: OwnerFacts) -> EntryKey | None:
+    """Return the key of the documents in owner sets, where it is one value of one fact."""
+    if len(owner_sets) != 1:
+        return None
+    holders = next(iter(owner_sets)).holders
+    keys = _keys(next(iter(holders)), facts) if len(holders) == 1 else ()
+    return keys[0] if len(keys) == 1 and not next(iter(holders)).organizations else None
+
+
+def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
+    """Return the selection of the documents that are in all owner sets."""
+    if not owner_sets:
+        return BoundSql("SELECT seq FROM document WHERE partition = ANY(%s::int[])", (partitions,))
+    ordered = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
+    return _all_of([_of_owner_set(each, facts, partitions) for each in ordered])
+
+
+def _of_owner_set(owner_set: OwnerSet, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
+    return joined(" UNION ALL ", [_of_holder(holder, facts, partitions) for holder in owner_set.holders])
+
+
+def _of_holder(holder: OwnerPattern, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
+    """Return the selection of the documents of a holder: the values that apply to it are found apart."""
+    selections = [key.on(partitions) for key in _keys(holder, facts)]
+    selections += [_in_organization(facts[2], names, partitions) for names in holder.organizations]
+    return _all_of(selections) if selections else _of_owners(frozenset(), facts, partitions)
+
+
+def _keys(holder: OwnerPattern, facts: OwnerFacts) -> tuple[EntryKey, ...]:
+    named = ((facts[0], holder.creator), (facts[1], holder.group))
+    return tuple(EntryKey.of(int(fact), name) for fact, name in named if name is not None)
+
+
+def _in_organization(fact: Fact, names: Iterable[str], partitions: list[int]) -> BoundSql:
+    """Return the selection of the documents whose owner belongs to one of some organizations."""
+    keys = [EntryKey.of(int(fact), name) for name in sorted(names)]
+    return BoundSql(
+        "SELECT seq FROM entry WHERE control = %s AND partition = ANY(%s::int[])"
+        " AND (fold, value) IN (SELECT * FROM unnest(%s::text[], %s::text[]))",
+        (int(fact), partitions, [key.fold for key in keys], [key.value for key in keys]),
+    )
+
+
+def _all_of(selections: Sequence[BoundSql]) -> BoundSql:
+    """Return the selection of the documents that are in all of some selections."""
+    first, *others = selections
+    if not others:
+        return first
+    pieces = [BoundSql(f"seq IN ({each.text})", each.parameters) for each in others]
+    where = joined(" AND ", pieces)
+    return BoundSql(f"SELECT seq FROM ({first.text}) AS one WHERE {where.text}", first.parameters + where.parameters)

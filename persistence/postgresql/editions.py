@@ -1,0 +1,201 @@
+"""The editions of form versions: the state of a definition by which an index reads the documents of a version.
+
+An edition is replaced in the transaction of a publication, and where other controls are indexed by it, it begins a new
+round. Documents are in partitions by the round in which they were read: so a search sees by the totals of partitions
+which documents were read by an older edition, and no save waits for a publication, however long that takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from persistence.index.sources import DefinitionState, IndexedDefinition, Source
+from persistence.limits.database import PARTITIONS_KEPT
+from persistence.limits.definitions import DEFINITIONS_KEPT
+from persistence.model.addresses import Form
+from persistence.model.versions import IndexKey
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.places import FormNumbers
+
+SourceOf = Callable[[Form], Source]
+
+_EDITION = "SELECT round, state, data_format, fingerprint, keys FROM edition WHERE form = %s AND version = %s"
+_KEEP_EDITION = """
+INSERT INTO edition (form, version, round, state, data_format, fingerprint, keys)
+VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (form, version) DO NOTHING
+"""
+_REPLACE_EDITION = """
+UPDATE edition SET round = %s, state = %s, data_format = %s, fingerprint = %s, keys = %s
+WHERE form = %s AND version = %s
+"""
+_PARTITION = "SELECT number FROM partition WHERE form = %s AND version = %s AND draft = %s AND round = %s"
+_MAKE_PARTITION = """
+INSERT INTO partition (form, version, draft, round) VALUES (%s, %s, %s, %s)
+ON CONFLICT (form, version, draft, round) DO NOTHING
+"""
+_CONTROLS = "SELECT path, number FROM control WHERE form = %s AND path = ANY(%s)"
+_MAKE_CONTROLS = """
+INSERT INTO control (form, path) SELECT %s, path FROM unnest(%s::text[]) AS path
+ON CONFLICT (form, path) DO NOTHING
+"""
+
+
+class NumberedKey(msgspec.Struct, frozen=True):
+    """An indexed control and its number, which it keeps for as long as the form has an index."""
+
+    number: int
+    key: IndexKey
+
+
+_decoder = msgspec.json.Decoder(tuple[NumberedKey, ...])
+
+
+@lru_cache(DEFINITIONS_KEPT)
+def keys_of(text: str) -> tuple[NumberedKey, ...]:
+    """Return the indexed controls that an edition has as a text."""
+    return _decoder.decode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """The state of a form version by which documents are read; ``keys`` are its indexed controls, as a text.
+
+    In another ``round`` the same document has other entries.
+    """
+
+    round: int
+    state: DefinitionState
+    data_format: str
+    fingerprint: str
+    keys: str
+
+    @classmethod
+    def of_row(cls, row: tuple[int, str, str, str, str]) -> Edition:
+        """Return the edition of a row."""
+        return cls(row[0], DefinitionState[row[1]], *row[2:])
+
+    @property
+    def row(self) -> tuple[int, str, str, str, str]:
+        """Return the columns of a row beside its key."""
+        return self.round, self.state.name, self.data_format, self.fingerprint, self.keys
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Return the numbers of the indexed controls by path."""
+        return {each.key.path: each.number for each in keys_of(self.keys)}
+
+    @property
+    def definition(self) -> IndexedDefinition:
+        """Return the definition as documents are read by it."""
+        return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
+
+    def following(self, now: Edition) -> Edition:
+        """Return the edition that comes after this one, of the state ``now``.
+
+        A version that is deleted begins a new round too: what was read before is hidden (spec search 2.5).
+        """
+        is_same = self._indexed == now._indexed
+        return replace(now, round=self.round if is_same else self.round + 1)
+
+    @property
+    def _indexed(self) -> str | None:
+        return self.keys if self.state is DefinitionState.PUBLISHED else None
+
+
+_NEVER = Edition(0, DefinitionState.UNKNOWN, "", "", "[]")
+
+
+class PartitionKey(NamedTuple):
+    """The key of a partition, which all its documents have: the number of their form, their version, and the round."""
+
+    form: int
+    version: int
+    is_draft: bool
+    round: int
+
+
+class Editions:
+    """The editions and partitions in a database. Methods raise the domain errors of the database and the storage.
+
+    ``source_of`` gives the source of a form, which reads its definitions.
+    """
+
+    def __init__(self, database: Database, numbers: FormNumbers, source_of: SourceOf) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._source_of = source_of
+        self._partitions: dict[PartitionKey, int] = {}
+        self._lock = threading.Lock()
+
+    def current(self, connection: Rows, form: Form, version: int) -> Edition:
+        """Return the edition of a version. One that has none gets it now: its definition may be stored elsewhere."""
+        number = self._numbers.require(form)
+        row = connection.execute(_EDITION, (number, version)).fetchone()
+        if row is None:
+            with self._database.apart("indexing", form) as other:
+                made = self._read(other, form, version)
+                other.execute(_KEEP_EDITION, (number, version, *made.row))
+            row = connection.execute(_EDITION, (number, version)).fetchone()
+        return made if row is None else Edition.of_row(row)
+
+    def renew(self, connection: Rows, form: Form, version: int) -> None:
+        """Bring the edition of a version up to date with its definition, in the transaction of a connection."""
+        number = self._numbers.require(form)
+        connection.execute(_KEEP_EDITION, (number, version, *_NEVER.row))  # there is a row to lock
+        row = connection.execute(f"{_EDITION} FOR UPDATE", (number, version)).fetchone()
+        if row is None:
+            raise LookupError("an edition was not made")
+        now = Edition.of_row(row).following(self._read(connection, form, version))
+        if now.row != row:
+            connection.execute(_REPLACE_EDITION, (*now.row, number, version))
+
+    def is_current(self, form: Form, version: int, edition: Edition) -> bool:
+        """Return whether an edition is that of its definition; where both are in one database, it always is."""
+        source = self._source_of(form)
+        if edition.data_format != source.data_format:
+            return False
+        if source.has_own_definitions:
+            return True
+        return edition.fingerprint == source.definition_fingerprint(version)
+
+    def partition(self, key: PartitionKey) -> int:
+        """Return the number of a partition, which is made in a transaction of its own where it is missing."""
+        known = self._partitions.get(key)
+        if known is not None:
+            return known
+        with self._database.apart("indexing", f"version {key.version}") as connection:
+            row = connection.execute(_PARTITION, key).fetchone()
+            if row is None:
+                connection.execute(_MAKE_PARTITION, key)
+                row = connection.execute(_PARTITION, key).fetchone()
+        if row is None:
+            raise LookupError("a partition was not made")
+        with self._lock:
+            if len(self._partitions) >= PARTITIONS_KEPT:
+                self._partitions.clear()
+            self._partitions[key] = int(row[0])
+        return int(row[0])
+
+    def _read(self, connection: Rows, form: Form, version: int) -> Edition:
+        """Return the first edition of the definition as it is now; its new controls get numbers."""
+        source = self._source_of(form)
+        definition = source.definition(version)
+        numbers = self._numbered(connection, self._numbers.require(form), definition.paths)
+        keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
+        text = msgspec.json.encode(keys).decode()
+        return Edition(1, definition.state, source.data_format, definition.fingerprint, text)
+
+    @staticmethod
+    def _numbered(connection: Rows, form: int, paths: Iterable[str]) -> dict[str, int]:
+        wanted = sorted(set(paths))  # in one order, so that two publications do not wait for each other
+        found: dict[str, int] = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall()) if wanted else {}
+        if len(found) < len(wanted):
+            connection.execute(_MAKE_CONTROLS, (form, wanted))
+            found = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall())
+        return found

@@ -1,0 +1,228 @@
+"""The search index of a database.
+
+It is written in the transactions of the saves (``index_rows``), so no search has to look what has changed, but for
+definitions that index other controls than those by which documents were read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from psycopg import errors as codes
+
+from persistence.closable import Closable
+from persistence.definitions.catalog import Definition
+from persistence.errors import BadRequestError, BusyError
+from persistence.index.protocol import Budget, ReindexingStatus
+from persistence.index.queries import ScopeOfPartitions
+from persistence.index.sources import DefinitionState
+from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
+from persistence.model.addresses import Form
+from persistence.model.search import Field, Hits, Query, Scope
+from persistence.postgresql.conditions import SearchedPartition
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.editions import Edition, SourceOf
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.reindexing import Failed, IndexJobs, RereadDocuments
+from persistence.postgresql.searches import DatabaseSearch
+from persistence.storage.storage import Readable
+from persistence.xml.streaming import Streaming
+
+_ATTEMPTS = 5
+_READING = 3.0
+"""Seconds for which a search reads documents again before it says that it takes longer."""
+_RETRY_AFTER = 2
+
+_ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_PARTITIONS = """
+SELECT number, version, draft, partition.round,
+    (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = number),
+    edition.round, state, data_format, fingerprint, keys
+FROM partition JOIN edition USING (form, version) WHERE form = %s ORDER BY number
+"""
+_DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
+
+_NO_VALUES = list[str]()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stale:
+    """The work to be done before a search: editions to be renewed, and documents that were read by an older one."""
+
+    versions: frozenset[int]
+    documents: int
+
+
+class DatabaseIndex(Closable):
+    """The index of the forms in a database. A ``SearchIndex`` and, by ``reindexer``, a ``Reindexer``.
+
+    It owns the threads that read documents again. ``rows`` is what the storage tells of changes. Methods raise
+    ``BusyError`` while many documents are read again, and where the database cannot be had.
+    """
+
+    def __init__(
+        self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
+    ) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._rows = rows
+        self._source_of = source_of
+        self._reread = RereadDocuments(database, numbers, rows, source_of)
+        self.jobs = IndexJobs(database, self._reread, failed)
+
+    def close(self) -> None:
+        """End the jobs of this process."""
+        self.jobs.close()
+
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """See ``SearchIndex``."""
+        return self._ask(form, scope, budget, lambda search: search.find(query), Hits())
+
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
+        """See ``SearchIndex``."""
+        yield from self._ask(form, scope, budget, lambda search: list(search.distinct(by)), _NO_VALUES)
+
+    def checking(self, definition: Definition) -> Streaming:
+        """See ``SearchIndex``."""
+        return self._source_of(definition.form).checking(definition)
+
+    def _ask(
+        self, form: Form, scope: Scope, budget: Budget | None, work: Callable[[DatabaseSearch], T], nothing: T
+    ) -> T:
+        """Return what some work finds, after documents were read again where that is due."""
+        number = self._numbers.find(form)
+        if number is None:
+            return nothing
+        for _ in range(_ATTEMPTS):
+            if budget is not None:
+                budget.restart()
+            with self._searching(form, budget) as (connection, allow):
+                asked = ScopeOfPartitions(scope)
+                found = [_Partition.of(row) for row in connection.execute(_PARTITIONS, (number,)).fetchall()]
+                found = [each for each in found if asked.owners(each.version, is_draft=each.is_draft) is not None]
+                stale = self._stale(form, found)
+                if not stale.versions and not stale.documents:
+                    searched = [each.searched(asked) for each in found if each.documents and each.is_seen]
+                    allow(sum(each.documents for each in searched))
+                    return work(DatabaseSearch(connection, scope, searched, budget))
+            self._bring_up_to_date(form, stale)
+        raise _being_read(form)
+
+    def _stale(self, form: Form, found: Iterable[_Partition]) -> _Stale:
+        editions = {each.version: each.edition for each in found}
+        is_current = self._rows.editions.is_current
+        return _Stale(
+            frozenset(version for version, edition in editions.items() if not is_current(form, version, edition)),
+            sum(each.documents for each in found if each.is_outdated),
+        )
+
+    def _bring_up_to_date(self, form: Form, stale: _Stale) -> None:
+        """Read documents again.
+
+        Raises:
+            BusyError: they are many, and a job reads them.
+        """
+        for version in sorted(stale.versions):
+            with self._database.transaction("indexing", form) as connection:
+                self._rows.editions.renew(connection, form, version)
+        if stale.documents > READ_AT_ONCE:
+            self.jobs.begin(form)
+            raise _being_read(form)
+        ends = time.monotonic() + _READING
+        for _ in self._reread.outdated(form) if stale.documents else ():
+            if time.monotonic() > ends:
+                self.jobs.begin(form)
+                raise _being_read(form)
+
+    @contextmanager
+    def _searching(self, form: Form, budget: Budget | None) -> Iterator[tuple[Rows, Callable[[int], None]]]:
+        """Search in one transaction, which sees one state; give a function that allows the time of some documents.
+
+        Raises:
+            BadRequestError: a statement takes longer than that.
+        """
+        allowed = SEARCH_WAITS
+
+        def allow(documents: int) -> None:
+            nonlocal allowed
+            allowed += documents * SEARCH_WAITS_PER_DOCUMENT
+            left = 0 if budget is None else max(1, round(1000 * (allowed - time.monotonic() + budget.began)))
+            connection.execute(_DEADLINE, (str(left),))
+            if budget is not None:
+                budget.allow_for(documents)
+
+        with self._database.transaction("searching", form) as connection:
+            connection.execute(_ONE_STATE)
+            if budget is not None:
+                budget.start()
+            try:
+                yield connection, allow
+            except codes.QueryCanceled as error:
+                raise BadRequestError(
+                    f"the search takes more than {allowed:.2f} s in the database: ask for less, or more narrowly"
+                ) from error
+            finally:
+                if budget is not None:
+                    budget.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition with its edition, and how many documents it has."""
+
+    number: int
+    version: int
+    is_draft: bool
+    round: int
+    documents: int
+    edition: Edition
+
+    @classmethod
+    def of(cls, row: tuple[int, int, bool, int, int, int, str, str, str, str]) -> _Partition:
+        return cls(*row[:5], Edition.of_row(row[5:]))
+
+    @property
+    def is_seen(self) -> bool:
+        """Return whether its documents were read by the edition as it is: others are hidden (spec search 2.5)."""
+        return self.round == self.edition.round
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether its documents have to be read again."""
+        return not self.is_seen and self.edition.state is not DefinitionState.DELETED
+
+    def searched(self, asked: ScopeOfPartitions) -> SearchedPartition:
+        owner_sets = asked.owners(self.version, is_draft=self.is_draft) or frozenset()
+        return SearchedPartition(self.number, self.documents, self.edition.numbers, self.is_draft, owner_sets)
+
+
+class DatabaseReindexer:
+    """Writes the rows of an index anew on request. A ``Reindexer``; each call ends when that is done."""
+
+    def __init__(self, view: Readable, jobs: IndexJobs) -> None:
+        self._view = view
+        self._jobs = jobs
+
+    def all(self) -> None:
+        """See ``Reindexer``."""
+        self._jobs.run(self._view.forms())
+
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``."""
+        if form in set(self._view.forms(form.app)):
+            self._jobs.run((form,), number)
+
+    def status(self) -> ReindexingStatus:
+        """See ``Reindexer``."""
+        return self._jobs.status()
+
+
+def _being_read(form: Form) -> BusyError:
+    return BusyError(f"documents of {form} are being read anew: its definition changed", _RETRY_AFTER)

@@ -1,0 +1,212 @@
+"""The rows that the index keeps of documents, written in the transactions that change these.
+
+Only the difference to what is there is written: a save that changes no value changes no entry. Whoever writes the rows
+of a document holds a lock of it until the commit, and reads the document after it has the lock: so the one who is last
+has read what was stored last, be it a save or a job that reads documents again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from persistence.index.cards import (
+    LONGEST_KEY,
+    NOTHING,
+    Card,
+    EntryRow,
+    card_of,
+    decode,
+    encode,
+    entries,
+    is_cut,
+    key_of,
+)
+from persistence.index.sources import DocumentName, IndexedDefinition
+from persistence.model.addresses import Form
+from persistence.model.instants import Instant
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.editions import Edition, Editions, PartitionKey, SourceOf
+from persistence.postgresql.places import FormNumbers, lock_key
+
+_LOCK = "SELECT pg_advisory_xact_lock(%s)"
+_KEPT = "SELECT draft, seq, partition, modified, card FROM document WHERE form = %s AND document = %s"
+_ADD = """
+WITH added AS (
+    INSERT INTO document (form, document, draft, partition, modified, card) VALUES (%s, %s, %s, %s, %s, %s)
+    RETURNING seq, partition
+), texts AS (
+    INSERT INTO free_text (seq, fold) SELECT seq, %s FROM added
+)
+INSERT INTO entry (control, partition, fold, value, seq, edge, whole)
+SELECT control, added.partition, fold, value, added.seq, edge, whole
+FROM added, unnest(%s::int[], %s::text[], %s::text[], %s::smallint[], %s::text[])
+    AS of (control, fold, value, edge, whole)
+"""
+_ADD_ENTRIES = """
+INSERT INTO entry (control, partition, fold, value, seq, edge, whole)
+SELECT control, %s, fold, value, %s, edge, whole
+FROM unnest(%s::int[], %s::text[], %s::text[], %s::smallint[], %s::text[]) AS of (control, fold, value, edge, whole)
+"""
+_REMOVE_ENTRIES = """
+DELETE FROM entry WHERE seq = %s
+AND (control, fold, value) IN (SELECT * FROM unnest(%s::int[], %s::text[], %s::text[]))
+"""
+_REMOVE = """
+WITH entries AS (DELETE FROM entry WHERE seq = %(seq)s), texts AS (DELETE FROM free_text WHERE seq = %(seq)s)
+DELETE FROM document WHERE seq = %(seq)s
+"""
+_CHANGE = "UPDATE document SET modified = %s, card = %s WHERE seq = %s"
+_CHANGE_TEXT = "UPDATE free_text SET fold = %s WHERE seq = %s AND fold <> %s"
+_COUNT = """
+INSERT INTO partition_total (partition, shard, documents)
+SELECT number, pg_backend_pid() %% 64, added FROM unnest(%s::int[], %s::bigint[]) AS of (number, added)
+ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDocument:
+    """The row of a document or draft."""
+
+    seq: int
+    partition: int
+    modified: Instant
+    card: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDocument:
+    """A document or draft as it is now; ``rest`` is folded."""
+
+    partition: int
+    card: Card
+    rest: str
+
+
+class IndexRows:
+    """Writes the rows of the index, within the transaction of this thread. Methods raise domain errors."""
+
+    def __init__(self, database: Database, numbers: FormNumbers, source_of: SourceOf) -> None:
+        self.editions = Editions(database, numbers, source_of)
+        self._database = database
+        self._numbers = numbers
+        self._source_of = source_of
+
+    def published(self, form: Form, version: int) -> None:
+        """Go by the definition of a version as it is now, from the commit on."""
+        with self._database.reading("indexing", form) as connection:
+            self.editions.renew(connection, form, version)
+
+    def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
+        """Bring the rows of a document and its draft up to date; ``is_rewritten`` writes all of them."""
+        number = self._numbers.require(form)
+        with self._database.reading("indexing", form) as connection:
+            key = lock_key(self._database.address.schema, "index", str(number), document)
+            connection.execute(_LOCK, (key,))
+            kept = {
+                is_draft: KeptDocument(*row)
+                for is_draft, *row in connection.execute(_KEPT, (number, document)).fetchall()
+            }
+            now = dict(self._read(connection, form, number, document))
+            change = _Change(connection, number, document)
+            for is_draft in (True, False):
+                change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
+            change.count()
+
+    def _read(self, connection: Rows, form: Form, number: int, document: str) -> Iterator[tuple[bool, ReadDocument]]:
+        """Read the draft and the saved document, as they are stored now."""
+        source = self._source_of(form)
+        editions: dict[int, Edition] = {}
+
+        def definition_of(version: int) -> IndexedDefinition:
+            if version not in editions:
+                editions[version] = self.editions.current(connection, form, version)
+            return editions[version].definition
+
+        for is_draft in (True, False):
+            read = source.read(DocumentName(document, is_draft), "stored", definition_of)
+            if read is not None:
+                edition = editions[read.hit.facts.version]
+                key = PartitionKey(number, read.hit.facts.version, is_draft, edition.round)
+                card = card_of(read, edition.numbers)
+                yield is_draft, ReadDocument(self.editions.partition(key), card, plain(read.rest.casefold()))
+
+
+class _Change:
+    """Replaces the rows of one document, and counts. Nothing waits for the database until the commit."""
+
+    def __init__(self, connection: Rows, form: int, document: str) -> None:
+        self._connection = connection
+        self._form = form
+        self._document = document
+        self._totals: Counter[int] = Counter()
+
+    def replace(
+        self, kept: KeptDocument | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
+    ) -> None:
+        """Write what differs."""
+        if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
+            self._connection.execute(_REMOVE, {"seq": kept.seq})
+            self._totals[kept.partition] -= 1
+            kept = None
+        if now is None:
+            return
+        text = encode(now.card)
+        if kept is not None:
+            self._change(kept, now, text)
+            return
+        columns = _columns(now.card, entries(now.card))
+        values = self._form, self._document, is_draft, now.partition, now.card.modified, text, now.rest, *columns
+        self._connection.execute(_ADD, values)
+        self._totals[now.partition] += 1
+
+    def count(self) -> None:
+        """Add what has come and gone to the totals, in the shard of this connection."""
+        changed = sorted((number, added) for number, added in self._totals.items() if added)
+        if changed:
+            self._connection.execute(_COUNT, [list(column) for column in zip(*changed, strict=True)])
+
+    def _change(self, kept: KeptDocument, now: ReadDocument, text: str) -> None:
+        if kept.card != text:
+            before, after = set(entries(decode(kept.card))), set(entries(now.card))
+            if gone := before - after:
+                controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
+                self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
+            if come := after - before:
+                self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *_columns(now.card, come)))
+            self._connection.execute(_CHANGE, (now.card.modified, text, kept.seq))
+        self._connection.execute(_CHANGE_TEXT, (now.rest, kept.seq, now.rest))
+
+
+def plain(text: str) -> str:
+    """Return a text that the database can have: it has no NUL, and neither has XML."""
+    return text.replace("\0", "\x1e") if "\0" in text else text
+
+
+def _stored(entry: EntryRow) -> tuple[int, str, str, int]:
+    """Return an entry as a row has it: a control without a value has empty texts, which no value has."""
+    number, fold, value, edge = entry
+    return number, "" if fold == NOTHING else plain(str(fold)), "" if value == NOTHING else plain(str(value)), edge
+
+
+def _columns(
+    card: Card, found: Iterable[EntryRow]
+) -> tuple[list[int], list[str], list[str], list[int], list[str | None]]:
+    """Return the columns of entries of a card: numbers, folds, values, edges, and folded values that are cut."""
+    cut = {key_of(value): value.casefold() for values in card.values.values() for value in values if _is_long(value)}
+    numbers, folds, values, edges = [], [], [], []
+    wholes: list[str | None] = []
+    for entry in found:
+        number, fold, value, edge = _stored(entry)
+        numbers.append(number)
+        folds.append(fold)
+        values.append(value)
+        edges.append(edge)
+        wholes.append(cut[entry[1], entry[2]] if is_cut(entry[1]) and number > 0 else None)
+    return numbers, folds, values, edges, wholes
+
+
+def _is_long(value: str) -> bool:
+    return len(value) > LONGEST_KEY // 3 and is_cut(key_of(value)[0])

@@ -1,0 +1,224 @@
+"""PostgreSQL databases as providers. Apart, because their driver is installed only where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from persistence.definitions.catalog import Catalog
+from persistence.definitions.summaries import FormsFile
+from persistence.dialect import DIALECTS
+from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.index.protocol import ReindexingStatus
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.model.addresses import Form
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database
+from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
+from persistence.postgresql.storage import DatabaseStorage
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.providers.locations import local_directory
+from persistence.providers.provider import Opening, Provider
+from persistence.providers.trees import keeps_history_of
+from persistence.settings import Settings
+from persistence.storage import directories, file_system, root
+from persistence.storage.layout import FORMS, Layout
+from persistence.storage.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """The directory of an instance, in which bodies wait on their way into databases."""
+
+    root: str
+
+    def free_bytes(self) -> int:
+        """See ``Writable``."""
+        with disk_errors(f"directory of this instance {self.root}"):
+            return file_system.free_in(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDatabase:
+    """A database that must be writable. Nobody here knows how much space it has."""
+
+    database: Database
+
+    @property
+    def root(self) -> str:
+        """See ``Writable``."""
+        return str(self.database.address)
+
+    def free_bytes(self) -> None:
+        """See ``Writable``."""
+        cause = self.database.probe()
+        if cause is not None:
+            raise BusyError(cause)
+
+
+class Databases:
+    """The engine of databases. Providers with one address share its connections.
+
+    Bodies on their way in wait in the directory of this instance.
+    """
+
+    calls_others = False
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._local = made_local(opening.settings, opening.properties)
+        self._at: dict[str, Provider] = {}
+        self._written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(self._local)]
+
+    @property
+    def written(self) -> list[LocalDirectory | WrittenDatabase]:
+        """See ``Engine``."""
+        return self._written
+
+    def provider(self, configured: ProviderProperties) -> Provider:
+        """See ``Engine``."""
+        if configured.uri not in self._at:
+            self._at[configured.uri] = self._opened(configured.uri)
+        return self._at[configured.uri]
+
+    def bodies(self, configured: ProviderProperties, main: Storage) -> None:  # noqa: ARG002 - others need it
+        """Refuse to keep attachments apart from their data. See ``Engine``."""
+        raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
+
+    def _opened(self, uri: str) -> Provider:
+        opening = self._opening
+        database = opening.closing.enter_context(_known(opening.settings, uri))
+        self._written.append(WrittenDatabase(database))
+        opened = _OpenDatabase(opening, database, self._local)
+        opening.closing.enter_context(opened.index)
+        return opened.provider()
+
+    @staticmethod
+    def init(settings: Settings, uri: str) -> tuple[str, bool]:
+        """Make the tables of a database that has none; return its name, and whether they were made.
+
+        Raises:
+            StartupError: it cannot be had, or refuses.
+        """
+        with _known(settings, uri) as database:
+            return str(database.address), schema.init(database)
+
+    @staticmethod
+    def probe(settings: Settings, uri: str) -> str | None:
+        """Try out a database; return the reason why the service cannot write into it for now.
+
+        Raises:
+            StartupError: it cannot be had, or has not the tables of this version.
+        """
+        with _known(settings, uri) as database:
+            schema.require(database)
+            return database.probe()
+
+    @staticmethod
+    def steps_due(settings: Settings, uri: str) -> list[str]:
+        """Return the names of the steps that bring a database up to date; nothing is changed. Raises as ``init``."""
+        with _known(settings, uri) as database:
+            return schema.missing(database)
+
+    @staticmethod
+    def upgrade(settings: Settings, uri: str) -> list[str]:
+        """Bring a database up to date; return the names of the steps that were applied. Raises as ``init``."""
+        with _known(settings, uri) as database:
+            return schema.upgrade(database)
+
+
+class _OpenDatabase:
+    """A database that is being opened: its storage tells its index of changes, which reads by the storage."""
+
+    def __init__(self, opening: Opening, database: Database, local: str) -> None:
+        properties = opening.properties
+        self._opening = opening
+        self._database = database
+        self._extracted = ExtractionCache()
+        numbers = FormNumbers(database)
+        self._rows = IndexRows(database, numbers, self._source_of)
+        self._flat = FlatRows(database, self._source_of)
+        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=keeps_history_of(properties))
+        summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
+        self._catalog = Catalog(self._storage, summaries)
+        self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
+
+    def provider(self) -> Provider:
+        """Return the provider that the database is."""
+        reports = DatabaseReports(self._database, self._flat, self._source_of)
+        return Provider(
+            self._storage,
+            self._catalog,
+            self.index,
+            reports,
+            _Rebuilding(self._storage, DatabaseReindexer(self._storage, self.index.jobs), reports),
+            self._storage.leases,
+            self._definitions,
+            self._storage,
+        )
+
+    def changed(self, form: Form, document: str) -> None:
+        """See ``CommitListener``."""
+        self._rows.changed(form, document)
+        self._flat.changed(form, document)
+
+    def published(self, form: Form, version: int) -> None:
+        """See ``CommitListener``."""
+        self._rows.published(form, version)
+
+    def _source_of(self, form: Form) -> Source:
+        dialect = DIALECTS[self._opening.settings.dialect]
+        configured = self._opening.properties.of(form)
+        flat = naming(
+            dialect.flat_view_prefix, configured.longest_flat_name, prefixes_in_main=configured.has_flat_prefixes
+        )
+        described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
+        return Source(described, self._storage, self._definitions(form), self._extracted)
+
+    def _definitions(self, form: Form) -> Catalog:
+        """Return the definitions by which data of a form is read: an index asks no other service."""
+        route = self._opening.properties.of(form).route
+        return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilding:
+    """Rebuilds the index of a database and then its flat views. A ``Reindexer``."""
+
+    storage: DatabaseStorage
+    index: DatabaseReindexer
+    reports: DatabaseReports
+
+    def all(self) -> None:
+        self.index.all()
+        for form in self.storage.forms():
+            self.reports.refill(form)
+
+    def version(self, form: Form, number: int | None) -> None:
+        self.index.version(form, number)
+        if form in self.storage.forms(form.app):
+            self.reports.refill(form, number)
+
+    def status(self) -> ReindexingStatus:
+        return self.index.status()
+
+
+def _known(settings: Settings, uri: str) -> Database:
+    return Database(uri, lock_timeout=settings.lock_timeout)
+
+
+def made_local(settings: Settings, properties: Properties) -> str:
+    """Make the directory of this instance where it is missing, with its own directories; return its path.
+
+    Raises:
+        StartupError: it is not apart from other directories.
+        DiskError: it cannot be made.
+    """
+    path = local_directory(settings, properties)
+    with disk_errors(f"directory of this instance {path}"):
+        directories.ensure(path)
+        root.make_own(path)
+    return path

@@ -1,0 +1,252 @@
+"""Bodies of attachments in an object store: stored before their records are committed, removed after that.
+
+No lock is needed for a body, because each revision has an object of its own: a body is stored while nobody waits, and
+removed when the block that has removed its record is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import TracebackType
+
+from persistence.errors import DamagedError, PersistenceError
+from persistence.limits.objects import FIRST_PIECE
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.object_places import ObjectPlace
+from persistence.model.sidecar import Sidecar, described
+from persistence.s3.content import opened_object
+from persistence.s3.notes import BodyNote, BodyNotes
+from persistence.s3.objects import Objects
+from persistence.s3.references import BodyReference, encode_reference, require_short
+from persistence.s3.traces import ObjectTraces
+from persistence.storage.layout import SPOOL
+from persistence.storage.managed import ManagedBodies, ManagedChanges, RecordOf
+from persistence.storage.storage import KeepsHistory, keeps_all
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+
+class ObjectBodies(ManagedBodies):
+    """The bodies of a place in an object store. Methods raise ``OSError`` too.
+
+    Bodies are received below ``root``, a directory of this machine, which has the notes, too.
+    """
+
+    def __init__(self, objects: Objects, root: str, keeps_history: KeepsHistory = keeps_all) -> None:
+        self.objects = objects
+        self.notes = BodyNotes(root)
+        self._root = root
+        self._keeps_history = keeps_history
+
+    @property
+    def place(self) -> ObjectPlace:
+        """The bucket and the prefix."""
+        return self.objects.place
+
+    @property
+    def root(self) -> str:
+        """The place as it is shown."""
+        return str(self.place)
+
+    def upload(self, address: DocumentAddress) -> Upload:
+        """See ``Bodies``; it is stored by ``flush``, before any lock is taken."""
+        return _ObjectUpload(self._root, self, address)
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
+        """See ``Bodies``; a small one is read at once."""
+        if record.body is None:
+            return None
+        sidecar, key = described(record), require_short(self.place, BodyReference(address, record.id))
+        read = partial(self._piece, address, key)
+        if content and 0 < sidecar.size <= FIRST_PIECE:
+            piece = self.objects.read(key, 0, sidecar.size)
+            if piece is None:
+                return None
+            file = opened_object(sidecar.size, sidecar.digest, lambda start, end: piece[start:end])
+            return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
+        size = self.objects.size(key)
+        if size is None:
+            return None
+        if size != sidecar.size:
+            raise DamagedError(f"the body of {address} in {self.place} has {size} bytes, and not {sidecar.size}")
+        return StoredRevision(
+            sidecar, sidecar.etag, size, opened_object(size, sidecar.digest, read) if content else None
+        )
+
+    def _piece(self, address: DocumentAddress, key: str, start: int, end: int) -> memoryview:
+        piece = self.objects.read(key, start, end)
+        if piece is None:
+            raise DamagedError(f"the body of {address} is missing in {self.place}")
+        return piece
+
+    @contextmanager
+    def changing(self) -> Iterator[ObjectChanges]:
+        """See ``Bodies``: what the block leaves without a record is removed at its end, which is after the commit."""
+        changes = ObjectChanges(self, self._keeps_history)
+        try:
+            yield changes
+        except BaseException:
+            changes.leave()  # it may be committed all the same: the sweep looks
+            raise
+        changes.finish()
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - a directory looks
+        """Return False: crashes leave notes, and nothing beside a body."""
+        return False
+
+    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
+        """Do nothing: see ``has_unfinished``."""
+
+    def traces(self, form: Form, document: str) -> ObjectTraces:
+        """See ``ManagedBodies``."""
+        mains = (DocumentAddress(form, each, document, DATA_XML) for each in Collection)
+        return ObjectTraces(self.objects, tuple(BodyReference(main, "").key.rsplit("/", 2)[0] for main in mains))
+
+
+class _ObjectUpload(Upload):
+    """A body that becomes an object, which is removed again where no change takes it."""
+
+    def __init__(self, root: str, bodies: ObjectBodies, address: DocumentAddress) -> None:
+        super().__init__(root, f"{root}/{SPOOL}")
+        self._bodies = bodies
+        self._reference = BodyReference(address, self.id)
+        self._note: BodyNote | None = None
+
+    def flush(self) -> None:
+        """Store the body, if it is not stored yet. Raises ``PersistenceError`` too."""
+        if self._note is not None:
+            return
+        objects = self._bodies.objects
+        key = require_short(objects.place, self._reference)
+        self._note = self._bodies.notes.note()
+        self._note.add(encode_reference(objects.place, self._reference))
+        with self.opened() as file:
+            objects.put(key, file, self.size)
+
+    def handed_over(self) -> BodyNote | None:
+        """Store the body, and leave it and its note to the caller."""
+        self.flush()
+        note, self._note = self._note, None
+        return note
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._note is not None:
+                with suppress(PersistenceError):  # the sweep removes it
+                    self._bodies.objects.remove([self._reference.key])
+                    self._note.remove()
+                self._note.close()
+        finally:
+            super().__exit__(kind, error, trace)
+
+
+class ObjectChanges(ManagedChanges):
+    """The changes of one block of the main storage, whose commit they await."""
+
+    def __init__(self, bodies: ObjectBodies, keeps_history: KeepsHistory) -> None:
+        self._bodies = bodies
+        self._keeps_history = keeps_history
+        self._stored: list[BodyNote] = []
+        self._freed: list[BodyReference] = []
+        self._note: BodyNote | None = None
+        self._must_go = False
+
+    @contextmanager
+    def placing(
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
+    ) -> Iterator[None]:
+        """See ``BodyChanges``; the body is stored already, under its content id."""
+        if sidecar.id != upload.id:
+            raise ValueError("a body whose record has another id")
+        self._take(upload)
+        if over is not None and not (address.keeps_history and self._keeps_history(address.form)):
+            self._free([BodyReference(address, over.id)])
+        yield
+
+    @contextmanager
+    def replacing(
+        self,
+        address: DocumentAddress,
+        instant: Instant | None,  # noqa: ARG002 - its content id says which one it is
+        over: Sidecar,
+        rewritten: Sidecar,  # noqa: ARG002
+        upload: Upload,
+    ) -> Iterator[None]:
+        """See ``ManagedChanges``."""
+        self._take(upload)
+        self._free([BodyReference(address, over.id)])
+        yield
+
+    @contextmanager
+    def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
+        """See ``BodyChanges``; what has a history stays where it is."""
+        if not address.keeps_history:
+            self._free([BodyReference(address, over.id)])
+        yield
+
+    @contextmanager
+    def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:  # noqa: ARG002
+        """See ``BodyChanges``; at the end of the block of the main storage it is an error if they cannot be removed."""
+        self._free([BodyReference(address, each.id) for each in records])
+        self._must_go = True
+        yield
+
+    @contextmanager
+    def discarding_draft(
+        self,
+        form: Form,
+        document: str,
+        version: int | None,  # noqa: ARG002 - keys are without it
+        records: Sequence[tuple[str, Sidecar]],
+    ) -> Iterator[None]:
+        """See ``BodyChanges``."""
+        self._free(
+            [BodyReference(DocumentAddress(form, Collection.DRAFT, document, name), each.id) for name, each in records]
+        )
+        yield
+
+    def finish(self) -> None:
+        """Remove what has no record any more: the block is committed.
+
+        Raises:
+            BusyError: the store does not remove what must go now; the sweep will.
+        """
+        for note in self._stored:
+            note.remove()
+        if self._note is None:
+            return
+        try:
+            self._bodies.objects.remove([each.key for each in self._freed])
+            self._note.remove()
+        except PersistenceError:
+            if self._must_go:
+                raise
+        finally:
+            self._note.close()
+
+    def leave(self) -> None:
+        """Leave everything to the sweep."""
+        for note in (*self._stored, *filter(None, [self._note])):
+            note.close()
+
+    def _take(self, upload: Upload) -> None:
+        if not isinstance(upload, _ObjectUpload):
+            raise TypeError("an upload of another storage")
+        note = upload.handed_over()
+        if note is not None:
+            self._stored.append(note)
+
+    def _free(self, references: Sequence[BodyReference]) -> None:
+        """Note bodies that will have no record when the block is committed."""
+        if not references:
+            return
+        if self._note is None:
+            self._note = self._bodies.notes.note()
+        for each in references:
+            self._note.add(encode_reference(self._bodies.place, each))
+            self._freed.append(each)

@@ -1,0 +1,141 @@
+"""A storage of forms in a database with its index, changed as services do it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from persistence.definitions.catalog import Catalog
+from persistence.index.protocol import Budget
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.flat_views import FlatNaming
+from persistence.model.instants import next_after
+from persistence.model.search import Hits, Query, Scope
+from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.postgresql.database import Database
+from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.storage import DatabaseStorage
+from persistence.xml.streaming import Streaming
+from tests.index.contract import Subject
+from tests.postgresql.indexing import fail
+
+NAMING = FlatNaming("svc_f_", 63, prefixes_in_main=False)
+
+
+class IndexedDatabase:
+    """A node: its storage, its index, and what it has of both in memory."""
+
+    def __init__(self, uri: str, local: Path, definitions: Catalog | None = None) -> None:
+        self.database = Database(uri, lock_timeout=10)
+        numbers = FormNumbers(self.database)
+        self.rows = IndexRows(self.database, numbers, self.source_of)
+        self.storage = DatabaseStorage(self.database, str(local), listener=self.rows)
+        self.catalog = definitions or Catalog(self.storage)
+        self.cache = ExtractionCache()
+        self.index = DatabaseIndex(self.database, numbers, self.rows, self.source_of, fail)
+        self.reindexer = DatabaseReindexer(self.storage, self.index.jobs)
+        self.source_of = cache(self.source_of)  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        self.index.close()
+        self.database.close()
+
+    def source_of(self, form: Form) -> Source:
+        described = SourceDescription(form, "4.0.0", is_designer=False, naming=NAMING, definitions="")
+        return Source(described, self.storage, self.catalog, self.cache)
+
+    def of(self, form: Form) -> FormInDatabase:
+        return FormInDatabase(self, form)
+
+
+class FormInDatabase:
+    """One form of a node. A ``ContractStorage``."""
+
+    def __init__(self, node: IndexedDatabase, form: Form) -> None:
+        self.node = node
+        self.form = form
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.node.index, self.node.catalog, self.node.reindexer, self, self.form)
+
+    def search(self, query: Query, scope: Scope | None = None, budget: Budget | None = None) -> Hits:
+        return self.node.index.search(self.form, scope or Scope(), query, budget)
+
+    def publish(self, definition: bytes, version: int = 1) -> None:
+        self._put(DefinitionAddress(self.form, version, FORM_XHTML), definition, version)
+
+    def unpublish(self, version: int = 1) -> None:
+        self._delete(DefinitionAddress(self.form, version, FORM_XHTML))
+
+    def save(
+        self,
+        document: str,
+        body: bytes,
+        user: str = "ann",
+        group: str = "",
+        version: int = 1,
+        *,
+        is_draft: bool = False,
+    ) -> None:
+        collection = Collection.DRAFT if is_draft else Collection.DATA
+        address = DocumentAddress(self.form, collection, document, DATA_XML)
+        with self.node.index.checking(self.node.catalog.of(self.form, version)) as check:
+            self._put(address, body, version, user, group, check)
+
+    def delete(self, document: str) -> None:
+        self._delete(DocumentAddress(self.form, Collection.DATA, document, DATA_XML))
+
+    def _put(
+        self,
+        address: Address,
+        body: bytes,
+        version: int,
+        user: str = "ann",
+        group: str = "",
+        check: Streaming | None = None,
+    ) -> None:
+        with ExitStack() as stack:
+            upload = stack.enter_context(self.node.storage.upload(address))
+            upload.write(body)
+            if check is not None:
+                check.read([body])
+                check.keep(upload.id)
+            upload.flush()
+            writer = stack.enter_context(self.node.storage.writing(address))
+            over = writer.current(address)
+            modified = next_after(over.latest if over else None)
+            sidecar = Sidecar(
+                schema=SCHEMA,
+                id=upload.id,
+                version=version,
+                modified=modified,
+                created=over.sidecar.created if over and not over.sidecar.deleted else modified,
+                size=upload.size,
+                digest=upload.digest,
+                creator=over.sidecar.creator if over and not over.sidecar.deleted else user,
+                group=over.sidecar.group if over and not over.sidecar.deleted else group or None,
+                modifier=user,
+            )
+            writer.commit(address, sidecar, upload, over=over)
+            if isinstance(address, DocumentAddress) and not address.is_draft:
+                writer.discard_draft(self.form, address.document)
+
+    def _delete(self, address: Address) -> None:
+        with self.node.storage.writing(address) as writer:
+            over = writer.current(address)
+            assert over is not None
+            gone = tombstone(over.sidecar, modified=next_after(over.latest), modifier="ann")
+            writer.delete(address, gone, over=over)

@@ -1,0 +1,69 @@
+"""An index in a database of what is in memory: whoever changes that calls the index within the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from persistence.model.addresses import Form
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database
+from persistence.postgresql.index import DatabaseIndex
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.places import FormNumbers
+from tests.index.memory import FORM, Content, Memory
+from tests.postgresql.server import Server, fresh_schema
+
+
+def fail(form: Form | None, error: Exception) -> None:
+    raise AssertionError(f"{form}: {error}")
+
+
+@dataclass
+class IndexedMemory:
+    """What is in memory, its index, and the changes of both."""
+
+    memory: Memory
+    database: Database
+    rows: IndexRows
+    index: DatabaseIndex
+
+    def publish(self, version: int, paths: tuple[str, ...]) -> None:
+        with self.database.transaction("publishing"):
+            self.memory.publish(version, paths)
+            self.rows.published(FORM, version)
+
+    def unpublish(self, version: int) -> None:
+        with self.database.transaction("unpublishing"):
+            self.memory.unpublish(version)
+            self.rows.published(FORM, version)
+
+    def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
+        """Save or delete."""
+        with self.database.transaction("saving"):
+            if content is None:
+                self.memory.delete(document, is_draft=is_draft)
+            else:
+                self.memory.put(document, content, is_draft=is_draft)
+            self.rows.changed(FORM, document)
+
+
+@contextmanager
+def indexed_memory(server: Server) -> Iterator[IndexedMemory]:
+    """Nothing in memory, and its index in a schema of its own."""
+    name = fresh_schema()
+    try:
+        with Database(server.uri(name), lock_timeout=10) as database:
+            schema.init(database)
+            yield of_memory(database)
+    finally:
+        server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+def of_memory(database: Database) -> IndexedMemory:
+    """Nothing in memory, and its index in the schema of a database."""
+    memory, numbers = Memory(), FormNumbers(database)
+    rows = IndexRows(database, numbers, lambda _: memory)  # type: ignore[arg-type, return-value]
+    index = DatabaseIndex(database, numbers, rows, lambda _: memory, fail)  # type: ignore[arg-type, return-value]
+    return IndexedMemory(memory, database, rows, index)

@@ -1,0 +1,153 @@
+"""The commands on a database: they work as on a tree, or say in one line that they need one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from persistence.app import create_app
+from persistence.postgresql.address import parse
+from persistence.settings import Settings
+from tests import orders
+from tests.cli.command_runner import Ended, ended
+from tests.opened import opened
+from tests.postgresql import server as postgresql
+from tests.postgresql.server import Server, requires_postgresql
+
+pytestmark = requires_postgresql
+
+CRUD = "/fr/service/persistence/crud/acme/order"
+BY_ANN = {"Svc-Form-Definition-Version": "1", "Svc-Username": "ann"}
+DOCUMENT = "acme/order/data/D"
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_uri: str) -> Run:
+    """Runs a command on a fresh database, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: ended([*arguments, "--data", database_uri], monkeypatch, capsys)
+
+
+@pytest.fixture
+def client(tmp_path: Path, database_uri: str) -> FlaskClient:
+    """A service on the database, with a form and a document of two revisions that ``ann`` has stored."""
+    settings = Settings(data=database_uri, local=str(tmp_path / "local"), keys=str(tmp_path / "keys.json"))
+    asking = opened(create_app(settings)).test_client()
+    stored = {"form/form.xhtml": orders.definition(), "data/D/a.bin": b"a cat", "data/D/data.xml": _order("Ann")}
+    for path, body in stored.items():
+        assert asking.put(f"{CRUD}/{path}", data=body, headers=BY_ANN).status_code == 201
+    assert asking.put(f"{CRUD}/data/D/data.xml", data=_order("Bea"), headers=BY_ANN).status_code == 204
+    return asking
+
+
+def _order(name: str) -> bytes:
+    return f"<form><customer><name>{name}</name></customer></form>".encode()
+
+
+def _read(client: FlaskClient) -> tuple[int, bytes]:
+    answer = client.get(f"{CRUD}/data/D/data.xml", headers=BY_ANN)
+    return answer.status_code, answer.data
+
+
+def test_a_database_is_prepared_once_and_upgraded_by_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_server: Server
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = ("--data", database_server.uri(postgresql.fresh_schema()))
+    due = ended(["upgrade", "--dry-run", *data], monkeypatch, capsys)
+    assert due.status == 0
+    assert due.out.startswith("to do: forms and revisions")
+    assert [ended(["init", *data], monkeypatch, capsys).out.split(", ")[-1] for _ in range(2)] == [
+        f"schema {parse(data[1]).schema} is prepared {when}\n" for when in ("now", "already")
+    ]
+    assert "nothing to do" in ended(["upgrade", *data], monkeypatch, capsys).out
+
+
+def test_what_is_stored_is_listed_shown_searched_and_compared(run: Run, client: FlaskClient) -> None:
+    assert client is not None
+    assert "acme/order" in run("forms").out
+    assert "1 document" in run("forms", "acme").out
+    assert "permissions" in run("show", "acme/order").out
+    shown = run("show", DOCUMENT).out
+    assert ("a.bin" in shown, "1 older revision" in shown, "file " in shown) == (True, True, False)
+    assert run("history", DOCUMENT).out.splitlines()[-1] == "2 revisions"
+    assert "Ann" in run("diff", DOCUMENT).out
+    found = run("search", "acme/order", "--path", "customer/name=bea", "--json")
+    assert json.loads(found.out)["document"] == "D"
+    assert run("reindex").status == 0
+    assert run("reindex", "acme/order").status == 0
+    assert run("search", "acme/order", "bea").errors == ["1 found, 1 to 1 shown"]
+
+
+def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:
+    assert run("revert", DOCUMENT, "--as", "eve").status == 0
+    assert _read(client) == (200, _order("Ann"))
+
+
+def test_old_revisions_are_purged(run: Run, client: FlaskClient) -> None:
+    instants = run("history", DOCUMENT, "--json").out.splitlines()
+    newest = json.loads(instants[0])["modified"]
+    assert "1 revision" in run("purge", "--revisions", "--older-than", newest, "--yes").out
+    assert run("history", DOCUMENT).out.splitlines()[-1] == "1 revision"
+    assert _read(client) == (200, _order("Bea"))
+
+
+def test_a_document_is_erased_with_a_certificate(run: Run, client: FlaskClient, tmp_path: Path) -> None:
+    erased = run("erase", DOCUMENT, "--certificate", str(tmp_path / "certificate.json"), "--yes")
+    assert erased.status == 0, erased
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert len(certificate["documents"][0]["files"]) == 3
+    assert certificate["ended"]
+    assert _read(client)[0] == 404
+    assert run("search", "acme/order").errors == ["0 found"]
+
+
+def test_forms_are_exported_and_imported_into_another_database(
+    run: Run,
+    client: FlaskClient,
+    database_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert client is not None
+    assert run("export", "all.zip", "--history", "include").status == 0
+    other = ("--data", database_server.uri(postgresql.fresh_schema()))
+    for command in (["init"], ["import", "all.zip"]):
+        assert ended([*command, *other], monkeypatch, capsys).status == 0
+    assert ended(["history", DOCUMENT, "--json", *other], monkeypatch, capsys) == run("history", DOCUMENT, "--json")
+
+
+def test_data_is_encrypted_anew(run: Run, client: FlaskClient) -> None:
+    assert client is not None
+    assert "there is no" in " ".join(run("reencrypt").errors)
+    assert run("reencrypt", "nobody/knows").status == 1
+
+
+def test_leases_are_listed_and_broken(run: Run, client: FlaskClient) -> None:
+    assert run("leases").out == "0 documents leased\n"
+    assert run("leases", "--break", "D").status == 1
+    assert client is not None
+
+
+@pytest.mark.parametrize("command", [("check",), ("backup", "there")])
+def test_what_needs_a_tree_says_so_in_one_line(run: Run, command: tuple[str, ...]) -> None:
+    refused = run(*command)
+    assert (refused.status, len(refused.errors)) == (1, 1)
+    assert "database" in refused.errors[0] or "postgresql://127.0.0.1" in refused.errors[0]
+
+
+def test_settings_are_printed_without_the_password(run: Run) -> None:
+    shown = run("config").out
+    assert "data = 'postgresql://127.0.0.1" in shown
+    assert postgresql.PASSWORD not in shown
+    assert "keeper" not in shown
+
+
+def test_keys_and_the_audit_are_files_of_the_instance(run: Run, tmp_path: Path) -> None:
+    assert run("key", "add", "front").status == 0
+    assert [path.name for path in (tmp_path / "var").glob("keys.json")] == ["keys.json"]

@@ -1,0 +1,66 @@
+"""A server that is stopped: it keeps no thread past its deadline, and is found again when it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from persistence.errors import BusyError, OutcomeUnknownError
+from persistence.postgresql.database import Database
+from tests.opened import opened
+from tests.postgresql.server import Server, prepared, requires_postgresql, running
+from tests.postgresql.stopping import stopped
+
+pytestmark = requires_postgresql
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(server: Server, monkeypatch: pytest.MonkeyPatch) -> Database:
+    for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1)
+    return opened(Database(prepared(f"{server.uri('stopped')}&connect_timeout=2"), lock_timeout=1))
+
+
+def _ask(database: Database) -> object:
+    with database.reading("asking") as connection:
+        return connection.execute("SELECT count(*) FROM form").fetchone()
+
+
+def test_a_statement_and_a_connection_end_at_their_deadlines(server: Server, database: Database) -> None:
+    assert _ask(database) == (0,)
+    with stopped(server):
+        began = time.monotonic()
+        with pytest.raises(BusyError, match="asking: the database cannot be had: the server has not answered for 2 s"):
+            _ask(database)
+        assert 1.9 < time.monotonic() - began < 4
+        began = time.monotonic()
+        with pytest.raises(BusyError, match="no connection to database"):
+            _ask(database)
+        assert time.monotonic() - began < 10
+    assert _ask(database) == (0,)
+
+
+def test_a_commit_that_is_not_answered_has_an_unknown_outcome(server: Server, database: Database) -> None:
+    def save() -> None:
+        with database.transaction("saving", "a form") as connection:
+            connection.execute("INSERT INTO form (app, name) VALUES ('a', 'b')")
+            began.append(time.monotonic())
+            stop.__enter__()
+
+    began: list[float] = []
+    stop = stopped(server)
+    try:
+        with pytest.raises(OutcomeUnknownError, match=r"saving a form: .* lost within the commit"):
+            save()
+        assert time.monotonic() - began[0] < 10
+    finally:
+        stop.__exit__(None, None, None)
+    assert _ask(database) in {(0,), (1,)}

@@ -1,0 +1,380 @@
+"""Bodies in a bucket: nothing without its record, no record without its body, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from persistence.errors import BadAddressError, BusyError, DamagedError, DiskFullError, PersistenceError
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.instants import LAST, Instant
+from persistence.model.object_places import object_place
+from persistence.model.sidecar import Sidecar
+from persistence.s3.bodies import ObjectBodies
+from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.references import BodyReference
+from persistence.s3.sweep import stray_objects
+from persistence.services.erasing import Erasing
+from persistence.services.purge_plans import PurgeRules
+from persistence.services.purging import StoragePurge
+from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
+from persistence.storage.storage import Storage, Writing
+from tests.s3.places import CAT, DRAFT, FORM, LIMITS, BucketPlace
+from tests.s3.server import BUCKET, SECRET_KEY, Fault, S3Server
+
+LARGE = os.urandom(6 << 20)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: S3Server) -> BucketPlace:
+    return BucketPlace(tmp_path, server)
+
+
+@pytest.mark.parametrize("body", [b"", b"cat", os.urandom(300_000), LARGE], ids=["0", "3", "300000", "6 MiB"])
+def test_every_byte_comes_back(place: BucketPlace, body: bytes) -> None:
+    stored = place.write(body)
+    assert place.body() == body
+    found = place.attached.read(CAT, content=False)
+    assert found is not None
+    assert (found.sidecar, found.etag, found.size) == (stored, stored.id, len(body))
+    assert place.server.keys_of() == [f"attachments/pics/album/data/D/cat.bin/{stored.id}"]
+    assert (place.notes(), place.server.parts) == ([], {})
+
+
+def test_a_large_body_is_sent_in_parts_and_a_small_one_only_where_nothing_is(place: BucketPlace) -> None:
+    place.write(b"cat")
+    assert [what for what in place.server.seen if what.startswith(("PUT", "POST"))] == [
+        f"PUT attachments/pics/album/data/D/cat.bin/{next(iter(place.ids()))}"
+    ]
+    with place.attached.upload(CAT) as upload:
+        upload.write(b"cat")
+        place.server.objects[f"attachments/{BodyReference(CAT, upload.id).key}"] = type(
+            next(iter(place.server.objects.values()))
+        )(b"other")
+        with pytest.raises(DamagedError, match="another object"):
+            upload.flush()
+
+
+def test_any_place_of_a_body_can_be_read(place: BucketPlace) -> None:
+    place.write(LARGE)
+    found = place.attached.read(CAT, content=True)
+    assert found is not None
+    with found.opened as file:
+        for start in (5 << 20, 17, 0, len(LARGE) - 3):
+            file.seek(start)
+            assert file.read(1000) == LARGE[start : start + 1000]
+        assert file.seek(-5, os.SEEK_END) == len(LARGE) - 5
+        assert file.read() == LARGE[-5:]
+        with pytest.raises(ValueError, match="before the beginning"):
+            file.seek(-1)
+
+
+@pytest.mark.parametrize("size", [1000, 6 << 20])
+def test_other_bytes_than_those_that_were_stored_are_damage(place: BucketPlace, size: int) -> None:
+    place.write(LARGE[:size])
+    stored = next(iter(place.server.objects.values()))
+    stored.data = stored.data[:-1] + bytes([stored.data[-1] ^ 1])
+    with pytest.raises(DamagedError, match="another digest"):
+        place.body()
+    stored.data = stored.data[:-1]
+    with pytest.raises(DamagedError):
+        place.body()
+
+
+def test_a_body_that_is_lost_is_damage(place: BucketPlace) -> None:
+    place.write(b"cat")
+    place.server.objects.clear()
+    for content in (False, True):
+        with pytest.raises(DamagedError, match="missing"):
+            place.attached.read(CAT, content=content)
+
+
+def test_names_that_no_key_can_have_are_refused(place: BucketPlace) -> None:
+    address = DocumentAddress(Form("a" * 255, "b" * 255), Collection.DATA, "c" * 255, "n" * 200)
+    with place.attached.upload(address) as upload, pytest.raises(BadAddressError, match="too long together"):
+        upload.flush()
+    odd = CAT.moved(Collection.DATA, "50% näïve #1?.txt")
+    stored = place.write(b"odd", odd)
+    assert place.body(odd) == b"odd"
+    key = place.server.keys_of()[0].removeprefix("attachments/")
+    assert BodyReference.of_key(key) == BodyReference(odd, stored.id)
+    for wrong in ("", "a/b", key.replace("/data/", "/form/"), key + "x", key.replace("pics", ".pics")):
+        assert BodyReference.of_key(wrong) is None
+
+
+def test_an_upload_that_no_change_takes_leaves_nothing(place: BucketPlace) -> None:
+    with suppress(KeyError), place.attached.upload(CAT) as upload:
+        upload.write(b"cat")
+        upload.flush()
+        assert len(place.server.objects) == 1
+        raise KeyError
+    assert (place.server.keys_of(), place.notes()) == ([], [])
+
+
+def test_what_a_killed_worker_leaves_is_swept_and_nothing_else(place: BucketPlace) -> None:
+    stored = place.write(b"old")
+    killed = place.attached.upload(CAT)
+    killed.write(b"never")
+    killed.flush()
+    note = killed._note  # type: ignore[attr-defined]  # noqa: SLF001
+    assert place.sweep() == 0, "its process holds the note"
+    note.close()
+    assert place.sweep(3600) == 0, "it is young"
+    assert len(place.ids()) == 2
+    assert place.sweep() == 1
+    assert (place.ids(), place.body(), place.notes()) == ({stored.id}, b"old", [])
+
+
+def test_a_history_keeps_its_bodies_and_a_draft_does_not(place: BucketPlace) -> None:
+    first, second = place.write(b"one"), place.write(b"two")
+    assert place.ids() == {first.id, second.id}
+    older = place.attached.read_revision(CAT, first.modified, content=True)
+    assert older is not None
+    with older.opened as file:
+        assert file.read() == b"one"
+    place.write(b"draft", DRAFT)
+    kept = place.write(b"newer", DRAFT)
+    assert place.ids(DRAFT) == {kept.id}
+    with place.attached.writing(DRAFT) as writer:
+        writer.discard_draft(FORM, "D")
+        assert place.ids(DRAFT) == {kept.id}, "it is removed at the end of the block"
+    assert (place.ids(DRAFT), place.notes()) == (set(), [])
+
+
+def test_a_form_that_keeps_no_history_keeps_no_bodies(tmp_path: Path, server: S3Server) -> None:
+    place = BucketPlace(tmp_path, server, lambda _: False)
+    place.write(b"one")
+    second = place.write(b"two")
+    assert place.ids() == {second.id}
+
+
+class Transactions(Storage):
+    """A storage whose blocks are transactions, which a test lets fail, so to speak, when they are committed."""
+
+    def __init__(self, store: Storage, outcome: BaseException | None) -> None:
+        self._store = store
+        self._outcome = outcome
+
+    def __getattribute__(self, name: str) -> object:
+        if name in {"_store", "_outcome", "writing"}:
+            return object.__getattribute__(self, name)
+        return getattr(self._store, name)
+
+    @contextmanager
+    def writing(self, address: Address) -> Iterator[Writing]:
+        with self._store.writing(address) as writer:
+            yield writer
+            if self._outcome is not None:
+                raise self._outcome
+
+
+@pytest.mark.parametrize("outcome", [None, BusyError("the connection broke while it was committing")])
+def test_bodies_go_only_when_the_block_is_committed(place: BucketPlace, outcome: BaseException | None) -> None:
+    """After an outcome that nobody knows, records decide: here they were committed."""
+    old = place.write(b"old", DRAFT)
+    place.attached = SplitStorage(Transactions(place.store, outcome), place.bodies)
+    with suppress(BusyError):
+        place.write(b"new", DRAFT)
+    assert place.body(DRAFT) == b"new"
+    assert len(place.ids(DRAFT)) == (2 if outcome else 1)
+    place.sweep()
+    assert place.body(DRAFT) == b"new"
+    assert (len(place.ids(DRAFT)), place.notes(), old.id in place.ids(DRAFT)) == (1, [], False)
+
+
+def test_a_body_that_cannot_be_removed_now_is_removed_later(place: BucketPlace) -> None:
+    place.write(b"old", DRAFT)
+    place.server.faults = [Fault("^DELETE", 503, "SlowDown")]
+    kept = place.write(b"new", DRAFT)
+    assert len(place.ids(DRAFT)) == 2
+    place.server.faults = []
+    assert place.sweep() == 1
+    assert place.ids(DRAFT) == {kept.id}
+
+
+def purged(place: BucketPlace) -> StoragePurge:
+    return StoragePurge(place.store, lambda _: place.bodies)
+
+
+def saved(place: BucketPlace) -> None:
+    """Save a document that names the attachment, which orphans would not survive."""
+    main = CAT.moved(Collection.DATA, DATA_XML)
+    place.write(b"<d>/fr/service/persistence/crud/pics/album/data/D/cat.bin</d>", main)
+
+
+def test_a_purge_removes_bodies_at_once_or_says_that_it_could_not(place: BucketPlace) -> None:
+    saved(place)
+    for body in (b"one", b"two", b"three"):
+        current = place.write(body)
+    place.server.faults = [Fault("^DELETE", 503, "SlowDown")]
+    with pytest.raises(BusyError, match="SlowDown"):
+        purged(place).purge(FORM, "D", PurgeRules(revisions=LAST))
+    place.server.faults = []
+    place.sweep()
+    assert place.ids() == {current.id}
+    for body in (b"four", b"five"):
+        current = place.write(body)
+    tally = purged(place).purge(FORM, "D", PurgeRules(revisions=LAST))
+    assert (tally.revisions, place.ids(), place.notes()) == (2, {current.id}, [])
+
+
+def test_an_erasure_leaves_nothing_and_says_what_there_was(place: BucketPlace) -> None:
+    saved(place)
+    stored = [place.write(b"one"), place.write(b"two"), place.write(b"draft", DRAFT)]
+    other = place.write(b"other", DocumentAddress(FORM, Collection.DATA, "D2", "cat.bin"))
+    place.server.objects["attachments/pics/album/data/D/cat.bin/stray"] = place.server.objects[
+        place.server.keys_of()[0]
+    ]
+    erasing = Erasing("data", place.store, purged(place), lambda _: place.bodies)
+    listed = {each.path: each.digest for each in erasing.describe(FORM, "D").files if each.path.startswith("s3://")}
+    digests = {
+        f"s3://{BUCKET}/attachments/{BodyReference(a, s.id).key}": s.digest
+        for a, s in zip((CAT, CAT, DRAFT), stored, strict=True)
+    }
+    assert digests.items() <= listed.items()
+    erasing.erase(FORM, "D")
+    assert [key.rpartition("/")[2] for key in place.server.keys_of()] == [other.id]
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_rewritten_revision_has_another_object(place: BucketPlace, is_older: bool) -> None:  # noqa: FBT001
+    stored = [place.write(b"one"), place.write(b"two")]
+    old = stored[0 if is_older else 1]
+    instant = Instant(old.modified) if is_older else None
+    rewriter = RevisionRewriter(place.store, lambda _: place.bodies)
+    record = rewriter.record(CAT, instant)
+    assert record is not None
+    with rewriter.upload(CAT, record) as upload:
+        upload.write(b"again")
+        upload.flush()
+        rewritten = _rewritten(old, upload.id, upload.digest)
+        assert rewriter.rewrite(CAT, instant, record, rewritten, upload)
+    found = rewriter.read(CAT, instant)
+    assert found is not None
+    with found.opened as file:
+        assert (file.read(), found.etag) == (b"again", old.id)
+    assert place.ids() == {stored[1 if is_older else 0].id, upload.id}
+
+
+def _rewritten(old: Sidecar, new_id: str, digest: str) -> Sidecar:
+    return msgspec.structs.replace(old, id=new_id, size=5, digest=digest, tag=old.etag)
+
+
+def test_a_check_finds_objects_without_a_record(place: BucketPlace) -> None:
+    keys = [BodyReference(CAT, place.write(b"body").id).key for _ in range(9)]
+    for number in range(3):
+        key = BodyReference(CAT, f"{number:040x}").key
+        place.server.objects[f"attachments/{key}"] = place.server.objects[f"attachments/{keys[0]}"]
+    place.server.objects["attachments/mine.txt"] = place.server.objects[f"attachments/{keys[0]}"]
+    place.server.objects["elsewhere/mine.txt"] = place.server.objects[f"attachments/{keys[0]}"]
+    found = [each for each in stray_objects(place.bodies, lambda _: place.store, age=-1) if each is not None]
+    assert [each.found.key for each in found if each.reference is None] == ["mine.txt"]
+    assert sorted(each.reference.id for each in found if each.reference is not None) == [f"{n:040x}" for n in range(3)]
+    assert not any(stray_objects(place.bodies, lambda _: place.store)), "they are young"
+
+
+FAULTS = [
+    (10, [Fault(".", 503, "SlowDown")], BusyError, "the store answers 503"),
+    (6 << 20, [Fault("partNumber|^GET", 503, "SlowDown")], BusyError, "the store answers 503 SlowDown"),
+    (10, [Fault(".", 500, "InternalError")], BusyError, "the store answers 500"),
+    (10, [Fault(".", 403, "AccessDenied")], BusyError, "refuses the credentials"),
+    (10, [Fault(".", 507, "XMinioStorageFull")], DiskFullError, "is full"),
+    (10, [Fault(".", seconds=0.8)], BusyError, "no answer within 0.5 seconds"),
+    (6 << 20, [Fault("partNumber|^GET", seconds=0.8)], BusyError, "no answer within 0.5 seconds"),
+    (6 << 20, [Fault("partNumber|^GET", is_cut=True)], BusyError, "the connection broke"),
+    (10, [Fault(".", is_cut=True)], BusyError, "the connection broke"),
+]
+
+
+@pytest.mark.parametrize(("size", "faults", "kind", "line"), FAULTS)
+def test_a_store_that_fails_is_one_clear_line_and_nothing_is_half_there(
+    place: BucketPlace, size: int, faults: list[Fault], kind: type[PersistenceError], line: str
+) -> None:
+    stored = place.write(LARGE[:size])
+    place.server.faults = [Fault(**vars(fault)) for fault in faults]
+    for call in (lambda: place.write(LARGE[:size]), lambda: place.body()):  # noqa: PLW0108
+        with pytest.raises(kind, match=line) as caught:
+            call()
+        assert "<" not in str(caught.value)
+        assert SECRET_KEY not in str(caught.value)
+        assert place.server.url not in str(caught.value)
+    place.server.faults = []
+    assert place.body() == LARGE[:size]
+    place.sweep()
+    assert (place.ids(), place.notes(), list(filter(None, place.server.parts.values()))) == ({stored.id}, [], [])
+
+
+def test_a_connection_that_breaks_in_the_middle_is_tried_again(place: BucketPlace) -> None:
+    place.server.faults = [Fault("partNumber", is_cut=True, times=1, after=1), Fault("^GET", is_cut=True, times=1)]
+    place.write(LARGE)
+    assert place.body() == LARGE
+    place.server.faults = [Fault("^PUT", 503, "SlowDown", times=1)]
+    place.write(b"small")
+    assert place.body() == b"small"
+
+
+def test_a_connection_that_keeps_breaking_in_the_middle_of_a_body_breaks_the_download(place: BucketPlace) -> None:
+    place.write(LARGE)
+    found = place.attached.read(CAT, content=True)
+    assert found is not None
+    with found.opened as file:
+        assert file.read(1000) == LARGE[:1000]
+        place.server.faults = [Fault("^GET", is_cut=True)]
+        with pytest.raises(BusyError, match="the connection broke"):
+            file.read()
+        place.server.objects.clear()
+        place.server.faults = []
+        file.seek(5 << 20)
+        with pytest.raises(DamagedError, match="missing"):
+            file.read()
+
+
+def elsewhere(tmp_path: Path, bucket: str, endpoint: str) -> ObjectBodies:
+    limits = ObjectLimits(LIMITS.connect, LIMITS.timeout, calls=1)
+    return ObjectBodies(Objects(object_place(f"s3://{bucket}", endpoint), limits), str(tmp_path))
+
+
+@pytest.mark.parametrize("environment", [{"AWS_ACCESS_KEY_ID": "OTHER"}, {"AWS_ACCESS_KEY_ID": ""}])
+def test_wrong_credentials_are_said(
+    place: BucketPlace, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = place.write(b"cat")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", place.server.url)
+    bodies = elsewhere(tmp_path, BUCKET, place.server.url)
+    with pytest.raises(BusyError, match="credentials") as caught:
+        bodies.objects.size(BodyReference(CAT, record.id).key)
+    assert SECRET_KEY not in str(caught.value)
+
+
+def test_a_missing_bucket_is_said(place: BucketPlace, tmp_path: Path) -> None:
+    bodies = elsewhere(tmp_path, "none", place.server.url)
+    key = BodyReference(CAT, "0" * 40).key
+    for call in (lambda: bodies.objects.size(key), lambda: bodies.objects.read(key, 0, 1), lambda: _put(bodies)):
+        with pytest.raises(BusyError, match="there is no bucket none"):
+            call()
+
+
+@pytest.mark.usefixtures("server")
+def test_an_endpoint_that_is_down_is_said(tmp_path: Path) -> None:
+    bodies = elsewhere(tmp_path, BUCKET, "http://127.0.0.1:1")
+    with pytest.raises(BusyError, match="cannot be reached"):
+        _put(bodies)
+
+
+def _put(bodies: ObjectBodies) -> None:
+    with bodies.upload(CAT) as upload:
+        upload.write(b"x")
+        upload.flush()
+
+
+def test_calls_wait_for_their_turn_only_so_long(place: BucketPlace, tmp_path: Path) -> None:
+    bodies = elsewhere(tmp_path, BUCKET, place.server.url)
+    with bodies.objects._calling("anything"), pytest.raises(BusyError, match="1 calls are under way"):  # noqa: SLF001
+        _put(bodies)

@@ -1,0 +1,119 @@
+"""Properties of places in buckets: what is accepted, what is refused, and what is not shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from persistence.cli import commands
+from persistence.errors import BadRequestError, StartupError
+from persistence.model.addresses import Form
+from persistence.model.object_places import ObjectPlace, object_endpoint, object_place
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import ENGINES
+from persistence.providers import provider
+from persistence.providers.locations import check
+from persistence.providers.opened import Providers
+from persistence.settings import Roots, Settings
+from tests.initialised import initialised
+
+BIG = {"svc.persistence.provider.*.*.data.attachments": "big"}
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket", "prefix"),
+    [
+        ("s3://forms", "forms", ""),
+        ("s3://forms/", "forms", ""),
+        ("s3://forms/a/b/", "forms", "a/b"),
+        ("s3://my.forms-1/year=2026", "my.forms-1", "year=2026"),
+    ],
+)
+def test_places(text: str, bucket: str, prefix: str) -> None:
+    assert object_place(text) == ObjectPlace(bucket, prefix)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s3:forms", "s3://", "s3://a", "s3://forms/../x", "s3://forms/x?y", "s3://forms/a b", "S3://x"],
+)
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(BadRequestError, match="must be s3://BUCKET/PREFIX"):
+        object_place(text)
+
+
+def test_a_password_is_not_shown() -> None:
+    for read in (object_place, object_endpoint):
+        with pytest.raises(BadRequestError) as caught:
+            read("s3://user:hidden@forms")
+        assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["ftp://x", "http://", "http://x/path", "http://x:99999", "http://u@x", "http://x?y"])
+def test_what_is_no_endpoint(text: str) -> None:
+    with pytest.raises(BadRequestError, match="must be an address"):
+        object_endpoint(text)
+
+
+@pytest.mark.parametrize("value", ["s3://a b/c", "s3://user:hidden@forms"])
+def test_a_wrong_place_is_refused_when_the_file_is_read(value: str) -> None:
+    with pytest.raises(StartupError, match="must be s3://") as caught:
+        Properties.load({"svc.persistence.big.base-path": value}, "svc.")
+    assert "hidden" not in str(caught.value)
+
+
+def test_properties_say_the_place_of_a_form() -> None:
+    table = {
+        **BIG,
+        "svc.persistence.big.base-path": "s3://forms/x",
+        "svc.persistence.big.endpoint": "http://127.0.0.1:9/",
+        "svc.persistence.big.region": "here",
+    }
+    route = Properties.load(table, "svc.").of(Form("a", "f")).route
+    assert route.attachments is not None
+    assert route.attachments.place == ObjectPlace("forms", "x", "http://127.0.0.1:9", "here")
+    assert (route.attachments.attachments_kind, route.data.attachments_kind) == ("s3", "file")
+    assert dict(route.attachments.mirrored) == {"Base-Path": "s3://forms/x"}
+
+
+def test_a_place_within_another_is_refused(tmp_path: Path) -> None:
+    table = {
+        **BIG,
+        "svc.persistence.provider.hr.*.data.attachments": "more",
+        "svc.persistence.big.base-path": "s3://forms/x",
+        "svc.persistence.more.base-path": "s3://forms/x/y",
+    }
+    with pytest.raises(StartupError, match="s3://forms/x/y lies within s3://forms/x"):
+        check(Properties.load(table, "svc."), Roots(str(tmp_path), {}))
+
+
+def test_a_provider_of_forms_cannot_be_a_bucket(tmp_path: Path) -> None:
+    table = {"svc.persistence.provider.*.*.data": "big", "svc.persistence.big.uri": "s3://forms"}
+    settings = Settings(data=initialised(tmp_path))
+    with pytest.raises(StartupError, match="keeps attachments alone"):
+        Providers(settings, Properties.load(table, "svc."), lambda *_: None)
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> object:
+        raise ModuleNotFoundError("No module named 'obstore'", name="obstore")
+
+    monkeypatch.setattr(provider, "resolve_name", missing)
+    with pytest.raises(StartupError, match=r"needs obstore, which is not installed: pip install 'persistence\[s3\]'"):
+        provider.engine_of(ENGINES["s3"])
+
+
+def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    initialised(tmp_path / "data")
+    file = tmp_path / "own.toml"
+    lines = {**BIG, "svc.persistence.big.base-path": "s3://forms/x", "svc.persistence.big.endpoint": "http://here:9"}
+    file.write_text('data = "data"\n' + "".join(f'"{name}" = {json.dumps(value)}\n' for name, value in lines.items()))
+    for arguments in (("route", "a/f", "data"), ()):
+        result = CliRunner().invoke(commands, ["config", *arguments, "--config", str(file)])
+        assert result.exit_code == 0, result.output
+        assert "s3://forms/x" in result.output
+        assert "hidden" not in result.output
