@@ -25,6 +25,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
+from persistence.maintenance.storage_backup import SavedDatabase, StorageBackup
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
@@ -51,7 +52,7 @@ class Sources:
 
     ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
     distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
-    backup.
+    backup. ``databases`` are saved as trees, too.
     """
 
     trees: Mapping[str, FolderTree]
@@ -59,6 +60,7 @@ class Sources:
     bodies_of: BodiesOf
     integrity: Integrity
     extra: Mapping[str, bytes] = field(default_factory=dict)
+    databases: Mapping[str, SavedDatabase] = field(default_factory=dict)
 
 
 class Backup:
@@ -96,7 +98,7 @@ class Backup:
         If a tree cannot be used, the others are saved all the same.
 
         Raises:
-            StartupError: no tree can be saved.
+            StartupError: no tree or database can be saved.
             BusyError: all trees are being restored or upgraded, another backup is being made there, or a writer kept a
                 document locked beyond the deadline.
             DiskFullError, DiskError: the destination refused; earlier backups stay as they are.
@@ -151,7 +153,13 @@ class Backup:
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)
-        if errors and not found:
+        for name, saved in self._sources.databases.items():
+            try:
+                next(iter(saved.database.storage.forms()), None)
+            except PersistenceError as error:
+                errors.append(error)
+                self.missing[name] = str(error)
+        if errors and len(self.missing) == len(self._sources.trees) + len(self._sources.databases):
             raise errors[0]
         for name, base in self._sources.bases.items():
             if not os.path.isdir(base):
@@ -174,6 +182,12 @@ class Backup:
                 for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += tree.folders
+            for name, database in sources.databases.items():
+                if name in saved:
+                    storage = StorageBackup(database, saved[name])
+                    for problem in storage.run():
+                        yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
+                    self.folders += storage.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
             backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
@@ -183,7 +197,8 @@ class Backup:
         """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
         has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
-        is_alone = len(roots) == 1 and not bases and not has_that_name
+        is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
+        roots |= {name: saved.database.name for name, saved in self._sources.databases.items()}
 
         def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
             directory = "" if is_alone else manifest.directory_of(name)

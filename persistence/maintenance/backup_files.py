@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from persistence.errors import DamagedError, StartupError
+from persistence.errors import DamagedError, ReplacedError, StartupError
 from persistence.limits.requests import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
-from persistence.model.sidecar import Sidecar, shows_stamp
+from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.storage import directories, files, nofollow
 from persistence.storage.integrity import digest_text, digits_of
 from persistence.storage.owner import Identity, being
@@ -125,6 +125,36 @@ class PartFiles:
         if expected not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {expected}")
 
+    def link_content(self, path: str, sidecar: Sidecar, *earlier: str) -> bool:
+        """Link a content that the previous backup has by its sidecar; return whether it does."""
+        if sidecar.digest is None:
+            return False
+
+        def is_same(last: PreviousBackup, at: str) -> bool:
+            return last.checksums.digest(at) == sidecar.digest
+
+        with being(self._backup.keeper):
+            is_linked = self._link(path, sidecar.size, stamp(sidecar), earlier, is_same)
+            if is_linked:
+                self._note(digits_of(sidecar.digest), path)
+        return is_linked
+
+    def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
+        """Copy a content that is in no file, with the stamp of its revision.
+
+        Raises:
+            DamagedError: it is not what its sidecar says. It is copied all the same, as far as it can be read.
+        """
+        hashing = hashlib.sha256()
+        with being(self._backup.keeper):
+            target = self._target(path, sidecar.size)
+            try:
+                files.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+            finally:
+                self._note(hashing.hexdigest(), path)
+        if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:
+            raise DamagedError(f"{path}: its digest is not {sidecar.digest}")
+
     def _target(self, path: str, size: int) -> str:
         """Return the path of a copy, whose directory is made, and count it."""
         self._backup.count.copied += 1
@@ -174,7 +204,7 @@ def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterat
     """Yield the content of an open file, and pass each chunk to ``seen``.
 
     Raises:
-        DamagedError: the disk refuses to read it; an ``OSError`` would mean a full destination.
+        DamagedError: the disk refuses to read it, or a part is missing; an ``OSError`` would mean a full destination.
     """
     try:
         while chunk := source.read(CHUNK):
@@ -182,3 +212,5 @@ def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterat
             yield chunk
     except OSError as error:
         raise DamagedError(f"{path} cannot be read to its end: {error.strerror}") from error
+    except ReplacedError as error:  # in a database, of which nothing that is read was replaced
+        raise DamagedError(f"{path} cannot be read to its end: a part of it is missing") from error

@@ -174,8 +174,10 @@ def count(directory: str) -> int:
         return sum(1 for _ in iter(partial(file.readline, _LONGEST_LINE), b""))
 
 
-def verify(directory: str) -> Iterator[str | None]:
+def verify(directory: str, part: BackupPart | None = None) -> Iterator[str | None]:
     """Read every file of a backup from the disk; yield ``None`` after each, and before it a line if it is wrong.
+
+    With ``part``, only its files are read.
 
     Raises:
         DamagedError: the list cannot be read.
@@ -183,6 +185,8 @@ def verify(directory: str) -> Iterator[str | None]:
     """
     with open_sums(directory) as file:
         for digest, path in listed(file):
+            if part is not None and part.inside(path) is None:
+                continue
             try:
                 with FileIO(nofollow.open_file(f"{directory}/{path}")) as saved:
                     files.begin_writeback(saved.fileno())  # empties the cache: the disk itself is to be read

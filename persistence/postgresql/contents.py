@@ -13,7 +13,7 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.errors import PersistenceError, ReplacedError, disk_errors
 from persistence.limits.database import INLINE, PIECE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
 from persistence.storage.layout import SPOOL
@@ -161,11 +161,11 @@ class _Pieces(io.RawIOBase):
         """Return a piece.
 
         Raises:
-            BusyError: it is gone: the content was replaced long ago.
+            ReplacedError: it is gone: the content was replaced long ago.
         """
         with self._database.reading("reading", "a content") as connection:
             row = connection.execute(_READ, (self._content, number), binary=True).fetchone()
         expected = min(PIECE, self._size - number * PIECE)
         if row is None or len(row[0]) != expected:
-            raise BusyError("the content was replaced while it was read, and is gone")
+            raise ReplacedError("the content was replaced while it was read, and is gone")
         return bytes(row[0])

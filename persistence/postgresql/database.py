@@ -26,6 +26,7 @@ from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.limits.database import (
     ANSWER_SECONDS,
+    CONNECT_SECONDS,
     IDLE_SECONDS,
     MOST_CONNECTIONS,
     SILENT_SECONDS,
@@ -104,13 +105,14 @@ class _Blocks(threading.local):
     """The transactions that a thread is in, the innermost last."""
 
     def __init__(self) -> None:
-        self.connections: list[_Session] = []
+        self.connections: list[Rows] = []
 
 
 class Database(Closable):
-    """A database and a schema in it. ``lock_timeout`` is in seconds: for a lock, and for a connection to be free.
+    """A database and a schema in it. ``lock_timeout`` is in seconds.
 
-    ``address`` says which one it is. A process that was forked makes connections of its own.
+    ``address`` says which one it is. A process that was forked makes connections of its own. ``generation`` is another
+    number after each new connection, which may lead to another server.
     """
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
@@ -122,9 +124,11 @@ class Database(Closable):
         self.address = parse(uri)
         self.lock_timeout = lock_timeout
         self._most = most_connections
+        self._patience = max(lock_timeout, CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
+        self.generation = 0
         self._blocks = _Blocks()
 
     def close(self) -> None:
@@ -192,6 +196,31 @@ class Database(Closable):
         finally:
             self._put_back(connection)
 
+    @contextmanager
+    def session(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Connect for a block, apart from the pool, for work that takes long; statements have no deadline.
+
+        Raises as ``transaction``, and ``StartupError`` where it cannot connect.
+        """
+        with self.connected() as connection, database_errors(doing, what):
+            connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Rows]:
+        """Let this thread read for a block what is committed at its beginning; it writes nothing meanwhile.
+
+        Raises as ``session``.
+        """
+        with self.session("reading", self.address) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._blocks.connections.append(connection)
+            try:
+                yield connection
+            finally:
+                self._blocks.connections.remove(connection)
+                connection.execute("ROLLBACK")
+
     @property
     def is_in_transaction(self) -> bool:
         """Return whether this thread is in a transaction of this database."""
@@ -236,7 +265,7 @@ class Database(Closable):
             except psycopg.OperationalError as error:
                 text = f"{doing} {what}".rstrip()
                 raise BusyError(
-                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s", RETRY_AFTER
+                    f"{text}: no connection to {self.address} within {self._patience:g} s", RETRY_AFTER
                 ) from error
 
     def _put_back(self, connection: _Session) -> None:
@@ -266,7 +295,7 @@ class Database(Closable):
                     configure=self._configure,
                     check=_require_open,
                     name=self.address.described,
-                    timeout=self.lock_timeout,
+                    timeout=self._patience,
                     reconnect_timeout=_RECONNECTING,
                     num_workers=2,
                 )
@@ -274,6 +303,7 @@ class Database(Closable):
             return pool
 
     def _configure(self, connection: _Session) -> None:
+        self.generation += 1
         connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
         connection.execute(
             _SESSION,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
-from psycopg import sql
+from psycopg import Cursor, sql
+from psycopg.rows import TupleRow
 
 from persistence.index.flat_rows import DocumentRows
 from persistence.model.addresses import Form
@@ -31,6 +32,10 @@ MOST_COLUMNS = 1600
 _REMOVED_AT_ONCE = 10_000
 _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
+
+
+States = Cursor[TupleRow]
+"""The generations of a form, asked for."""
 
 
 class GenerationState(IntEnum):
@@ -57,14 +62,18 @@ def lock(connection: Rows, address: DatabaseAddress) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{address.schema} flat views",))
 
 
-def states(connection: Rows, form: Form) -> tuple[tuple[int, int, int], ...]:
-    """Return number, version and state of the generations of a form."""
-    found = connection.execute(
+def ask_states(connection: Rows, form: Form) -> States:
+    """Ask for number, version and state of the generations of a form, in order; within a pipeline, wait for nothing."""
+    return connection.execute(
         "SELECT number, version, state FROM flat_generation"
         " WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s) ORDER BY number",
         (form.app, form.name),
     )
-    return tuple((number, version, state) for number, version, state in found)
+
+
+def states(asked: States) -> tuple[tuple[int, int, int], ...]:
+    """Return what ``ask_states`` has asked for."""
+    return tuple((number, version, state) for number, version, state in asked)
 
 
 def generations(connection: Rows, found: Iterable[tuple[int, int, int]]) -> list[Generation]:

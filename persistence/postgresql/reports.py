@@ -33,7 +33,7 @@ from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.failures import cause
-from persistence.postgresql.flat_catalogue import Generation, GenerationState
+from persistence.postgresql.flat_catalogue import Generation, GenerationState, States
 
 SourceOf = Callable[[Form], Source]
 
@@ -63,10 +63,15 @@ class FlatRows:
         self._source_of = source_of
         self._kept: BoundedCache[_FormViews] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
 
-    def changed(self, form: Form, document: str) -> None:
-        """Bring the rows of a saved document up to date; to be called after the change, in its transaction."""
+    def ask(self, form: Form) -> States:
+        """Ask for the views of a form after a change, in its transaction: the answer comes with that of others."""
         with self._database.reading("writing the flat views of", form) as connection:
-            if found := flat_catalogue.states(connection, form):
+            return flat_catalogue.ask_states(connection, form)
+
+    def changed(self, form: Form, document: str, asked: States | None = None) -> None:
+        """Bring the rows of a saved document up to date after a change, in its transaction."""
+        with self._database.reading("writing the flat views of", form) as connection:
+            if found := flat_catalogue.states(asked or self.ask(form)):
                 self._views(connection, form, found).write(connection, self._source_of(form), [document])
 
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:
@@ -74,7 +79,9 @@ class FlatRows:
 
         Those that another transaction changes meanwhile are left to it, and others wait.
         """
-        found = tuple(each for each in flat_catalogue.states(connection, form) if each[0] == number)
+        found = tuple(
+            each for each in flat_catalogue.states(flat_catalogue.ask_states(connection, form)) if each[0] == number
+        )
         if not found or found[0][-1] == GenerationState.DROPPED:
             return False
         if unchanged := flat_catalogue.lock_documents(connection, form, documents):
@@ -160,7 +167,7 @@ class DatabaseReports:
         """Read the rows of a version, or of all versions, again; make the views that are wanted and not there."""
         catalog = self._source_of(form).catalog
         with self._database.reading("looking at the flat views of", form) as connection:
-            found = flat_catalogue.states(connection, form)
+            found = flat_catalogue.states(flat_catalogue.ask_states(connection, form))
         ready = {each: number for number, each, state in found if state == GenerationState.READY}
         wanted = (each for each in catalog.storage.versions(form) if catalog.of(form, each).has_flat_views)
         for each in sorted({*(each for _, each, _ in found), *wanted}):
@@ -288,7 +295,11 @@ class DatabaseReports:
                 left &= flat_catalogue.writers(connection)
 
     def _generations(self, connection: Rows, form: Form, version: int | None = None) -> list[Generation]:
-        found = [each for each in flat_catalogue.states(connection, form) if version in {None, each[1]}]
+        found = [
+            each
+            for each in flat_catalogue.states(flat_catalogue.ask_states(connection, form))
+            if version in {None, each[1]}
+        ]
         return flat_catalogue.generations(connection, found)
 
     @contextmanager

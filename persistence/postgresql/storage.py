@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import BinaryIO, Protocol
+
+import psycopg
 
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
@@ -18,6 +20,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload, PiecedContents
 from persistence.postgresql.database import Database
+from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
 from persistence.postgresql.places import (
@@ -38,6 +41,8 @@ from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
+_READ_ONLY = "read-only"
+"""The name of the lock that every writer shares, and that whoever keeps writers out has alone."""
 _KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
 
 
@@ -87,6 +92,7 @@ class DatabaseStorage(ManagedStorage):
         self._reader = RevisionReader(database)
         self._keeps_history = keeps_history
         self._writers = _Writers()
+        self._gate = lock_key(database.address.schema, _READ_ONLY)
         self._leases = DatabaseLeases(database)
         self._reencryption = DatabaseJob(database, "encryption anew")
 
@@ -228,7 +234,7 @@ class DatabaseStorage(ManagedStorage):
         number = self._number(address)
         with self.database.transaction("writing", address) as connection:
             writer = DatabaseWriter(connection, self._numbers, self._keeps_history)
-            writer.lock(self._key(*address.scope), address, number)
+            writer.lock(self._key(*address.scope), self._gate, address, number)
             self._writers.inside.append(writer)
             try:
                 yield writer
@@ -236,6 +242,28 @@ class DatabaseStorage(ManagedStorage):
                     _tell(self._listener, writer)
             finally:
                 self._writers.inside.remove(writer)
+
+    @contextmanager
+    def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
+        """Keep everybody from writing for a block, once those who are writing have committed; readers go on.
+
+        The lock ends with the connection. Yields what raises ``BusyError`` if that was lost.
+
+        Raises:
+            BusyError: somebody else does, or a writer did not end before the deadline.
+        """
+        with self.database.session("keeping writers out of", self.database.address) as connection:
+            connection.execute("SELECT pg_advisory_lock(%s)", (self._gate,))
+
+            def require() -> None:
+                with database_errors("looking whether writers are kept out of", self.database.address):
+                    connection.execute("SELECT 1")
+
+            try:
+                yield require
+            finally:  # the server may take a while to notice that the connection ends
+                with suppress(psycopg.Error):
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (self._gate,))
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:

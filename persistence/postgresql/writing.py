@@ -17,6 +17,7 @@ from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
 from persistence.postgresql.database import Rows
+from persistence.postgresql.failures import RETRY_AFTER
 from persistence.postgresql.places import (
     DATA,
     DEFINITION,
@@ -36,24 +37,30 @@ from persistence.storage.uploads import Upload
 _decoder = msgspec.json.Decoder(Sidecar)
 _encoder = msgspec.json.Encoder()
 
+_LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
 _AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(name)s"
 _CURRENT = f"{_AT} AND is_current AND id = %(over)s"
 _VALUES = "%(form)s, %(kind)s, %(folder)s, %(name)s, %(modified)s, true, %(id)s, %(sidecar)b::bytea, %(body)b::bytea"
 _COLUMNS = "form, kind, folder, name, modified, is_current, id, sidecar, body"
-_FIRST = f"INSERT INTO revision ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING RETURNING 1"
+_IS_FORM = "EXISTS (SELECT FROM form WHERE id = %(form)s AND app = %(app)s AND form.name = %(form_name)s)"
+_FIRST = f"""
+INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} WHERE {_IS_FORM} ON CONFLICT DO NOTHING RETURNING 1
+"""
 _NEXT = f"""
-WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} RETURNING 1)
+WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1)
 INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} FROM replaced RETURNING 1
 """
 _INSTEAD = f"""
-UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b WHERE {_CURRENT}
-RETURNING 1
+UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
+WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1
 """
 _REWRITE = f"""
 UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
 WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
 """
 _CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
+_FORGET = "WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s) DELETE FROM piece WHERE id = %(id)s"
+_RENAME = "UPDATE piece SET id = %s WHERE id = %s"
 _UNCLAIM = """
 INSERT INTO unclaimed (id, form, folder) SELECT %(over)s, %(form)s, %(folder)s
 WHERE EXISTS (SELECT FROM piece WHERE id = %(over)s) ON CONFLICT DO NOTHING
@@ -113,13 +120,23 @@ class DatabaseWriter(ManagedWriting):
         self.documents: dict[tuple[Form, str], None] = {}
         self.definitions: dict[tuple[Form, int], None] = {}
 
-    def lock(self, key: int, address: Address, number: int | None) -> None:
-        """Take the lock of an address, and look at what its scope usually asks for, in one round trip."""
-        locked = self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
-        number = self._numbers.find(address.form) if number is None else number
-        if number is not None:
+    def lock(self, key: int, gate: int, address: Address, number: int | None) -> None:
+        """Take the lock of an address, and look at what its scope usually asks for, in one round trip.
+
+        Raises:
+            BusyError: somebody keeps writers out, by the lock ``gate``.
+        """
+        locked = self._connection.execute(_LOCK, (key, gate))
+        if number is None:
+            row = locked.fetchone()  # waits, so that the form is known that was begun meanwhile
+            number = self._numbers.find(address.form)
+            if number is not None:
+                self._look(number, address)
+        else:
             self._look(number, address)
-        locked.fetchone()
+            row = locked.fetchone()
+        if row is None or not row[1]:
+            raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
 
     def known(self, address: Address) -> tuple[Sidecar | None] | None:
         """Return the current sidecar, in a tuple, where it was looked at in this transaction."""
@@ -158,7 +175,7 @@ class DatabaseWriter(ManagedWriting):
         row = _row(place, rewritten, upload.body(), over.id)
         if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
             return False
-        self._claim(upload)
+        self._claim(upload, rewritten.id)
         self._connection.execute(_UNCLAIM, row)
         if instant is None:
             self._note(address, rewritten)
@@ -208,6 +225,7 @@ class DatabaseWriter(ManagedWriting):
         sidecar = self._after(address, sidecar, over)
         place = place_of(self._numbers.require(address.form), address)
         row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
+        row |= {"app": address.form.app, "form_name": address.form.name}
         keeps = address.keeps_history and (upload is None or self._keeps(address))
         statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
         try:
@@ -217,7 +235,7 @@ class DatabaseWriter(ManagedWriting):
         if stored is None:
             raise _replaced(address)
         if upload is not None:
-            self._claim(upload)
+            self._claim(upload, sidecar.id)
         if statement is _INSTEAD:
             self._connection.execute(_UNCLAIM, row)
         self._note(address, sidecar)
@@ -240,14 +258,21 @@ class DatabaseWriter(ManagedWriting):
     def _keeps(self, address: Address) -> bool:
         return isinstance(address, DefinitionAddress) or self._keeps_history(address.form)
 
-    def _claim(self, upload: DatabaseUpload) -> None:
-        """Let a revision have the pieces of an upload, in this transaction.
+    def _claim(self, upload: DatabaseUpload, content: str) -> None:
+        """Let a revision with a content id have the pieces of an upload, in this transaction.
+
+        A revision that comes from elsewhere has its own id. What is there under that is the same content, unclaimed.
 
         Raises:
             BusyError: they were swept, because it took too long.
         """
-        if upload.is_large and self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
+        if not upload.is_large:
+            return
+        if self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
             raise BusyError("the body was received too long ago, and is gone")
+        if content != upload.id:
+            self._connection.execute(_FORGET, {"id": content})
+            self._connection.execute(_RENAME, (content, upload.id))
 
     def _note(self, address: Address, sidecar: Sidecar | None) -> None:
         """Know the revision that is stored now, and that it was changed."""

@@ -162,8 +162,9 @@ class _OpenDatabase:
 
     def changed(self, form: Form, document: str) -> None:
         """See ``CommitListener``."""
+        flat_views = self._flat.ask(form)
         self._rows.changed(form, document)
-        self._flat.changed(form, document)
+        self._flat.changed(form, document, flat_views)
 
     def published(self, form: Form, version: int) -> None:
         """See ``CommitListener``."""

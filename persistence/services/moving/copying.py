@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, disk_errors
+from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, ReplacedError, disk_errors
 from persistence.limits.imports import MOST_AT_ONCE
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Address, DocumentAddress
@@ -195,5 +195,7 @@ def _pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
                 yield piece
     except DiskError as error:
         raise DamagedError(str(error)) from error
+    except ReplacedError as error:
+        raise SourceChangedError(str(error)) from error
     if size != sidecar.size or sidecar.digest not in (None, digest_text(digest.hexdigest())):
         raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says: its digest is wrong")

@@ -142,18 +142,17 @@ def _each(storage: Revisions, main: Address, look: Callable[[Revisions, Address]
 def _counted(storage: Revisions, address: Address) -> tuple[RevisionMark, int] | None:
     """Return the current revision of a file, and how many there are."""
     revisions = storage.history(address)
-    return None if revisions is None else (_mark(revisions, 0, address), revisions.total)
+    return None if revisions is None else (_page(revisions, 1, address)[0], revisions.total)
 
 
 def _marks(storage: Revisions, address: Address) -> tuple[RevisionMark, ...]:
     revisions = storage.history(address)
-    if revisions is None:
-        return ()
-    return tuple(_mark(revisions, position, address) for position in reversed(range(revisions.total)))
+    return () if revisions is None else tuple(reversed(_page(revisions, revisions.total, address)))
 
 
-def _mark(revisions: RevisionList, position: int, address: Address) -> RevisionMark:
-    found = revisions.revision(position)
-    if found is None or found.sidecar is None:
-        raise DamagedError(f"the sidecar of {address} of {revisions.instant(position)} cannot be read")
-    return RevisionMark(found.instant, found.sidecar.id)
+def _page(revisions: RevisionList, count: int, address: Address) -> list[RevisionMark]:
+    """Return the newest revisions."""
+    found = [RevisionMark(each.instant, each.sidecar.id) for each in revisions.page(0, count) if each.sidecar]
+    if len(found) < count:
+        raise DamagedError(f"a sidecar of {address} cannot be read")
+    return found

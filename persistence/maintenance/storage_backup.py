@@ -1,0 +1,130 @@
+"""Saving a storage that is no tree into its part of a backup, which is a tree: the files that a tree would have of it.
+
+The storage is read as it was at one moment. What has the digest and the size that the last backup has recorded is
+linked to that, and is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from persistence.errors import DamagedError, DiskError, DiskFullError
+from persistence.maintenance.backup_files import PartFiles
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.sidecar import Sidecar
+from persistence.storage import root, sidecars
+from persistence.storage.layout import LAYOUT, FilePaths, Layout
+from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.root import FORMAT, LayoutFile
+from persistence.storage.storage import Readable, Revisions
+
+_LAYOUT = Layout("")
+_NEVER = 0
+"""The time of ``layout.json``, which has none in the storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDatabase:
+    """A database that is saved: ``revisions`` returns those of a form, with the bodies of attachments."""
+
+    database: MaintainedDatabase
+    revisions: Callable[[Form], Revisions]
+
+
+@dataclass(slots=True)
+class StorageBackup:
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
+
+    saved: SavedDatabase
+    part: PartFiles
+    folders: int = 0
+
+    def run(self) -> Iterator[str | None]:
+        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem.
+
+        Raises:
+            PersistenceError: the storage cannot be read any more.
+            OSError: the destination refused.
+        """
+        self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
+        with self.saved.database.snapshot():
+            for main in _mains(self.saved.database.storage):
+                yield from self._save(main)
+                self.folders += 1
+                yield None
+
+    def _save(self, main: Address) -> Iterator[str]:
+        revisions = self.saved.revisions(main.form)
+        for name in revisions.names(main):
+            address = replace(main, name=name)
+            try:
+                listed = revisions.history(address)
+                instants = [] if listed is None else [listed.instant(each) for each in range(listed.total)]
+            except DamagedError as error:
+                yield f"{error}; it is not saved"
+                continue
+            for position, instant in enumerate(instants):
+                try:
+                    self._save_revision(revisions, address, instant, is_current=position == 0)
+                except DamagedError as error:
+                    yield str(error)
+
+    def _save_revision(self, revisions: Revisions, address: Address, instant: Instant, *, is_current: bool) -> None:
+        """Save a revision.
+
+        Raises:
+            DamagedError: it cannot be read, or is not what its sidecar says; as far as it can be read, it is saved.
+        """
+        current = _inside(address)
+        place, earlier = (current, ()) if is_current else (current.revision(instant), (current.content,))
+        try:
+            found = revisions.read_revision(address, instant, content=False)
+            if found is None:
+                raise DamagedError(f"{address} of {instant} is not there")
+            sidecar = found.sidecar
+            beside = () if is_current else (current.sidecar,)
+            data = sidecars.encode(sidecar, _LAYOUT.paths(address).address)
+            self.part.add_bytes(place.sidecar, data, epoch_nanoseconds(sidecar.modified), *beside)
+            if not sidecar.deleted:
+                self._save_content(revisions, address, sidecar, place, earlier)
+        except DiskFullError:
+            raise
+        except DiskError as error:
+            raise DamagedError(str(error)) from error
+
+    def _save_content(
+        self, revisions: Revisions, address: Address, sidecar: Sidecar, place: FilePaths, earlier: tuple[str, ...]
+    ) -> None:
+        if self.part.link_content(place.content, sidecar, *earlier):
+            return
+        found = revisions.read_revision(address, sidecar.modified, content=True)
+        if found is None or found.file is None:
+            raise DamagedError(f"the content of {address} of {sidecar.modified} is not there")
+        with found.file as content:
+            self.part.copy_content(place.content, content, sidecar)
+
+
+def _mains(storage: Readable) -> Iterator[Address]:
+    """Yield all definitions, drafts and documents, by their main files."""
+    for form in storage.forms():
+        for version in storage.versions(form):
+            yield DefinitionAddress(form, version, FORM_XHTML)
+        for collection in Collection:
+            for document in storage.documents(form, collection):
+                yield DocumentAddress(form, collection, document, DATA_XML)
+
+
+def _inside(address: Address) -> FilePaths:
+    """Return the paths of a resource in a tree, relative to the root."""
+    place = _LAYOUT.paths(address)
+    return FilePaths(place.directory.removeprefix("/"), place.name)

@@ -1,0 +1,77 @@
+"""Restoring a tree in a backup into a storage that is no tree: all files are compared with their digests first.
+
+Then all that can be read is moved there. Like a restore into a directory, it goes on when it is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+from persistence.errors import StartupError
+from persistence.maintenance import manifest
+from persistence.maintenance.manifest import BackupPart
+from persistence.maintenance.restore import ChosenBackup
+from persistence.model.addresses import Form
+from persistence.services.moving.moving import Move, MoveSource, MoveTarget
+from persistence.services.moving.outcomes import MoveReport
+from persistence.storage.attachment_bodies import BodiesReader
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.reader import StoreReader
+from persistence.storage.split_attachments import SplitStorage
+from persistence.storage.storage import Bodies, Revisions, Storage
+
+BasesOf = Callable[[Form], BodiesReader | None]
+"""Returns the directory in a backup that has the bodies of a form's attachments, if they have one of their own."""
+
+
+@dataclass(slots=True)
+class StorageRestore:
+    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup."""
+
+    backup: ChosenBackup
+    part: BackupPart
+    target: MoveTarget
+    bodies_of: BasesOf
+    report: MoveReport = field(default_factory=MoveReport)
+
+    def run(self) -> Iterator[str | None]:
+        """Restore: yield ``None`` for a file or document that is done, and a line for a problem.
+
+        Raises:
+            StartupError: the storage has forms already.
+            DamagedError: the list of digests cannot be read.
+            PersistenceError: the storage cannot be used any more; restoring again goes on from there.
+        """
+        source = self._source()
+        self._require_empty(source.name)
+        yield from manifest.verify(self.backup.path, self.part)
+        move = Move(source, self.target)
+        for outcomes in (move.first(), move.last()):
+            self.report = MoveReport()
+            for outcome in outcomes:
+                self.report.add(outcome)
+                if outcome.cause:
+                    yield f"{outcome.name}: not restored: {outcome.cause}"
+                yield None
+        if not self.report.refused:
+            move.end()
+
+    def _source(self) -> MoveSource:
+        path = f"{self.backup.path}/{self.part.directory}".rstrip("/")
+        reader = StoreReader(path, Integrity(HandEdits.NONE))
+
+        def revisions(form: Form) -> Revisions:
+            bodies = self.bodies_of(form)
+            if bodies is None:
+                return reader
+            return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
+
+        return MoveSource(path, reader, revisions)
+
+    def _require_empty(self, name: str) -> None:
+        begun = self.target.arrivals.begun(name)
+        for form in self.target.storage.forms():
+            if form not in begun:
+                raise StartupError(f"the database is not empty: it has the form {form}")

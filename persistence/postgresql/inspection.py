@@ -1,0 +1,187 @@
+"""Inspecting a database: findings come out, nothing is changed. All is read as it was at one moment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from persistence.errors import DamagedError
+from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
+from persistence.model.addresses import Collection
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.postgresql.contents import PiecedContents
+from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.places import DATA, DEFINITION, DRAFT
+from persistence.postgresql.writing import decoded
+from persistence.storage.integrity import digest_text
+from persistence.storage.maintained import StorageFault, StorageFinding
+
+_FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}
+_ROWS = """
+SELECT r.form, r.kind, r.folder, r.name, r.modified, f.app, f.name, r.is_current, r.id, r.sidecar,
+    octet_length(r.body), {digest}, p.pieces, p.last, p.bytes
+FROM (
+    SELECT * FROM revision WHERE (form, kind, folder, name, modified) > (%s, %s, %s, %s, %s)
+    ORDER BY form, kind, folder, name, modified LIMIT %s
+) AS r LEFT JOIN form AS f ON f.id = r.form LEFT JOIN LATERAL (
+    SELECT count(*), max(number), sum(octet_length(bytes)) FROM piece WHERE piece.id = r.id
+) AS p (pieces, last, bytes) ON r.body IS NULL
+ORDER BY r.form, r.kind, r.folder, r.name, r.modified
+"""
+_INLINE_DIGEST = "encode(sha256(r.body), 'hex')"
+_PIECE_OF = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
+_STRAY = """
+SELECT DISTINCT id FROM piece WHERE NOT EXISTS (SELECT FROM unclaimed WHERE unclaimed.id = piece.id)
+AND NOT EXISTS (SELECT FROM revision WHERE revision.id = piece.id AND body IS NULL)
+"""
+_IN_USE = (
+    "SELECT id FROM unclaimed WHERE EXISTS (SELECT FROM revision WHERE revision.id = unclaimed.id AND body IS NULL)"
+)
+_OVERDUE = "SELECT count(*) FROM unclaimed WHERE since < now() - make_interval(secs => %s)"
+_REMOVE_STRAY = """
+DELETE FROM piece WHERE id = %s AND NOT EXISTS (SELECT FROM unclaimed WHERE unclaimed.id = piece.id)
+AND NOT EXISTS (SELECT FROM revision WHERE revision.id = piece.id)
+"""
+_CLAIM = "DELETE FROM unclaimed WHERE id = %s AND EXISTS (SELECT FROM revision WHERE revision.id = unclaimed.id)"
+_AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
+_MAKE_CURRENT = f"""
+UPDATE revision SET is_current = true WHERE {_AT} AND modified = (SELECT max(modified) FROM revision WHERE {_AT})
+AND NOT EXISTS (SELECT FROM revision WHERE {_AT} AND is_current)
+"""
+
+
+class _Row(NamedTuple):
+    """A revision, with the size and digest of its content as they are. ``last`` is the number of the last piece."""
+
+    form: int
+    kind: int
+    folder: str
+    name: str
+    modified: Instant
+    app: str | None
+    form_name: str | None
+    is_current: bool
+    id: str
+    sidecar: bytes
+    size: int | None
+    digest: str | None
+    pieces: int | None
+    last: int | None
+    bytes: int | None
+
+    @property
+    def place(self) -> str:
+        """The path of the resource."""
+        form = f"{self.app}/{self.form_name}" if self.app is not None else f"the form number {self.form}, which is lost"
+        return f"{form}/{_FOLDERS.get(self.kind, self.kind)}/{self.folder}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionInspection:
+    """Inspects the revisions and contents of a database; ``is_deep`` compares the digest of every content."""
+
+    database: Database
+    is_deep: bool
+
+    def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
+        """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
+        for _, folder in groupby(self._rows(connection), lambda row: row[:3]):
+            for _, revisions in groupby(folder, lambda row: row.name):
+                yield from self._resource(connection, list(revisions))
+            yield None
+        yield from self._contents(connection)
+
+    def _rows(self, connection: Rows) -> Iterator[_Row]:
+        statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
+        last: tuple[object, ...] = (-1, -1, "", "", "")
+        while True:
+            found = connection.execute(statement.encode(), (*last, LISTED_ROWS), binary=True).fetchall()
+            yield from (_Row(*row) for row in found)
+            if len(found) < LISTED_ROWS:
+                return
+            last = found[-1][:5]
+
+    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[StorageFinding]:
+        """Inspect the revisions of one resource, the oldest first."""
+        newest = rows[-1]
+        for row in rows:
+            yield from self._revision(connection, row)
+        if not any(row.is_current for row in rows):
+            mend = partial(self._make_current, newest)
+            yield StorageFinding(
+                StorageFault.NO_CURRENT, newest.place, f"of {len(rows)} revisions none is current", mend
+            )
+        elif not newest.is_current:
+            what = f"the current revision is older than that of {newest.modified}"
+            yield StorageFinding(StorageFault.ORDER_WRONG, newest.place, what)
+
+    def _revision(self, connection: Rows, row: _Row) -> Iterator[StorageFinding]:
+        try:
+            sidecar = decoded(row.sidecar, row.place)
+        except DamagedError as error:
+            yield StorageFinding(StorageFault.UNREADABLE, row.place, str(error))
+            return
+        if row.app is None or (sidecar.id, sidecar.modified) != (row.id, row.modified):
+            what = f"the row of {row.modified} is not that of its sidecar, which is of {sidecar.modified}"
+            yield StorageFinding(StorageFault.ROW_WRONG, row.place, what)
+        what = self._content(connection, row, sidecar)
+        if what:
+            yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {what}")
+
+    def _content(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
+        """Return what is wrong with the content of a revision; empty if nothing is."""
+        if sidecar.deleted:
+            return "a deletion has a content" if row.size is not None or row.pieces else ""
+        if row.size is None:
+            pieces = -(-sidecar.size // PIECE)
+            if not row.pieces:
+                return "its content is missing"
+            if (row.pieces, row.last, row.bytes) != (pieces, pieces - 1, sidecar.size):
+                return f"it has {row.pieces} pieces of {row.bytes} bytes, and not {pieces} of {sidecar.size}"
+            digest = self._digest(connection, row, pieces) if self.is_deep else None
+        elif row.size != sidecar.size:
+            return f"its content has {row.size} bytes, and not {sidecar.size}"
+        else:
+            digest = row.digest
+        if digest is not None and sidecar.digest not in {None, digest_text(digest)}:
+            return "its content has another digest"
+        return ""
+
+    def _digest(self, connection: Rows, row: _Row, pieces: int) -> str:
+        digest = hashlib.sha256()
+        for number in range(pieces):
+            found = connection.execute(_PIECE_OF, (row.id, number), binary=True).fetchone()
+            digest.update(b"" if found is None else found[0])
+        return digest.hexdigest()
+
+    def _contents(self, connection: Rows) -> Iterator[StorageFinding]:
+        """Find contents in pieces that no revision has, and those that only seem so."""
+        for (content,) in connection.execute(_STRAY).fetchall():
+            mend = partial(self._changed, _REMOVE_STRAY, content)
+            yield StorageFinding(StorageFault.STRAY_CONTENT, f"content {content}", "no revision has it", mend)
+        for (content,) in connection.execute(_IN_USE).fetchall():
+            what = "a revision has it, and it would be removed as if none had"
+            mend = partial(self._changed, _CLAIM, content)
+            yield StorageFinding(StorageFault.IN_USE_UNCLAIMED, f"content {content}", what, mend)
+        (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
+        if count:
+            what = f"{count} contents that no revision has any more"
+            yield StorageFinding(StorageFault.OVERDUE, "contents", what, self._sweep)
+
+    def _sweep(self) -> None:
+        contents = PiecedContents(self.database, "")
+        while contents.sweep():
+            continue
+
+    def _changed(self, statement: str, content: str) -> None:
+        with self.database.apart("repairing", content) as connection:
+            connection.execute(statement.encode(), (content,))
+
+    def _make_current(self, row: _Row) -> None:
+        with self.database.apart("repairing", row.place) as connection:
+            connection.execute(_MAKE_CURRENT.encode(), row[:4] * 3)

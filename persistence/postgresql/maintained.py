@@ -1,0 +1,63 @@
+"""A database as commands maintain it: moved, backed up and checked through the storage that a service has.
+
+What the database has of forms that are being moved here came by the move alone. So a move that was interrupted may
+replace it when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from persistence.model.addresses import Form
+from persistence.postgresql.database import Database
+from persistence.postgresql.inspection import RevisionInspection
+from persistence.postgresql.places import FormNumbers
+from persistence.postgresql.storage import DatabaseStorage
+from persistence.storage.maintained import MaintainedDatabase, StorageFinding
+from persistence.storage.storage import Arrivals
+
+_BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
+_BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_END = "DELETE FROM arriving WHERE source = %s"
+
+
+class DatabaseArrivals(Arrivals):
+    """The ``Arrivals`` of a database. Methods raise domain errors."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._numbers = FormNumbers(database)
+
+    def begun(self, source: str) -> set[Form]:
+        """See ``Arrivals``."""
+        with self._database.reading("looking what is moved to", self._database.address) as connection:
+            return {Form(*row) for row in connection.execute(_BEGUN, (source,)).fetchall()}
+
+    def begin(self, source: str, form: Form) -> None:
+        """See ``Arrivals``."""
+        number = self._numbers.require(form)
+        with self._database.apart("beginning to move", form) as connection:
+            connection.execute(_BEGIN, (source, number))
+
+    def end(self, source: str) -> None:
+        """See ``Arrivals``."""
+        with self._database.apart("ending a move to", self._database.address) as connection:
+            connection.execute(_END, (source,))
+
+
+def maintained(storage: DatabaseStorage) -> MaintainedDatabase:
+    """Return the database of a storage that keeps all older revisions."""
+    database = storage.database
+
+    def inspect(is_deep: bool) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as the value has it
+        with database.snapshot() as connection:
+            yield from RevisionInspection(database, is_deep).run(connection)
+
+    return MaintainedDatabase(
+        str(database.address),
+        storage,
+        DatabaseArrivals(database),
+        database.snapshot,
+        storage.keeping_writers_out,
+        inspect,
+    )

@@ -1,0 +1,172 @@
+"""Moves between trees and databases: there and back it is the same tree, and what is refused or kept out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from persistence.errors import BusyError
+from persistence.limits import database as limits
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.postgresql.maintained import maintained
+from persistence.services.moving.outcomes import MoveOutcome, MoveResult
+from persistence.storage.maintained import MaintainedDatabase
+from tests import in_process
+from tests.imports.archives import tree
+from tests.imports.test_any_tree import DATA, FORMS
+from tests.initialised import initialised
+from tests.moving.moves import into_database, out_of_database
+from tests.moving.test_moving import V1, of_app, results
+from tests.postgresql.server import requires_postgresql
+from tests.postgresql.storages import storage_at
+from tests.service import Service
+
+pytestmark = requires_postgresql
+_apps = count()
+_LARGE = b"0123456789abcdef" * 40_000
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with in_process.serving(tmp_path_factory.mktemp("moving") / "from", alone=True) as service:
+        yield service
+
+
+@pytest.fixture
+def database(database_uri: str, tmp_path: Path) -> MaintainedDatabase:
+    """An empty database."""
+    return maintained(storage_at(database_uri, tmp_path / "local"))
+
+
+@pytest.fixture
+def app(service: Service) -> str:
+    """An application with two documents, one with revisions, attachments, one of them large, and a draft."""
+    app = f"db{next(_apps)}"
+    for body in (b"<one/>", b"<two/>"):
+        service.put(f"{app}/f/data/d/data.xml", body, **V1)
+    service.put(f"{app}/f/data/d/large.bin", _LARGE, **V1)
+    service.put(f"{app}/f/draft/d/data.xml", b"<draft/>", **V1)
+    service.put(f"{app}/f/draft/d/large.bin", _LARGE[::-1], **V1)
+    service.put(f"{app}/f/data/gone/data.xml", b"<gone/>", **V1)
+    service.delete(f"{app}/f/data/gone/data.xml", **V1)
+    return app
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
+def test_there_and_back_is_the_same_tree(
+    service: Service,
+    database: MaintainedDatabase,
+    tmp_path: Path,
+    requests: list[tuple[str, str, bytes, dict[str, object]]],
+    pause: int,
+) -> None:
+    app = f"any{next(_apps)}"
+
+    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
+        for method, path, body, own in some:
+            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
+            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
+            assert answer.status < 500, answer.cause
+
+    ask(requests[:pause])
+    into_database(service.data, database, f"{app}/f", lambda: ask(requests[pause:]))
+    back = Path(initialised(tmp_path / app))
+    assert [each.cause for each in out_of_database(database, back, app) if each.cause] == []
+    assert tree(back) == of_app(service.data, app)
+    assert list(filter(None, database.inspect(True))) == []
+
+
+def test_large_contents_and_drafts_go_there_and_back(
+    service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
+) -> None:
+    assert len(_LARGE) > limits.PIECE
+
+    def meanwhile() -> None:
+        service.put(f"{app}/f/draft/d/data.xml", b"<draft2/>", **V1)
+
+    assert set(into_database(service.data, database, app, meanwhile)) == {
+        MoveOutcome(f"{app}/f/data/d", MoveResult.MOVED, revisions=2),
+        MoveOutcome(f"{app}/f/data/gone", MoveResult.THERE),
+    }
+    out_of_database(database, tmp_path / "back", app)
+    assert of_app(tmp_path / "back", app) == of_app(service.data, app)
+    assert list(filter(None, database.inspect(True))) == []
+    assert not database.arrivals.begun(str(service.data))
+
+
+def test_what_is_gone_from_a_database_is_removed_from_the_tree(
+    service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
+) -> None:
+    into_database(service.data, database, app)
+    data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
+
+    def meanwhile() -> None:
+        with database.storage.writing(data) as writer:
+            writer.discard_draft(data.form, "d")
+            writer.discard_document(data.form, "d")
+
+    assert results(out_of_database(database, tmp_path / "back", app, meanwhile)) == [
+        ("data/gone", MoveResult.THERE),
+        ("data/d", MoveResult.REMOVED),
+    ]
+    assert {path.split("/")[3] for path in of_app(tmp_path / "back", app)} == {"gone"}
+
+
+def test_nobody_writes_while_writers_are_kept_out(
+    service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
+) -> None:
+    into_database(service.data, database, app)
+    data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
+    other = storage_at(database_uri, tmp_path / "local")
+    with database.keeping_writers_out() as require:
+        with pytest.raises(BusyError, match="can only be read for now") as refused, other.writing(data):
+            pass
+        assert refused.value.retry_after > 0
+        assert other.sidecar(data) is not None
+        require()
+    with other.writing(data):
+        pass
+
+
+def test_writers_that_are_writing_end_before_they_are_kept_out(
+    service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
+) -> None:
+    into_database(service.data, database, app)
+    data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
+    other, events, writes = storage_at(database_uri, tmp_path / "local"), list[str](), threading.Event()
+
+    def write() -> None:
+        with other.writing(data):
+            writes.set()
+            threading.Event().wait(0.3)
+            events.append("written")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writes.wait()
+    with database.keeping_writers_out():
+        events.append("kept out")
+    writer.join()
+    assert events == ["written", "kept out"]
+
+
+def test_a_lost_connection_ends_the_move(
+    service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
+) -> None:
+    into_database(service.data, database, app)
+    other = storage_at(database_uri, tmp_path / "local")
+    with database.keeping_writers_out() as require:
+        with other.database.apart("ending") as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
+                " AND granted AND pid <> pg_backend_pid()"
+            )
+        with pytest.raises(BusyError, match="whether writers are kept out"):
+            require()

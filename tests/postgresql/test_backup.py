@@ -1,0 +1,177 @@
+"""Backups of a database are those of the tree that it would be: restored into a tree or a database, and linked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import StartupError
+from persistence.maintenance import manifest
+from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.restore import Restore, choose
+from persistence.maintenance.storage_backup import SavedDatabase
+from persistence.maintenance.storage_restore import StorageRestore
+from persistence.maintenance.tree import FolderTree
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.postgresql.maintained import maintained
+from persistence.services.moving.moving import MoveTarget
+from persistence.storage.integrity import Integrity
+from persistence.storage.maintained import MaintainedDatabase
+from tests import in_process
+from tests.imports.archives import tree
+from tests.moving.moves import into_database, out_of_database
+from tests.moving.test_moving import V1
+from tests.postgresql.server import fresh_schema, prepared, requires_postgresql
+from tests.postgresql.storages import storage_at
+
+pytestmark = requires_postgresql
+_LARGE = b"0123456789abcdef" * 40_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A tree with all kinds of revisions."""
+    with in_process.serving(tmp_path_factory.mktemp("backup") / "from", alone=True) as service:
+        for body in (b"<one/>", b"<two/>"):
+            service.put("hr/leave/data/d/data.xml", body, **V1)
+            service.put("hr/leave/data/d/large.bin", body + _LARGE, **V1)
+        service.put("hr/leave/draft/d/data.xml", b"<draft/>", **V1)
+        service.put("hr/leave/form/logo.png", b"logo", **V1)
+        service.put("hr/leave/data/gone/data.xml", b"<gone/>", **V1)
+        service.delete("hr/leave/data/gone/data.xml", **V1)
+        yield service.data
+
+
+@pytest.fixture
+def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabase:
+    """A database with all that the tree has."""
+    found = maintained(storage_at(database_uri, tmp_path / "local"))
+    assert [each.cause for each in into_database(root, found) if each.cause] == []
+    return found
+
+
+def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list[str]]:
+    """Save a database; return the lines about problems, too."""
+    storage = SavedDatabase(database, lambda _: database.storage)
+    sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": storage})
+    run = Backup(sources, str(destination))
+    return run, [line for line in run.run() if line is not None]
+
+
+def restored(backup: str, roots: Mapping[str, str]) -> list[str]:
+    """Restore into directories; return the lines about problems."""
+    return [line for line in Restore(choose(backup), roots, {}).run() if line is not None]
+
+
+def test_a_database_is_restored_into_a_tree(database: MaintainedDatabase, root: Path, tmp_path: Path) -> None:
+    run, problems = saved(database, tmp_path / "backups")
+    assert (problems, run.folders, run.missing) == ([], 4, {})
+    assert subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=run.path, check=False).returncode == 0
+    assert restored(run.path, {"data": str(tmp_path / "to")}) == []
+    assert tree(tmp_path / "to") == tree(root)
+
+
+def test_a_second_backup_reads_and_copies_only_what_is_new(
+    database: MaintainedDatabase, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = saved(database, tmp_path / "backups")
+    data = DocumentAddress(Form("hr", "leave"), Collection.DATA, "gone", DATA_XML)
+    with database.storage.writing(data) as writer:
+        writer.discard_document(data.form, "gone")
+    own = database.storage.read_revision
+
+    def read_revision(*arguments: object, content: bool) -> object:
+        assert not content
+        return own(*arguments, content=content)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(database.storage, "read_revision", read_revision)
+    second, problems = saved(database, tmp_path / "backups")
+    assert (problems, second.count.copied, second.count.linked) == ([], 0, first.count.copied - 3)
+    assert restored(second.path, {"data": str(tmp_path / "to")}) == []
+    assert tree(tmp_path / "to") == {path: held for path, held in tree(root).items() if "/gone/" not in path}
+
+
+def test_what_is_stored_meanwhile_is_not_in_it(
+    database: MaintainedDatabase, root: Path, database_uri: str, tmp_path: Path
+) -> None:
+    """All of it is of one moment, although it is made step by step."""
+    run = Backup(
+        Sources({}, {}, lambda _: None, Integrity(), {}, {"data": SavedDatabase(database, lambda _: database.storage)}),
+        str(tmp_path / "backups"),
+    )
+    lines = run.run()
+    next(lines)
+    data = DocumentAddress(Form("hr", "leave"), Collection.DATA, "gone", DATA_XML)
+    other = maintained(storage_at(database_uri, tmp_path / "local"))
+    with other.storage.writing(data) as writer:
+        writer.discard_document(data.form, "gone")
+        writer.discard_document(data.form, "d")
+    assert list(filter(None, lines)) == []
+    assert restored(run.path, {"data": str(tmp_path / "to")}) == []
+    assert tree(tmp_path / "to") == tree(root)
+
+
+def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRestore, list[str]]:
+    chosen = choose(backup)
+    run = StorageRestore(chosen, chosen.manifest.parts[0], MoveTarget(target.storage, target.arrivals), lambda _: None)
+    return run, [line for line in run.run() if line is not None]
+
+
+@pytest.fixture
+def other(tmp_path: Path, database_uri: str) -> MaintainedDatabase:
+    """Another database, which is empty."""
+    uri = prepared(f"{database_uri.partition('?')[0]}?schema={fresh_schema()}")
+    return maintained(storage_at(uri, tmp_path / "local"))
+
+
+def test_backups_of_trees_and_databases_are_restored_into_databases(
+    database: MaintainedDatabase, other: MaintainedDatabase, root: Path, tmp_path: Path
+) -> None:
+    of_tree = Backup(
+        Sources({"data": FolderTree(str(root), lock_timeout=5)}, {}, lambda _: None, Integrity()), str(tmp_path / "t")
+    )
+    assert list(filter(None, of_tree.run())) == []
+    run, problems = _into_database(of_tree.path, other)
+    assert (problems, run.report.refused) == ([], 0)
+    out_of_database(other, tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(root)
+    with pytest.raises(StartupError, match="the database is not empty: it has the form hr/leave"):
+        _into_database(of_tree.path, other)
+    of_database, _ = saved(database, tmp_path / "d")
+    assert manifest.read(of_database.path).parts[0].root == database.name
+    assert tree(Path(of_database.path) / "data") == tree(root)
+
+
+def test_what_is_damaged_in_a_backup_is_named_and_not_restored(
+    database: MaintainedDatabase, other: MaintainedDatabase, tmp_path: Path
+) -> None:
+    run, _ = saved(database, tmp_path / "backups")
+    content = Path(run.path) / "data/hr/leave/data/d/large.bin"
+    before = content.stat()
+    with content.open("r+b") as file:
+        file.write(b"x")
+    os.utime(content, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (Path(run.path) / "data/hr/leave/draft/d/data.xml.json").unlink()
+    restoring, problems = _into_database(run.path, other)
+    assert "data/hr/leave/data/d/large.bin: it does not have the digest that SHA256SUMS says" in problems
+    assert "data/hr/leave/draft/d/data.xml.json: No such file or directory" in problems
+    assert any(line.startswith("hr/leave/data/d: not restored: ") for line in problems)
+    assert restoring.report.refused == 1
+    assert [str(form) for form in other.arrivals.begun(f"{run.path}/data")] == ["hr/leave"]  # it can go on
+
+
+def test_damage_in_a_database_is_named_and_the_rest_is_saved(database: MaintainedDatabase, tmp_path: Path) -> None:
+    with database.storage.database.apart("damaging") as connection:  # type: ignore[attr-defined]  # it has one
+        connection.execute("UPDATE revision SET body = '<on2/>' WHERE folder = 'd' AND body = '<one/>'")
+        connection.execute("DELETE FROM piece WHERE number = 1")
+        connection.execute("UPDATE revision SET sidecar = '{}' WHERE folder = 'gone' AND is_current")
+    run, problems = saved(database, tmp_path / "backups")
+    assert len(problems) == 4, problems
+    assert sum("its digest is not sha256:" in line for line in problems) == 1
+    assert sum("cannot be read to its end: a part of it is missing" in line for line in problems) == 2
+    assert sum("the sidecar of hr/leave/data/gone/data.xml cannot be read" in line for line in problems) == 1
+    assert run.folders == 4
