@@ -103,6 +103,9 @@ test-model: install ## compare all responses with a plain model under kills and 
 test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
 	$(BIN)/python -m tests.s3
 
+test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)
+	$(BIN)/python -m tests.cluster $(CLUSTER_OPTIONS)
+
 check: install ## run ruff, mypy (strict, bench and config too), and the tests of layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
