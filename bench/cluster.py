@@ -79,10 +79,12 @@ def _measure(directory: Path, options: argparse.Namespace) -> None:
     tree = directory / "tree"
     plant(tree, orders)
     print(f"{count} documents in a tree, indexed in {reindexed(tree):.0f} s", flush=True)
-    with ExitStack() as stack:
-        postgresql = stack.enter_context(database.running(directory))
+    data = database.made(directory)
+    with database.running(data, *database.UNSAFE) as postgresql:
         database.fill(postgresql, orders)
-        print(f"{count} in a database, indexed in {reindexed(postgresql.uri):.0f} s", flush=True)
+        print(f"{count} in a database, indexed in {reindexed(postgresql.uri):.0f} s, without fsync", flush=True)
+    with ExitStack() as stack:
+        postgresql = stack.enter_context(database.running(data))
         print(f"{postgresql.size() / count:.0f} bytes of the database for each\n")
         sides = []
         for number, (place, process) in enumerate(((str(tree), None), (postgresql.uri, postgresql.process))):

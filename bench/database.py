@@ -23,11 +23,15 @@ from persistence.postgresql import schema
 from persistence.postgresql.database import Database
 from persistence.postgresql.places import DATA, DEFINITION
 
+UNSAFE = ("fsync=off", "full_page_writes=off")
+"""While documents are laid down: nobody waits for the disk."""
+
 _SETTINGS = ("shared_buffers=1GB", "max_wal_size=4GB", "max_connections=100", "listen_addresses=127.0.0.1")
 """Besides PostgreSQL's defaults, which have fsync and synchronous_commit. The page for administrators names them."""
 
 _ROWS = "COPY revision (form, kind, folder, name, modified, is_current, id, sidecar, body) FROM STDIN"
 _READY = 60.0
+_STOPPING = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -57,43 +61,40 @@ class Server:
         return int(row[0]) if row else 0
 
 
-@contextmanager
-def running(directory: Path) -> Iterator[Server]:
-    """A server with its data below a directory, for the length of a block."""
-    programs = _programs()
-    user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+def made(directory: Path) -> Path:
+    """Make an empty database server below a directory; returns the directory of its data."""
     data = directory / "postgresql"
     data.mkdir()
-    shutil.chown(data, user)
+    shutil.chown(data, _user())
     directory.chmod(0o755)
-    initdb = [
-        f"{programs}/initdb",
-        "--pgdata",
-        str(data),
-        "--auth",
-        "trust",
-        "--encoding",
-        "UTF8",
-        "--locale",
-        "C.UTF-8",
-    ]
-    subprocess.run([*initdb, "--username", "postgres"], check=True, user=user, cwd=data, stdout=subprocess.DEVNULL)
+    initdb = [f"{_programs()}/initdb", "--pgdata", str(data), "--auth", "trust", "--encoding", "UTF8"]
+    command = [*initdb, "--locale", "C.UTF-8", "--username", "postgres"]
+    subprocess.run(command, check=True, user=_user(), cwd=data, stdout=subprocess.DEVNULL)
+    return data
+
+
+@contextmanager
+def running(data: Path, *settings: str) -> Iterator[Server]:
+    """A server for the length of a block, with more settings."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = [
-        word for setting in (*_SETTINGS, f"port={port}", "unix_socket_directories=") for word in ("-c", setting)
-    ]
-    with (directory / "postgresql.log").open("wb") as log:
-        process = subprocess.Popen(
-            [f"{programs}/postgres", "-D", str(data), *settings], user=user, cwd=data, stdout=log, stderr=log
-        )
+    own = (f"port={port}", "unix_socket_directories=")
+    options = [word for setting in (*_SETTINGS, *own, *settings) for word in ("-c", setting)]
+    with data.with_name("postgresql.log").open("ab") as log:
+        command = [f"{_programs()}/postgres", "-D", str(data), *options]
+        process = subprocess.Popen(command, user=_user(), cwd=data, stdout=log, stderr=log)
     try:
         _await(port)
         yield Server(port, process.pid)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(_READY)
+        process.wait(_STOPPING)
+
+
+def _user() -> str:
+    """The user as whom a server runs, which refuses to be root's."""
+    return "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
 
 
 def fill(server: Server, orders: Orders) -> None:
