@@ -124,11 +124,11 @@ def _await(port: int) -> None:
     deadline = time.monotonic() + _READY
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
+            psycopg.connect(host="127.0.0.1", port=port, user="postgres").close()
+        except psycopg.OperationalError:  # it does not listen yet, or is starting up
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)
+            time.sleep(0.1)
         else:
             return
 
