@@ -49,9 +49,7 @@ def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, 
         place = directory or Path(temporary)
         place.mkdir(exist_ok=True)
         place.chmod(0o755)
-        reports = [run(plan, place / plan.name.replace(" ", "-"), click.echo) for plan in (*good, *weak)]
-    for report in reports:
-        _show(report)
+        reports = [_reported(plan, place / plan.name.replace(" ", "-")) for plan in (*good, *weak)]
     click.echo(f"\n{table(_RUNS, map(_row, reports))}")
     wrong = [line for report in reports if not report.plan.weakness for line in report.violations]
     missed = [report.plan.name for report in reports if report.plan.weakness and not _is_caught(report)]
@@ -59,6 +57,12 @@ def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, 
         "\n".join(["", *wrong[:_MOST_LINES], f"{len(wrong)} violations", *(f"not caught: {it}" for it in missed)])
     )
     sys.exit(int(bool(wrong or missed)))
+
+
+def _reported(plan: Plan, directory: Path) -> Report:
+    report = run(plan, directory, click.echo)
+    _show(report)
+    return report
 
 
 def _weak() -> tuple[Plan, ...]:

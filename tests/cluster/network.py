@@ -151,6 +151,10 @@ class _Cables(Network):
         for holder in self._holders.values():
             holder.kill()
             holder.wait()
+        for node in self._holders:
+            with suppress(RuntimeError):  # the kernel takes it away some time after the namespace of its other end
+                _ip(f"link del dev cable{node}")
+        _ip("link del dev bridge0")
 
 
 class _Loopback(Network):
