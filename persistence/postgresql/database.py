@@ -71,6 +71,9 @@ SELECT set_config('search_path', %(search_path)s, false),
 """
 
 
+_BEGIN_SEARCH = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
 class _Session(Connection[TupleRow]):
     """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
 
@@ -140,11 +143,12 @@ class Database(Closable):
             pool.close()
 
     @contextmanager
-    def transaction(self, doing: str, what: object = "") -> Iterator[Rows]:
+    def transaction(self, doing: str, what: object = "", *, is_search: bool = False) -> Iterator[Rows]:
         """Run a block as one transaction, which is committed at its end; ``doing`` and ``what`` are for errors.
 
-        It is in pipeline mode: what a statement has done is known when its result is fetched, or at the end. All reads
-        of this thread within the block are part of it.
+        A search sees one state in all of its statements, and changes nothing. The block is in pipeline mode: what a
+        statement has done is known when its result is fetched, or at the end. All reads of this thread within the block
+        are part of it.
 
         Raises:
             OutcomeUnknownError: the connection was lost within the commit.
@@ -154,7 +158,7 @@ class Database(Closable):
         connection = self._taken(doing, what)
         try:
             with database_errors(doing, what), connection.pipeline() as pipeline:
-                connection.execute("BEGIN")
+                connection.execute(_BEGIN_SEARCH if is_search else "BEGIN")
                 self._blocks.connections.append(connection)
                 try:
                     yield connection

@@ -38,7 +38,6 @@ _READING = 3.0
 """Seconds for which a search reads documents again before it says that it takes longer."""
 _RETRY_AFTER = 2
 
-_ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PARTITIONS = """
 SELECT number, version, draft, partition.round,
     (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = number),
@@ -158,8 +157,7 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.allow_for(documents)
 
-        with self._database.transaction("searching", form) as connection:
-            connection.execute(_ONE_STATE)
+        with self._database.transaction("searching", form, is_search=True) as connection:
             if budget is not None:
                 budget.start()
             try:
