@@ -128,8 +128,7 @@ class RereadDocuments:
             if version is None or source.version(document) == version:
                 self._reread(form, document, is_rewritten=True)
             yield document
-        with self._database.transaction("counting the documents of", form) as connection:
-            connection.execute(_RECOUNT, (number,))
+        recount(self._database, form, number)
 
     def count(self, form: Form) -> int:
         """Return how many documents of a form there are, as far as the index knows."""
@@ -138,8 +137,9 @@ class RereadDocuments:
         return int(row[0]) if row is not None else 0
 
     def _reread(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
-        with self._database.transaction("indexing", form) as connection:
-            connection.execute("SET LOCAL synchronous_commit = off")  # what a crash takes is outdated again
+        unsynced = "SET LOCAL synchronous_commit = off"  # what a crash takes is outdated again
+        with self._database.transaction("indexing", form, first=unsynced) as connection:
+            connection.pipeline_until_commit()
             self._rows.changed(form, document, is_rewritten=is_rewritten)
 
     def _partitions(self, number: int) -> list[int]:
@@ -162,6 +162,12 @@ class RereadDocuments:
                 last = (last_found[0], last_found[1])
             if len(found) < _AT_ONCE:
                 return
+
+
+def recount(database: Database, form: Form, number: int) -> None:
+    """Correct the totals of a form with a number. Raises domain errors."""
+    with database.transaction("counting the documents of", form) as connection:
+        connection.execute(_RECOUNT, (number,))
 
 
 class IndexJobs(Closable):
