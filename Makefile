@@ -68,7 +68,7 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
 	$(BIN)/python -m tests.crash
