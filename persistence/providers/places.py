@@ -71,7 +71,7 @@ def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Pla
 @contextmanager
 def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
     if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
-        settings = msgspec.structs.replace(settings, data=uri, datasource={})
+        settings = msgspec.structs.replace(settings, data=uri)
     with OfflineProviders(settings, properties, NOBODY) as providers:
         database = providers.at(uri).database
         if database is None:
