@@ -117,7 +117,7 @@ def served(
 @pytest.fixture
 def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDatabase]:
     """A service that waits shortly for the database."""
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1, raising=False)
     with served(tmp_path, server, monkeypatch) as asked:
         yield asked
 
@@ -224,14 +224,15 @@ def test_what_a_role_may_not_make_is_one_line_that_says_what_to_run(
 
 def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None:
     """As a replica by mistake, or one that was made read-only while its disk fills."""
-    asked.execute(f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
+    asked.execute("ALTER ROLE keeper SET default_transaction_read_only = on")
     asked.end_connections()
     try:
         assert asked.get().body == order("Ada")
         unavailable(asked.put("Bob"), "the database can only be read: it is a replica, or made read-only")
         unavailable(asked.is_ready(), "can only be read")
     finally:
-        asked.execute(f"ALTER DATABASE {DATABASE} RESET default_transaction_read_only")
+        asked.execute("ALTER ROLE keeper RESET default_transaction_read_only")
+        asked.end_connections()
     assert asked.put("Bob").status == 204
     assert asked.is_ready().status == 200
     assert asked.get().body == order("Bob")
@@ -297,7 +298,7 @@ def test_all_connections_in_use_keep_nobody_for_ever(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Database.__init__.__kwdefaults__, "most_connections", 2)
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5, raising=False)
     monkeypatch.setattr("persistence.postgresql.database.STATEMENT_SECONDS", 4)
     with served(tmp_path, server, monkeypatch) as asked:
         asked.execute("ALTER ROLE keeper SET lock_timeout = 0")
@@ -326,7 +327,7 @@ def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1)
+        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1, raising=False)
     uri = f"{server.uri('SCHEMA')}&connect_timeout=2"
     with served(tmp_path, server, monkeypatch, uri=uri) as asked:
         at_once(asked.get, 4)
