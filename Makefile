@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model check bench bench-maintenance bench-export bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-s3 check bench bench-maintenance bench-export bench-forms bench-search clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ test-index: install ## search during writes, reindexing and publishing, and with
 
 test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
+
+test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
+	$(BIN)/python -m tests.s3
 
 check: install ## run ruff, mypy (strict, bench and config too), and the tests of layering and regular expressions
 	$(BIN)/ruff check .

@@ -95,6 +95,7 @@ ALLOWED = {
     "http": {"audit", "client_request", "services", "keys", "model", "dialect", "errors"},
     "maintenance": {
         "services",
+        "s3",
         "definitions",
         "crypto",
         "xml",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import click
 import msgspec
@@ -37,9 +37,11 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
+from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.opened import readable_bodies
+from persistence.providers.locations import object_places_of
+from persistence.providers.opened import object_bodies, readable_bodies
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
@@ -90,7 +92,7 @@ def check(*, is_status: bool, **options: Any) -> None:
     run = _Run(choice, wanted)
     status = on_each(choice.trees, run.check_tree)
     if not choice.is_named:
-        status = worst((status, *run.check_attachments()))
+        status = worst((status, *run.check_attachments(), *run.check_objects()))
     if run.not_found and status != FAILED:
         raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
     if wanted.as_json:
@@ -128,6 +130,24 @@ class _Wanted:
         return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How findings in one place are shown: with a ``prefix`` before each line. ``count`` is for the progress."""
+
+    count: Callable[[], int]
+    inside: Callable[[str], str]
+    prefix: str
+
+    @classmethod
+    def of(cls, tree: FolderTree, parts: Parts, prefix: str) -> Self:
+        """Show findings in parts of a tree, or of a directory of attachments."""
+        return cls(lambda: sum(tree.count(part) for part in parts), tree.inside, prefix)
+
+    def path(self, path: str) -> str:
+        """Return a path on one line; bytes that are not UTF-8 are replaced."""
+        return one_line(os.fsencode(self.inside(path)).decode("utf-8", "replace"))
+
+
 class _Run:
     """One run of the command over trees and directories of attachments; ``tally`` counts the findings of all."""
 
@@ -161,7 +181,7 @@ class _Run:
                 deep=wanted.deep,
             )
             run = Check(tree, index, options)
-            status = self._say_reports(tree, self._reports(tree, run, parts), run.tally, prefix, parts)
+            status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.tally)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
@@ -202,7 +222,24 @@ class _Run:
         parts = self._parts(run.tree)
         if not parts:
             return 0
-        return self._say_reports(run.tree, chain.from_iterable(map(run.run, parts)), run.tally, f"{name}: ", parts)
+        reports = chain.from_iterable(map(run.run, parts))
+        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.tally)
+
+    def check_objects(self) -> Iterator[int]:
+        """Check the places in object stores for objects without a record in a usable tree; yield exit statuses."""
+        choice, wanted = self._choice, self._wanted
+        bodies_at = object_bodies(choice.settings, choice.properties)
+        trees = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
+        remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
+        for place in object_places_of(choice.properties):
+            try:
+                with owner.acting(choice.settings.home):
+                    run = ObjectsCheck(bodies_at(place), partial(choice.root_of_objects, place=place), trees, remedies)
+                    shown = _Shown(lambda: 0, str, f"{place}: ")
+                    yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.tally)
+            except PersistenceError as error:
+                say_failed(str(place), error)
+                yield FAILED
 
     def _parts(self, tree: FolderTree, *, is_only: bool = False) -> Parts:
         """Return the parts of a tree to be checked; a path may be in another tree, unless this is the only one.
@@ -217,18 +254,16 @@ class _Run:
                 self.not_found.discard(path)
         return parts
 
-    def _say_reports(
-        self, tree: FolderTree, reports: Iterable[Report | None], tally: Tally, prefix: str, parts: Parts
-    ) -> int:
+    def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], tally: Tally) -> int:
         """Print the reports and the summary, which ``tally`` counts; return the exit status."""
         started = time.monotonic()
-        name, as_json = prefix.removesuffix(": "), self._wanted.as_json
-        with progress(f"{prefix}checking", lambda: sum(tree.count(part) for part in parts)) as bar:
+        prefix, as_json = shown.prefix, self._wanted.as_json
+        with progress(f"{prefix}checking", shown.count) as bar:
             for report in reports:
                 if report is None:
                     bar.step()
                 else:
-                    bar.say(_json(tree, report, name) if as_json else f"{prefix}{_line(tree, report)}")
+                    bar.say(_json(shown, report) if as_json else f"{prefix}{_line(shown, report)}")
         seconds = time.monotonic() - started
         if not as_json:
             click.echo(f"{prefix}{_summary(tally, seconds)}", err=True)
@@ -258,7 +293,7 @@ def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     return 0
 
 
-def _line(tree: FolderTree, report: Report) -> str:
+def _line(shown: _Shown, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
         remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
@@ -271,19 +306,14 @@ def _line(tree: FolderTree, report: Report) -> str:
         end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
         end = kind.deed if kind.remedy is Remedy.NONE else f"{kind.remedy.value} {kind.deed}"
-    return f"{kind.severity.value}: {_shown(tree, finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
+    return f"{kind.severity.value}: {shown.path(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _shown(tree: FolderTree, path: str) -> str:
-    """Return a path on one line; bytes that are not UTF-8 are replaced."""
-    return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
-
-
-def _json(tree: FolderTree, report: Report, name: str) -> str:
+def _json(shown: _Shown, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
-        **({"tree": name} if name else {}),
-        "path": _shown(tree, finding.path),
+        **({"tree": shown.prefix.removesuffix(": ")} if shown.prefix else {}),
+        "path": shown.path(finding.path),
         "kind": kind.label,
         "severity": kind.severity.value,
         "what": one_line(finding.what),

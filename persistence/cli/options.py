@@ -19,6 +19,7 @@ from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
+from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.entries import without_user
@@ -261,6 +262,13 @@ class TreeChoice:
         """
         route = self.properties.of(form).route
         if route.attachments is None or base_of(route.attachments) != base:
+            return None
+        return root_of(route.data, self.settings.roots) or ""
+
+    def root_of_objects(self, form: Form, place: ObjectPlace) -> str | None:
+        """Return the root of the tree with the records of a form's bodies at a place; as ``root_of_records``."""
+        route = self.properties.of(form).route
+        if route.attachments is None or route.attachments.place != place:
             return None
         return root_of(route.data, self.settings.roots) or ""
 

@@ -85,6 +85,7 @@ class FindingKind(Enum):
     UNFINISHED_REWRITE = ("unfinished-rewrite", _LEFTOVER, _REPAIR, "finishes or discards it")
     UNFINISHED_REMOVAL = ("unfinished-removal", _LEFTOVER, _REPAIR, "finishes it")
     STRAY_FILE = ("stray-file", _LEFTOVER, _REPAIR, _QUARANTINE)
+    STRAY_OBJECT = ("stray-object", _LEFTOVER, _REPAIR, "removes it from its bucket")
     OWN_MISSING = ("own-missing", _NOTICE, _REPAIR, "makes it again")
     STRAY_OWN = ("stray-temporary", _LEFTOVER, _REPAIR, "removes it")
     LEASE_UNREADABLE = ("lease-unreadable", _DAMAGE, _REPAIR, "removes it: then nobody has leased the document")

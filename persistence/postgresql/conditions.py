@@ -102,10 +102,19 @@ def joined(separator: str, pieces: Iterable[BoundSql]) -> BoundSql:
     )
 
 
-def conditions(scope: Scope, query: Query, searched: Sequence[SearchedPartition]) -> SearchConditions | None:
+def texts_in(query: Query, searched: Sequence[SearchedPartition]) -> list[int]:
+    """Return the numbers of the controls in whose values texts are searched."""
+    paths = {control.path for control in query.controls if control.match is not TextMatch.EXACT}
+    return sorted({number for each in searched for path, number in each.controls.items() if path in paths})
+
+
+def conditions(
+    scope: Scope, query: Query, searched: Sequence[SearchedPartition], long: frozenset[int] = frozenset()
+) -> SearchConditions | None:
     """Return the conditions of a search of some partitions.
 
-    Return ``None`` where no document can meet them, because a control is not indexed.
+    ``long`` are the controls that have values which are longer than their folds, among those in which texts are
+    searched. Return ``None`` where no document can meet the conditions, because a control is not indexed.
 
     Raises:
         BadRequestError: the permissions have too many conditions on owners.
@@ -122,7 +131,7 @@ def conditions(scope: Scope, query: Query, searched: Sequence[SearchedPartition]
         if control.match is TextMatch.EXACT:
             found.keys.append(EntryKey.of(number, control.text))
         else:
-            found.selections.append(_matching(number, control, numbers))
+            found.selections.append(_matching(number, control, numbers, is_long=number in long))
     _add_fields(found, query, numbers)
     if query.text:
         _add_text(found, query.text.casefold(), sorted(controls.values()), numbers)
@@ -156,20 +165,21 @@ def _like(text: str) -> str:
     return f"%{text}%"
 
 
-def _matching(number: int, control: ControlFilter, partitions: list[int]) -> BoundSql:
+def _matching(number: int, control: ControlFilter, partitions: list[int], *, is_long: bool) -> BoundSql:
     """Return the selection of the documents of which one value has a text, or all words of it, in it."""
     folded = control.text.casefold()
     if control.match is TextMatch.SUBSTRING:
         texts, tests = [folded], [BoundSql("{} LIKE %s", (_like(folded),))]
     else:
         texts = list(dict.fromkeys(folded.split()))
-        tests = [BoundSql("(' ' || {} || ' ') LIKE %s", (_like(f" {word} "),)) for word in texts] or [
+        tests = [BoundSql("strpos(' ' || {} || ' ', %s) <> 0", (f" {word} ",)) for word in texts] or [
             BoundSql("{} <> ''")
         ]
     narrow = [BoundSql("{} LIKE %s", (_like(text),)) for text in texts if len(text) >= _TRIGRAM]
     on = BoundSql("control = %s AND control > 0 AND partition = ANY(%s::int[])", (number, partitions))
-    # The beginning of a long value is its fold, and a text in the one is in the other.
-    arms = [[on, *_over("fold", [*narrow, *tests])], [on, *_over("whole", [*narrow, *tests])]]
+    arms = [[on, *_over("fold", [*narrow, *tests])]]
+    if is_long:  # a text in the fold, which is the beginning, is in the value too
+        arms.append([on, *_over("whole", [*narrow, *tests])])
     return joined(" UNION ALL ", [_entries(joined(" AND ", arm)) for arm in arms])
 
 

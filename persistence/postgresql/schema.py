@@ -151,6 +151,8 @@ CREATE INDEX entry_of_document ON entry (seq);
 CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
 CREATE INDEX entry_trigrams ON entry USING gin (fold {trigrams}.gin_trgm_ops) WHERE control > 0;
 CREATE INDEX entry_whole_trigrams ON entry USING gin (whole {trigrams}.gin_trgm_ops) WHERE whole IS NOT NULL;
+CREATE STATISTICS entry_values (mcv) ON control, fold FROM entry;
+ALTER STATISTICS entry_values SET STATISTICS 1000;
 CREATE TABLE free_text (
     seq bigint PRIMARY KEY,
     fold text COLLATE "C" NOT NULL
@@ -167,8 +169,9 @@ CREATE TABLE reindexing (
 ``edition`` is the state of a form version by which documents are read, and ``partition`` has the saved documents of a
 version, or its drafts, that were read in one round of it. Their number is the sum of the shards in ``partition_total``:
 each connection counts in a shard of its own, so that no creation waits for another. ``card`` is JSON (``Card``), and
-entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. ``reindexing`` says
-how far the rebuild is whose process holds the lock.
+entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. By ``entry_values``
+the database knows which values of which controls are frequent. ``reindexing`` says how far the rebuild is whose process
+holds the lock.
 """
 
 ARRIVALS = """

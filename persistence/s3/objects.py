@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import obstore
@@ -143,7 +144,8 @@ class Objects:
                     obstore.put(self._store, key, file.read(size), mode="create", use_multipart=False)
                 else:
                     part = max(PART, -(-size // MOST_PARTS))
-                    obstore.put(self._store, key, file, use_multipart=True, chunk_size=part, max_concurrency=AT_ONCE)
+                    path = Path(f"/proc/self/fd/{file.fileno()}")  # which the library reads without a copy of each part
+                    obstore.put(self._store, key, path, use_multipart=True, chunk_size=part, max_concurrency=AT_ONCE)
             except AlreadyExistsError:  # the answer of the first attempt was lost
                 if obstore.head(self._store, key)["size"] != size:
                     raise DamagedError(f"{self.place} has another object under the key of a new body") from None

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
 from persistence.errors import PersistenceError
 from persistence.limits.objects import ABANDONED_OBJECT_AFTER, SWEEP_EVERY
 from persistence.model.addresses import Form
-from persistence.s3.bodies import ObjectBodies
-from persistence.s3.objects import ListedObject
 from persistence.s3.references import BodyReference, decode_references
 from persistence.storage import files
 from persistence.storage.storage import Revisions
+
+if TYPE_CHECKING:  # both import a library that need not be installed
+    from persistence.s3.bodies import ObjectBodies
+    from persistence.s3.objects import ListedObject
 
 MainOf = Callable[[Form], Revisions | None]
 """Returns the main storage of a form's data, if its attachments are in the place; raises ``PersistenceError``."""

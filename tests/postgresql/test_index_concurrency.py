@@ -1,0 +1,274 @@
+"""The index in a database while several nodes use it: nothing is stale unseen, and nothing is counted wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BusyError
+from persistence.index.protocol import ReindexingState
+from persistence.model.addresses import Form
+from persistence.model.search import Drafts, Query, Scope
+from persistence.postgresql import index as database_index
+from tests import orders
+from tests.index.contract import NAME, STATUS, exact, only
+from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
+from tests.postgresql.server import requires_postgresql
+
+pytestmark = requires_postgresql
+
+FORM = Form("acme", "order")
+_WAITS = 30.0
+
+WITHOUT_NAME = orders.definition().replace(b"<fr:index><fr:summary-show/></fr:index>", b"")
+
+
+@pytest.fixture
+def node(database_uri: str, tmp_path: Path) -> Iterator[IndexedDatabase]:
+    found = IndexedDatabase(database_uri, tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def other(database_uri: str, tmp_path: Path) -> Iterator[IndexedDatabase]:
+    found = IndexedDatabase(database_uri, tmp_path)
+    yield found
+    found.close()
+
+
+def save(form: FormInDatabase, document: str, name: str, status: str = "open") -> None:
+    body = f"<form><customer><name>{name}</name><status>{status}</status></customer></form>"
+    form.save(document, body.encode())
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + _WAITS
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def total_of(form: FormInDatabase, query: Query | None = None, scope: Scope | None = None) -> int:
+    """The total of a search, which waits while documents are read again."""
+    ends = time.monotonic() + _WAITS
+    while True:
+        try:
+            return form.search(query or Query(paths=()), scope).total
+        except BusyError:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+
+
+def in_threads(*works: Callable[[], None]) -> None:
+    """Do works at once; the first error of one is raised."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_WAITS)
+    if errors:
+        raise errors[0]
+
+
+def test_totals_are_exact_after_concurrent_creations_and_deletions(
+    node: IndexedDatabase, other: IndexedDatabase
+) -> None:
+    forms = [node.of(FORM), other.of(FORM)] * 2
+    forms[0].publish(orders.definition())
+
+    def change(number: int) -> None:
+        for each in range(12):
+            save(forms[number], f"d-{number}-{each}", f"Name {each}")
+            if each % 3 == 0:
+                forms[number].delete(f"d-{number}-{each}")
+
+    in_threads(*(lambda number=number: change(number) for number in range(4)))  # type: ignore[misc]
+    assert total_of(forms[0]) == 4 * 8
+    with node.database.reading("counting") as connection:
+        assert connection.execute("SELECT count(*) FROM document").fetchone() == (32,)
+        assert connection.execute("SELECT count(*) FROM free_text").fetchone() == (32,)
+        stray = "SELECT count(*) FROM entry WHERE seq NOT IN (SELECT seq FROM document)"
+        assert connection.execute(stray).fetchone() == (0,)
+
+
+def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
+    node: IndexedDatabase, other: IndexedDatabase
+) -> None:
+    """Documents that were saved by one edition and not yet committed when the next one came are read again, too."""
+    ours, theirs = node.of(FORM), other.of(FORM)
+    ours.publish(WITHOUT_NAME)
+    is_over = threading.Event()
+    saved: list[str] = []
+
+    def keep_saving() -> None:
+        while not is_over.is_set():
+            save(theirs, f"d-{len(saved)}", f"Name {len(saved)}")
+            saved.append(f"Name {len(saved)}")
+
+    def publish() -> None:
+        try:
+            for _ in range(4):
+                ours.publish(WITHOUT_NAME)
+                ours.publish(orders.definition())
+                for at, name in list(enumerate(saved))[-3:]:
+                    assert total_of(ours, Query(controls=(exact(NAME, name),), paths=())) == 1, at
+        finally:
+            is_over.set()
+
+    in_threads(keep_saving, publish)
+    assert len(saved) > 4
+    for form in (ours, theirs):
+        assert total_of(form) == len(saved)
+        for name in saved:
+            assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
+
+
+def test_a_save_of_the_edition_before_is_read_again_by_the_search_after_it(
+    node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = node.of(FORM), other.of(FORM)
+    ours.publish(WITHOUT_NAME)
+    changed = node.rows.changed
+
+    def after_a_publication(form: Form, document: str) -> None:
+        changed(form, document)
+        in_threads(lambda: theirs.publish(orders.definition()))
+
+    monkeypatch.setattr(node.rows, "changed", after_a_publication)
+    save(ours, "d-1", "Ada")
+    monkeypatch.undo()
+    assert total_of(theirs, Query(controls=(exact(NAME, "Ada"),), paths=())) == 1
+
+
+def test_many_outdated_documents_are_read_by_a_job_while_searches_are_busy(
+    node: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = node.of(FORM)
+    form.publish(WITHOUT_NAME)
+    for number in range(30):
+        save(form, f"d-{number}", f"Name {number}")
+    monkeypatch.setattr(database_index, "READ_AT_ONCE", 5)
+    form.publish(orders.definition())
+    with pytest.raises(BusyError, match="are being read anew") as refused:
+        form.search(Query(paths=()))
+    assert refused.value.retry_after > 0
+    assert total_of(form, Query(controls=(exact(NAME, "Name 7"),), paths=())) == 1
+    until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
+
+
+def test_documents_of_a_deleted_version_are_hidden_until_they_are_saved_or_published_again(
+    node: IndexedDatabase,
+) -> None:
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    for document in ("d-1", "d-2"):
+        save(form, document, "Ada")
+    form.unpublish()
+    assert total_of(form) == 0
+    save(form, "d-1", "Ada")
+    assert total_of(form) == 1
+    assert total_of(form, Query(controls=(exact(NAME, "Ada"),), paths=())) == 0
+    form.publish(orders.definition())
+    assert total_of(form, Query(controls=(exact(NAME, "Ada"),), paths=())) == 2
+
+
+def test_a_rebuild_mends_whatever_is_wrong(node: IndexedDatabase) -> None:
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    for number in range(4):
+        save(form, f"d-{number}", f"Name {number}")
+    with node.database.transaction("damaging") as connection:
+        connection.execute("DELETE FROM entry WHERE fold LIKE 'name 1'")
+        connection.execute("DELETE FROM document WHERE document = 'd-2'")
+        connection.execute("UPDATE document SET document = 'stray' WHERE document = 'd-3'")
+        connection.execute("UPDATE partition_total SET documents = documents + 40")
+    node.reindexer.all()
+    assert total_of(form) == 4
+    for number in range(4):
+        assert total_of(form, Query(controls=(exact(NAME, f"Name {number}"),), paths=())) == 1
+    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 4
+    assert total_of(form, scope=only(Drafts.ONLY)) == 0
+
+
+def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
+    node: IndexedDatabase, other: IndexedDatabase
+) -> None:
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    for number in range(20):
+        save(form, f"d-{number}", f"Name {number}")
+    seen = set()
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            seen.add(other.reindexer.status().state)
+            save(form, "d-3", "Name 3")
+
+    def rebuild() -> None:
+        try:
+            in_threads(node.reindexer.all, other.reindexer.all, lambda: node.reindexer.version(FORM, 1))
+        except BusyError:
+            pytest.fail("a rebuild did not wait")
+        finally:
+            is_over.set()
+
+    in_threads(watch, rebuild)
+    assert ReindexingState.INDEXING in seen
+    assert other.reindexer.status().state is ReindexingState.STOPPED
+    assert total_of(form) == 20
+    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 20
+
+
+_NODE = """
+import sys, time
+from pathlib import Path
+from persistence.model.addresses import Form
+from persistence.postgresql.index_rows import IndexRows
+from tests.postgresql.indexed import IndexedDatabase
+changed = IndexRows.changed
+def slowly(*given, **named):
+    changed(*given, **named)
+    print("one", flush=True)
+    time.sleep(0.2)
+IndexRows.changed = slowly
+node = IndexedDatabase(sys.argv[1], Path(sys.argv[2]))
+node.reindexer.all()
+"""
+
+
+def test_a_node_that_is_killed_in_a_rebuild_frees_it_and_leaves_nothing_half_done(
+    node: IndexedDatabase, database_uri: str, tmp_path: Path
+) -> None:
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    for number in range(10):
+        save(form, f"d-{number}", f"Name {number}")
+    command = [sys.executable, "-c", _NODE, database_uri, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as killed:
+        assert killed.stdout is not None
+        for _ in range(3):
+            killed.stdout.readline()
+        assert node.reindexer.status().state is ReindexingState.INDEXING
+        os.kill(killed.pid, signal.SIGKILL)
+    until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
+    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
+    node.reindexer.all()
+    assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10

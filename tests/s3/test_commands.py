@@ -1,0 +1,96 @@
+"""The commands with attachments in a bucket: they find what is lost there, and what nobody names."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persistence.cli import commands
+from persistence.errors import BusyError
+from tests.in_process import serving
+from tests.s3.server import BUCKET, Fault, S3Server, Stored
+from tests.service import PUBLIC, Service
+
+V1 = {"Form_Definition_Version": 1}
+D = "pics/album/data/D"
+
+
+@pytest.fixture
+def stored(tmp_path: Path, server: S3Server) -> Path:
+    """A directory with settings, in which a service has stored a document with an attachment and its history."""
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        'data = "data"\nremote_timeout = 1.0\n"svc.persistence.provider.*.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "s3://{BUCKET}/x"\n"svc.persistence.big.endpoint" = "{server.url}"\n'
+    )
+    with serving(tmp_path, options=("--config", str(file)), alone=True) as service:
+        fill(service)
+    return tmp_path
+
+
+def fill(service: Service) -> None:
+    service.face = PUBLIC
+    assert (
+        service.put(f"{D}/data.xml", b"<d><a>/fr/service/persistence/crud/pics/album/data/D/a.bin</a></d>", **V1).status
+        == 201
+    )
+    for body in (b"one", b"two"):
+        assert service.put(f"{D}/a.bin", body, **V1).status in (201, 204)
+
+
+def run(stored: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(commands, [*arguments, "--config", str(stored / "settings.toml")])
+
+
+def test_a_bucket_in_order_is_in_order(stored: Path) -> None:
+    for arguments in (("check",), ("check", "--deep"), ("check", "--repair")):
+        result = run(stored, *arguments)
+        assert result.exit_code == 0, result.output
+
+
+def test_a_lost_and_a_changed_body_are_found(stored: Path, server: S3Server) -> None:
+    changed, *_, lost = server.keys_of("x/")
+    del server.objects[lost]
+    server.objects[changed] = Stored(b"ONE")
+    result = run(stored, "check")
+    assert result.exit_code == 4
+    assert "body-missing: the body of" in result.output
+    assert f"is not in s3://{BUCKET}/x" in result.output
+    result = run(stored, "check", "--deep")
+    assert "body-damaged" in result.output
+    assert "digest" in result.output
+
+
+def test_objects_without_a_record_are_found_and_removed_but_not_those_of_unknown_forms(
+    stored: Path, server: S3Server
+) -> None:
+    stray, other, foreign = f"x/{D}/a.bin/{'0' * 40}", f"x/hr/leave/data/D/a.bin/{'0' * 40}", "x/mine.txt"
+    young = f"x/{D}/a.bin/{'1' * 40}"
+    before = server.keys_of()
+    server.objects |= {key: Stored(b"x", time.time() - 4000) for key in (stray, other, foreign)}
+    server.objects[young] = Stored(b"x")
+    result = run(stored, "check")
+    assert result.exit_code == 4, result.output
+    assert f"s3://{BUCKET}/{stray}: stray-object: a body that no record names" in result.output
+    assert f"s3://{BUCKET}/{other}: foreign: the tree knows nothing of hr/leave" in result.output
+    assert f"s3://{BUCKET}/{foreign}: foreign: a key that the service does not give" in result.output
+    assert run(stored, "check", "hr/leave").exit_code != 4
+    assert run(stored, "check", "--repair", "--dry-run").exit_code == 4
+    assert stray in server.objects
+    assert run(stored, "check", "--repair").exit_code == 3
+    assert server.keys_of() == sorted([*before, other, foreign, young])
+    assert run(stored, "check").exit_code == 0
+
+
+def test_a_store_that_is_down_fails_a_check_with_one_line(stored: Path, server: S3Server) -> None:
+    server.faults = [Fault("^HEAD", 503, "SlowDown")]
+    result = run(stored, "check")
+    assert (result.exit_code, isinstance(result.exception, BusyError)) == (1, True)
+    assert str(result.exception) == f"looking at a body in s3://{BUCKET}/x: the store answers 503"
+    server.faults = [Fault("^GET", 503, "SlowDown")]
+    result = run(stored, "check")
+    assert result.exit_code == 1
+    assert f"persistence: s3://{BUCKET}/x: listing bodies in s3://{BUCKET}/x: the store answers 503" in result.output
