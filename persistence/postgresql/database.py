@@ -6,13 +6,14 @@ the innermost one, and so sees what that has changed.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -35,6 +36,7 @@ from persistence.postgresql.address import parse
 from persistence.postgresql.failures import (
     RETRY_AFTER,
     as_domain_error,
+    cause,
     database_errors,
     is_elsewhere,
     outcome_unknown,
@@ -100,6 +102,10 @@ class _Session(Connection[TupleRow]):
             self.warnings.append(diagnostic.message_primary or "")
 
 
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+"""What the pool would log without being asked, the causes of refusals say."""
+
+
 class _Blocks(threading.local):
     """The transactions that a thread is in, the innermost last."""
 
@@ -125,6 +131,7 @@ class Database(Closable):
         self._lock = threading.Lock()
         self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
+        self._refused = ""
         self._blocks = _Blocks()
 
     def close(self) -> None:
@@ -260,8 +267,9 @@ class Database(Closable):
                 return self._pool().getconn()
             except psycopg.OperationalError as error:
                 text = f"{doing} {what}".rstrip()
+                refused = f": {self._refused}" if self._refused else ""
                 raise BusyError(
-                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s", RETRY_AFTER
+                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s{refused}", RETRY_AFTER
                 ) from error
 
     def _put_back(self, connection: _Session) -> None:
@@ -283,7 +291,7 @@ class Database(Closable):
             if pool is None:
                 pool = ConnectionPool(
                     self.address.conninfo,
-                    connection_class=_Session,
+                    connection_class=self._noting(),
                     kwargs={"autocommit": True},
                     min_size=0,
                     max_size=self._most,
@@ -297,6 +305,23 @@ class Database(Closable):
                 )
                 self._pools[os.getpid()] = pool
             return pool
+
+    def _noting(self) -> type[_Session]:
+        """Return the class of connections that notes why none can be had: the pool says only that it waited."""
+        database = self
+
+        class Noting(_Session):
+            @classmethod
+            def connect(cls, conninfo: str = "", **options: Any) -> Self:
+                try:
+                    made = super().connect(conninfo, **options)
+                except psycopg.Error as error:
+                    database._refused = cause(error)
+                    raise
+                database._refused = ""
+                return made
+
+        return Noting
 
     def _configure(self, connection: _Session) -> None:
         connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
