@@ -27,6 +27,7 @@ from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.limits.database import (
     ANSWER_SECONDS,
+    CONNECT_SECONDS,
     IDLE_SECONDS,
     MOST_CONNECTIONS,
     SILENT_SECONDS,
@@ -114,9 +115,10 @@ class _Blocks(threading.local):
 
 
 class Database(Closable):
-    """A database and a schema in it. ``lock_timeout`` is in seconds: for a lock, and for a connection to be free.
+    """A database and a schema in it. ``lock_timeout`` is in seconds.
 
-    ``address`` says which one it is. A process that was forked makes connections of its own.
+    ``address`` says which one it is. A process that was forked makes connections of its own. ``generation`` is another
+    number after each new connection, which may lead to another server.
     """
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
@@ -128,10 +130,12 @@ class Database(Closable):
         self.address = parse(uri)
         self.lock_timeout = lock_timeout
         self._most = most_connections
+        self._patience = max(lock_timeout, CONNECT_SECONDS)
         self._lock = threading.Lock()
         self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
         self._refused = ""
+        self.generation = 0
         self._blocks = _Blocks()
 
     def close(self) -> None:
@@ -269,7 +273,7 @@ class Database(Closable):
                 text = f"{doing} {what}".rstrip()
                 refused = f": {self._refused}" if self._refused else ""
                 raise BusyError(
-                    f"{text}: no connection to {self.address} within {self.lock_timeout:g} s{refused}", RETRY_AFTER
+                    f"{text}: no connection to {self.address} within {self._patience:g} s{refused}", RETRY_AFTER
                 ) from error
 
     def _put_back(self, connection: _Session) -> None:
@@ -299,7 +303,7 @@ class Database(Closable):
                     configure=self._configure,
                     check=_require_open,
                     name=self.address.described,
-                    timeout=self.lock_timeout,
+                    timeout=self._patience,
                     reconnect_timeout=_RECONNECTING,
                     num_workers=2,
                 )
@@ -324,6 +328,7 @@ class Database(Closable):
         return Noting
 
     def _configure(self, connection: _Session) -> None:
+        self.generation += 1
         connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
         connection.execute(
             _SESSION,

@@ -78,17 +78,22 @@ def lock_key(schema: str, *scope: str) -> int:
 
 
 class FormNumbers:
-    """The numbers of forms in a database. One is made in a transaction of its own, and known for as long as this is."""
+    """The numbers of forms in a database. One is made in a transaction of its own, and cached when that is committed.
+
+    What is cached is looked up again after each new connection: one that was not acknowledged may be another form's on
+    the server that has taken over. Whoever stores something makes sure of it in the same statement.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[Form, int] = {}
+        self._generation = 0
         self._lock = threading.Lock()
 
     def find(self, form: Form) -> int | None:
         """Return the number of a form; ``None`` where nothing of it was ever stored."""
         known = self._known.get(form)
-        if known is not None:
+        if known is not None and self._generation == self._database.generation:
             return known
         check_form(form)
         with self._database.reading("looking for", form) as connection:
@@ -107,12 +112,14 @@ class FormNumbers:
         return made
 
     def _found(self, connection: Rows, form: Form) -> int | None:
+        generation = self._database.generation
         row = connection.execute(_FIND, (form.app, form.name)).fetchone()
         if row is None:
             return None
         number = int(row[0])
         with self._lock:
-            if len(self._known) >= FORMS_KEPT:
+            if len(self._known) >= FORMS_KEPT or self._generation != generation:
                 self._known.clear()
+                self._generation = generation
             self._known[form] = number
         return number

@@ -42,14 +42,17 @@ _AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(
 _CURRENT = f"{_AT} AND is_current AND id = %(over)s"
 _VALUES = "%(form)s, %(kind)s, %(folder)s, %(name)s, %(modified)s, true, %(id)s, %(sidecar)b::bytea, %(body)b::bytea"
 _COLUMNS = "form, kind, folder, name, modified, is_current, id, sidecar, body"
-_FIRST = f"INSERT INTO revision ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING RETURNING 1"
+_IS_FORM = "EXISTS (SELECT FROM form WHERE id = %(form)s AND app = %(app)s AND form.name = %(form_name)s)"
+_FIRST = f"""
+INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} WHERE {_IS_FORM} ON CONFLICT DO NOTHING RETURNING 1
+"""
 _NEXT = f"""
-WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} RETURNING 1)
+WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1)
 INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} FROM replaced RETURNING 1
 """
 _INSTEAD = f"""
-UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b WHERE {_CURRENT}
-RETURNING 1
+UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
+WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1
 """
 _REWRITE = f"""
 UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
@@ -124,10 +127,14 @@ class DatabaseWriter(ManagedWriting):
             BusyError: somebody keeps writers out, by the lock ``gate``.
         """
         locked = self._connection.execute(_LOCK, (key, gate))
-        number = self._numbers.find(address.form) if number is None else number
-        if number is not None:
+        if number is None:
+            row = locked.fetchone()  # waits, so that the form is known that was begun meanwhile
+            number = self._numbers.find(address.form)
+            if number is not None:
+                self._look(number, address)
+        else:
             self._look(number, address)
-        row = locked.fetchone()
+            row = locked.fetchone()
         if row is None or not row[1]:
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
 
@@ -218,6 +225,7 @@ class DatabaseWriter(ManagedWriting):
         sidecar = self._after(address, sidecar, over)
         place = place_of(self._numbers.require(address.form), address)
         row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
+        row |= {"app": address.form.app, "form_name": address.form.name}
         keeps = address.keeps_history and (upload is None or self._keeps(address))
         statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
         try:

@@ -138,9 +138,9 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def start(directory: Path, *, fsync: bool = False, options: str = "") -> Server:
+def start(directory: Path, *, fsync: bool = False, options: str = "", port: int = 0) -> Server:
     """Make a server in an empty directory of its own, or start again the one that is there."""
-    data, port = directory / "data", free_port()
+    data, port = directory / "data", port or free_port()
     if not data.exists():
         _run("initdb", "-D", str(data), "-U", "admin", "-E", "UTF8", "--locale=C", "--no-sync", "-A", "trust")
         user = owner()

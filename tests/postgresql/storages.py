@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from persistence.postgresql.database import Database
-from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql.storage import CommitListener, DatabaseStorage
 from persistence.storage.storage import KeepsHistory, keeps_all
 from tests.opened import opened
 
@@ -21,11 +21,12 @@ def storage_at(
     keeps_history: KeepsHistory = keeps_all,
     is_locked: bool = True,
     most_connections: int = 64,
+    listener: CommitListener | None = None,
 ) -> DatabaseStorage:
     """A storage in a database, closed at the end of the test; without locks, each has a lock of its own."""
     database = opened(Database(uri, lock_timeout=lock_timeout, most_connections=most_connections))
     local.mkdir(exist_ok=True)
-    storage = DatabaseStorage(database, str(local), keeps_history=keeps_history)
+    storage = DatabaseStorage(database, str(local), listener=listener, keeps_history=keeps_history)
     if not is_locked:
         storage._key = lambda *_: next(_unique)  # type: ignore[method-assign]  # noqa: SLF001 - a lock that is lost
     return storage

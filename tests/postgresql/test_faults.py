@@ -117,7 +117,7 @@ def served(
 @pytest.fixture
 def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDatabase]:
     """A service that waits shortly for the database."""
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1, raising=False)
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1)
     with served(tmp_path, server, monkeypatch) as asked:
         yield asked
 
@@ -137,7 +137,7 @@ STARTS = {
         lambda server: server.uri(fresh_schema()).replace(f":{server.port}/", f":{postgresql.free_port()}/"),
         "Connection refused",
     ),
-    "no tables": (lambda server: server.uri(fresh_schema()), "is empty: 'persistence init' prepares it"),
+    "no tables": (lambda server: server.uri(fresh_schema()), "is empty: 'persistence serve --init' prepares it"),
 }
 
 
@@ -298,7 +298,7 @@ def test_all_connections_in_use_keep_nobody_for_ever(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Database.__init__.__kwdefaults__, "most_connections", 2)
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5, raising=False)
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
     monkeypatch.setattr("persistence.postgresql.database.STATEMENT_SECONDS", 4)
     with served(tmp_path, server, monkeypatch) as asked:
         asked.execute("ALTER ROLE keeper SET lock_timeout = 0")
@@ -327,7 +327,7 @@ def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1, raising=False)
+        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1)
     uri = f"{server.uri('SCHEMA')}&connect_timeout=2"
     with served(tmp_path, server, monkeypatch, uri=uri) as asked:
         at_once(asked.get, 4)

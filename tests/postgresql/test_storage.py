@@ -1,0 +1,535 @@
+"""A storage in a database under races and faults: nothing is lost, nothing is half there, nothing hangs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from psycopg import errors as codes
+
+from persistence.errors import BusyError, DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.postgresql import contents
+from persistence.postgresql.database import Database
+from persistence.postgresql.storage import DatabaseStorage
+from tests.opened import close
+from tests.postgresql.cutting import Cutter
+from tests.postgresql.server import PASSWORD, Server, prepared, requires_postgresql, running, start
+from tests.postgresql.storages import rows, storage_at
+from tests.storage.contract import body, content, delete, next_sidecar, revision, write
+
+pytestmark = requires_postgresql
+
+FORM = Form("hr", "leave")
+DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
+DRAFT = DATA.moved(Collection.DRAFT)
+FILE = DATA.moved(Collection.DATA, "a.bin")
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def storage(database_uri: str, tmp_path: Path) -> DatabaseStorage:
+    return storage_at(database_uri, tmp_path / "local", lock_timeout=1)
+
+
+def count_up(uri: str, local: str, rounds: int, clock: float) -> None:
+    """Add one so many times to the number that a document holds, by a clock that is wrong, and without locks."""
+    now = time.time_ns
+    time.time_ns = lambda: now() + int(clock * 1e9)
+    storage = storage_at(uri, Path(local), is_locked=False)
+    for _ in range(rounds):
+        while not added(storage):
+            pass
+    close(storage.database)
+
+
+def added(storage: DatabaseStorage) -> bool:
+    with suppress(ReplacedError), storage.upload(DATA) as upload:
+        found = storage.read(DATA, content=True)
+        number = 0 if found is None else int((content(found) or b"").decode()[6:-7])
+        upload.write(body(DATA, str(number + 1)))
+        with storage.writing(DATA) as writer:
+            seen = None if found is None else storage.read_revision(DATA, found.sidecar.modified, content=False)
+            writer.commit(DATA, next_sidecar(upload, seen), upload, over=seen)
+        return True
+    return False
+
+
+def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
+    storage: DatabaseStorage, database_uri: str, tmp_path: Path
+) -> None:
+    """By clocks that differ by an hour; every revision has its number and a later instant than the one before."""
+    rounds = 25
+    arguments = [(database_uri, str(tmp_path / f"{clock}"), rounds, clock) for clock in (0.0, -3600.0)]
+    processes = [SPAWN.Process(target=count_up, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    history = storage.history(DATA)
+    assert history is not None
+    instants = [history.instant(position) for position in range(history.total)][::-1]
+    found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
+    assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
+    assert instants == sorted(set(instants))
+
+
+def test_who_waits_for_a_lock_too_long_is_busy(storage: DatabaseStorage) -> None:
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        began = time.monotonic()
+        try:
+            with storage.writing(DATA):
+                pass
+        except BusyError as error:
+            raised.append(error)
+        assert 0.9 < time.monotonic() - began < 10
+
+    with storage.writing(DRAFT):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    assert [str(each) for each in raised] == ["writing hr/leave/data/D/data.xml: another request has the lock"]
+    write(storage, DATA, "after")
+
+
+def test_nothing_of_a_block_is_seen_before_its_end_and_all_of_it_by_itself(storage: DatabaseStorage) -> None:
+    write(storage, DRAFT, "draft")
+    with storage.upload(DATA) as upload, storage.upload(FILE) as second:
+        upload.write(body(DATA, "one"))
+        second.write(b"file")
+        with storage.writing(DATA) as writer:
+            writer.commit(DATA, next_sidecar(upload, None), upload, over=None)
+            writer.commit(FILE, next_sidecar(second, None), second, over=None)
+            writer.discard_draft(FORM, "D")
+            assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+            assert storage.read(DRAFT, content=False) is None
+            assert storage.names(DATA) == ["a.bin", "data.xml"]
+            assert rows(storage) == {"1/D/data.xml"}
+    assert rows(storage) == {"0/D/data.xml", "0/D/a.bin"}
+
+
+def test_an_error_at_the_end_of_a_block_leaves_everything_as_it_was(storage: DatabaseStorage) -> None:
+    write(storage, DATA, "one")
+    write(storage, DRAFT, "draft")
+    before = rows(storage)
+    with storage.upload(DATA) as upload:
+        upload.write(body(DATA, "two"))
+
+        def save() -> None:
+            with storage.writing(DATA) as writer:
+                over = writer.current(DATA)
+                writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
+                writer.discard_draft(FORM, "D")
+                raise KeyError("after it")
+
+        with pytest.raises(KeyError):
+            save()
+    assert rows(storage) == before
+    assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+
+
+def test_a_connection_that_is_killed_within_a_block_stores_nothing(
+    storage: DatabaseStorage, database_server: Server
+) -> None:
+    write(storage, DATA, "one")
+    write(storage, DRAFT, "draft")
+    before = rows(storage)
+    with storage.upload(DATA) as upload:
+        upload.write(body(DATA, "two"))
+
+        def save() -> None:
+            with storage.writing(DATA) as writer, storage.database.reading("looking") as connection:
+                over = writer.current(DATA)
+                writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
+                row = connection.execute("SELECT pg_backend_pid()").fetchone()
+                assert row is not None
+                database_server.execute(f"SELECT pg_terminate_backend({row[0]})")
+                _wait_for_the_end_of(database_server, row[0])
+                writer.discard_draft(FORM, "D")
+
+        with pytest.raises(BusyError):
+            save()
+    assert rows(storage) == before
+    write(storage, DATA, "three")
+    assert content(storage.read(DATA, content=True)) == body(DATA, "three")
+
+
+def _wait_for_the_end_of(server: Server, pid: int) -> None:
+    while server.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):  # noqa: S608 - a number
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_forwarded", [True, False])
+def test_a_connection_that_is_cut_within_the_commit_leaves_the_outcome_open(
+    database_uri: str, database_server: Server, tmp_path: Path, *, is_forwarded: bool
+) -> None:
+    """Stored or not, it is stored wholly or not at all, and the client is told that nobody knows."""
+    with Cutter(database_server.port, is_forwarded=is_forwarded) as cutter:
+        uri = database_uri.replace(f":{database_server.port}/", f":{cutter.port}/")
+        storage = storage_at(uri, tmp_path / "local")
+        first = write(storage, DATA, "one")
+        write(storage, DRAFT, "draft")
+        with storage.upload(DATA) as upload:
+            upload.write(body(DATA, "two"))
+
+            def save() -> None:
+                with storage.writing(DATA) as writer:
+                    over = writer.current(DATA)
+                    writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
+                    writer.discard_draft(FORM, "D")
+                    cutter.arm()
+
+            with pytest.raises(OutcomeUnknownError, match="whether it is stored, the entity tag says") as unknown:
+                save()
+        assert PASSWORD not in "".join(traceback.format_exception(unknown.value))
+        sidecar = revision(storage.read(DATA, content=False)).sidecar
+        assert sidecar.id == (upload.id if is_forwarded else first.id)
+        assert (storage.read(DRAFT, content=False) is None) is is_forwarded
+
+
+def test_a_statement_that_failed_is_never_committed_as_a_success(storage: DatabaseStorage) -> None:
+    """Whoever has caught its error, and whether or not its result was asked for."""
+    with storage.upload(DATA) as upload:
+        upload.write(body(DATA, "one"))
+
+        def save(*, is_fetched: bool) -> None:
+            with storage.writing(DATA) as writer, storage.database.reading("looking") as connection:
+                writer.commit(DATA, next_sidecar(upload, None), upload, over=None)
+                if is_fetched:
+                    with suppress(codes.UndefinedTable):
+                        connection.execute("SELECT 1 FROM nowhere").fetchone()
+                else:
+                    connection.execute("SELECT 1 FROM nowhere")
+
+        with pytest.raises(DiskError, match="nothing was stored, because a statement of the transaction has failed"):
+            save(is_fetched=True)
+        with pytest.raises(PersistenceError, match='relation "nowhere" does not exist'):
+            save(is_fetched=False)
+    assert rows(storage) == set()
+    for number in range(8):  # on every connection that there is
+        write(storage, DATA, str(number))
+
+
+def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
+    with running() as server:
+        storage = storage_at(prepared(server.uri("restarted")), tmp_path / "local", lock_timeout=1)
+        write(storage, DATA, "one")
+        server.stop()
+        began = time.monotonic()
+        with pytest.raises(BusyError, match=r"no connection to database forms at 127.0.0.1:\d+ as keeper") as refused:
+            storage.read(DATA, content=True)
+        assert time.monotonic() - began < 15
+        assert PASSWORD not in "".join(traceback.format_exception(refused.value))
+        start(server.directory, port=server.port)
+        assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+        write(storage, DATA, "two")
+
+
+def write_often(storage: DatabaseStorage) -> None:
+    for number in range(100):
+        write(storage, DATA, str(number))
+
+
+def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path) -> None:
+    """The server says only by a warning that the commit is nowhere else."""
+    with running() as server:
+        storage = storage_at(prepared(server.uri("replicated")), tmp_path / "local")
+        write(storage, DATA, "one")
+        server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        server.execute("SELECT pg_reload_conf()")
+
+        def cancel() -> None:
+            while not server.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            ):
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            with pytest.raises(OutcomeUnknownError, match="canceling wait for synchronous replication"):
+                write_often(storage)  # the server reads its settings at some time
+        finally:
+            thread.join()
+            server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            server.execute("SELECT pg_reload_conf()")
+
+
+def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, database_uri: str, tmp_path: Path) -> None:
+    write(storage, DATA, "one")
+    replica = storage_at(f"{database_uri}&options=-c%20default_transaction_read_only%3Don", tmp_path / "local")
+    assert content(replica.read(DATA, content=True)) == body(DATA, "one")
+    with pytest.raises(BusyError, match="can only be read: it is a replica, or made read-only"):
+        write(replica, DATA, "two")
+    assert "can only be read" in (replica.database.probe() or "")
+    assert storage.database.probe() is None
+
+
+def test_all_connections_in_use_is_busy_and_no_hang(
+    database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
+    storage = storage_at(database_uri, tmp_path / "local", lock_timeout=0.5, most_connections=2)
+    write(storage, DATA, "one")
+    ended = threading.Event()
+    begun = threading.Event()
+
+    def hold() -> None:
+        with storage.writing(DATA):
+            begun.set()
+            ended.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait(30)
+    try:
+        with (
+            storage.database.apart("looking"),
+            pytest.raises(BusyError, match="no connection to database"),
+        ):
+            storage.read(DATA, content=True)
+    finally:
+        ended.set()
+        thread.join()
+    assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+
+
+def test_a_form_number_that_leads_nowhere_stores_nothing(storage: DatabaseStorage) -> None:
+    """As after a failover that has lost the form's row: another form may have its number now."""
+    write(storage, DATA, "one")
+    with storage.database.apart("renumbering") as connection:
+        connection.execute("UPDATE form SET app = 'other'")
+    with pytest.raises(ReplacedError):
+        write(storage, DATA, "two")
+    assert list(storage.forms()) == [Form("other", "leave")]
+    assert len(rows(storage)) == 1
+
+
+def test_contents_in_pieces_are_swept_when_no_revision_has_them(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(contents, "PIECE", 1000)
+    write(storage, DRAFT, "x" * 5000)
+    write(storage, DRAFT, "y" * 5000)
+    with storage.upload(FILE) as upload:
+        upload.write(b"z" * 5000)
+        upload.flush()
+        assert len([each for each in rows(storage) if each.startswith(".spool")]) == 2
+        assert storage.contents.sweep() == 0  # what is younger than an hour may be read still, or be on its way in
+    assert len([each for each in rows(storage) if each.startswith(".spool")]) == 1
+    assert storage.contents.sweep(0) == 1
+    assert rows(storage) == {"1/D/data.xml"}
+    assert content(storage.read(DRAFT, content=True)) == body(DRAFT, "y" * 5000)
+
+
+def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "INLINE", 10)
+    with storage.upload(FILE) as upload:
+        upload.write(b"z" * 5000)
+        upload.flush()
+        storage.contents.sweep(0)
+
+        def save() -> None:
+            with storage.writing(FILE) as writer:
+                writer.commit(FILE, next_sidecar(upload, None), upload, over=None)
+
+        with pytest.raises(BusyError, match="too long ago"):
+            save()
+    assert rows(storage) == set()
+
+
+def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(contents, "PIECE", 1000)
+    write(storage, DRAFT, "x" * 50_000)
+    with revision(storage.read(DRAFT, content=True)).opened as file:
+        first = file.read(100)
+        write(storage, DRAFT, "y")
+        with storage.writing(DRAFT) as writer:
+            writer.discard_draft(FORM, "D")
+        assert first + file.read() == body(DRAFT, "x" * 50_000)
+        storage.contents.sweep(0)
+        file.seek(0)
+        with pytest.raises(BusyError, match="was replaced while it was read"):
+            file.read(20_000)
+
+
+def test_what_is_erased_is_gone_at_once_with_its_pieces(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "INLINE", 10)
+    for address in (DATA, FILE, DRAFT, DATA):
+        write(storage, address, "x" * 5000)
+    write(storage, DRAFT, "y" * 5000)
+    traces = storage.traces(FORM, "D")
+    listed = [each.path for each in traces.listed()]
+    assert len(listed) == 5
+    with storage.writing(DATA) as writer:
+        writer.discard_document(FORM, "D")
+        writer.discard_draft(FORM, "D")
+        traces.remove([])
+    assert rows(storage) == set()
+    assert list(traces.listed()) == []
+
+
+def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseStorage) -> None:
+    write(storage, DATA, "one")
+    with storage.database.apart("repeating") as connection:
+        connection.execute(
+            "INSERT INTO revision SELECT form, kind, folder, name, to_char(timestamp '2001-01-01' + n * interval '1 s',"
+            ' \'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"\'), false, md5(n::text), sidecar, body FROM revision,'
+            " generate_series(1, 10000) AS n"
+        )
+    listed = storage.history(DATA)
+    assert listed is not None
+    assert listed.total == 10_001
+    with storage.database.apart("spoiling") as connection:
+        connection.execute("UPDATE revision SET sidecar = 'x' WHERE modified < '2001-01-01T02:40:00'")
+    page = listed.page(100, 150)
+    assert [each.instant for each in page] == [listed.instant(position) for position in range(100, 150)]
+    assert None not in [each.sidecar for each in page]
+    assert listed.page(9_990, 10_001)[0].sidecar is None
+    assert listed.since(Instant("2001-01-01T01:00:00.000Z")) == 10_001 - 3_599
+
+
+def test_long_lists_are_read_some_rows_at_a_time(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persistence.postgresql.revisions.LISTED_ROWS", 3)
+    for name in ("a", "b", "c", "d", "e", "f", "g"):
+        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "1")
+        write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "2")
+        write(storage, DefinitionAddress(Form("hr", name), 1, "form.xhtml"), "1")
+    for name in ("c", "h"):
+        write(storage, DocumentAddress(FORM, Collection.DRAFT, name, "data.xml"), "1")
+    assert list(storage.documents(FORM)) == list("abcdefg")
+    assert list(storage.documents_and_drafts(FORM)) == list("abcdefgh")
+    assert len(list(storage.forms("hr"))) == len(set(storage.forms())) == 8
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_form_without_history_keeps_one_revision(database_uri: str, tmp_path: Path, *, keeps: bool) -> None:
+    storage = storage_at(database_uri, tmp_path / "local", keeps_history=lambda _: keeps)
+    definition = DefinitionAddress(FORM, 1, "form.xhtml")
+    for address in (DATA, definition):
+        for text in ("one", "two", "three"):
+            write(storage, address, text)
+    history = storage.history(DATA)
+    assert history is not None
+    assert history.total == (3 if keeps else 1)
+    assert content(storage.read(DATA, content=True)) == body(DATA, "three")
+    assert len(storage.revisions(definition)) == 2
+    deleted = delete(storage, DATA)
+    assert len(storage.revisions(DATA)) == (3 if keeps else 1)  # what a deletion keeps, the service removes
+    with storage.writing(DATA) as writer:
+        assert writer.remove_older(DATA, [*storage.revisions(DATA), deleted.modified]) == (3 if keeps else 1)
+    assert storage.sidecar(DATA) == deleted
+
+
+def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encrypted again, say: its instant and tag stay, and of the content before nothing is kept."""
+    monkeypatch.setattr(contents, "INLINE", 10)
+    first, second = write(storage, DATA, "one" * 10), write(storage, DATA, "two" * 10)
+    for instant, over in ((first.modified, first), (None, second)):
+        for is_same in (True, False):
+            with storage.upload(DATA) as upload:
+                upload.write(body(DATA, "new" * 10))
+                rewritten = next_sidecar(upload, None, modified=over.modified, created=over.created, tag=over.id)
+                with storage.writing(DATA) as writer:
+                    assert writer.rewrite(DATA, instant, over, rewritten, upload) is is_same
+        found = revision(storage.read_revision(DATA, over.modified, content=True))
+        assert (found.etag, found.sidecar.modified) == (over.id, over.modified)
+        assert content(found) == body(DATA, "new" * 10)
+    storage.contents.sweep(0)
+    assert rows(storage) == {"0/D/data.xml", f"0/D/data.xml/{first.modified}"}
+
+
+class Listening:
+    """Hears of changes, and fails where it is to."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+        self.fails = False
+
+    def changed(self, form: Form, document: str) -> None:
+        self.heard.append((form, document))
+        if self.fails:
+            raise DiskError("the index")
+
+    def published(self, form: Form, version: int) -> None:
+        self.heard.append((form, version))
+
+
+def test_the_index_hears_of_changes_before_the_commit_and_can_refuse_them(database_uri: str, tmp_path: Path) -> None:
+    listening = Listening()
+    storage = storage_at(database_uri, tmp_path / "local", listener=listening)
+    write(storage, DATA, "one")
+    write(storage, FILE, "of no interest")
+    write(storage, DefinitionAddress(FORM, 3, "form.xhtml"), "one")
+    write(storage, DefinitionAddress(FORM, 3, "logo.png"), "of no interest")
+    assert listening.heard == [(FORM, "D"), (FORM, 3)]
+    listening.fails = True
+    with pytest.raises(DiskError, match="the index"):
+        write(storage, DATA, "two")
+    assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+
+
+def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -> None:
+    write(storage, DATA, "one")
+
+    def read() -> None:
+        assert content(storage.read(DATA, content=True)) == body(DATA, "one")
+        close(storage.database)
+
+    process = multiprocessing.get_context("fork").Process(target=read)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    write(storage, DATA, "two")
+
+
+@pytest.fixture
+def wrong(database_server: Server) -> Iterator[Database]:
+    with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:  # noqa: S106
+        yield database
+
+
+def test_a_wrong_password_while_it_runs_is_busy_and_says_no_password(
+    wrong: Database, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def read() -> None:
+        with wrong.reading("reading", "it"):
+            pass
+
+    with pytest.raises(BusyError) as refused:
+        read()
+    said = "".join(traceback.format_exception(refused.value)) + caplog.text + "".join(capfd.readouterr())
+    assert "password authentication failed" in caplog.text
+    assert "se+cret" not in said
+    assert "se%2Bcret" not in said
+
+
+@pytest.mark.parametrize("mebibytes", [32, pytest.param(256, marks=pytest.mark.long)])
+def test_a_large_content_takes_little_memory(database_uri: str, tmp_path: Path, mebibytes: int) -> None:
+    """Up and down, in a process of its own, which has stored small ones before."""
+    measured = subprocess.run(
+        [sys.executable, "-m", "tests.postgresql.measured", database_uri, str(tmp_path), str(mebibytes)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert float(measured.stdout) < 16
