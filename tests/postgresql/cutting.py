@@ -17,7 +17,6 @@ class Cutter:
         self._target = port
         self._is_forwarded = is_forwarded
         self._is_armed = threading.Event()
-        self._names: set[bytes] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._threads: list[threading.Thread] = []
@@ -52,13 +51,9 @@ class Cutter:
             self._sockets += [client, server]
             self._begin(self._forward, client, server)
 
-    def _is_commit(self, data: bytes) -> bool:
-        """Return whether a client commits, also by the name that it has given to the statement."""
-        self._names.update(re.findall(rb"(_pg3_[0-9]+)\x00COMMIT\x00", data))
-        return b"COMMIT" in data or any(b"\x00%s\x00" % name in data for name in self._names)
-
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         is_cutting = False
+        names: set[bytes] = set()
         try:
             while True:
                 ready, _, _ = select.select([client, server], [], [])
@@ -66,7 +61,7 @@ class Cutter:
                     data = each.recv(1 << 16)
                     if not data or (is_cutting and each is server):  # committed
                         return
-                    if each is client and self._is_commit(data) and self._is_armed.is_set():
+                    if each is client and _is_commit(data, names) and self._is_armed.is_set():
                         self._is_armed.clear()
                         if not self._is_forwarded:
                             return
@@ -77,3 +72,9 @@ class Cutter:
         finally:
             client.close()
             server.close()
+
+
+def _is_commit(data: bytes, names: set[bytes]) -> bool:
+    """Return whether a client commits, also by one of the names that it has given to this statement."""
+    names.update(re.findall(rb"(_pg3_[0-9]+)\x00COMMIT\x00", data))
+    return b"COMMIT" in data or any(b"\x00%s\x00" % name in data for name in names)
