@@ -19,7 +19,6 @@ from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import Restore
 from persistence.maintenance.tree import FolderTree
-from persistence.providers.locations import object_places_of
 from persistence.providers.opened import readable_bodies
 from persistence.providers.trees import integrity_of
 from persistence.storage import nofollow, owner
@@ -56,8 +55,6 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
-    for place in object_places_of(choice.properties):
-        click.echo(f"attachments in {place} are not saved: their store has backups of its own", err=True)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     count = run.count

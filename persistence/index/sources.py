@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -91,6 +91,11 @@ class ExtractionCache:
             self._size += size
             while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
                 self._size -= self._kept.popitem(last=False)[1].size
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether any are kept."""
+        return bool(self._kept)
 
     def pop(self, content: str, definition: str) -> ExtractedText | None:
         """Return the values of a content, once; ``None`` where none are kept, or by another definition."""
@@ -260,25 +265,12 @@ class Source:
         """
         if not fingerprint:
             return None
-        try:
-            saved = (
-                self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
-            )
-            found = self.view.read(self._address(name), content=True)
-        except DamagedError:
-            return None
-        if found is None or found.file is None:
-            return None
-        decides = found.sidecar if saved is None or saved.deleted else saved
-        extracted = self._extracted(found, decides.version, definitions(decides.version))
-        hit = Hit(
-            document=name.document,
-            is_draft=name.is_draft,
-            facts=msgspec.structs.replace(found.sidecar.facts, version=decides.version),
-            values=extracted.values,
-            saved_owner=decides.facts.owner if name.is_draft else None,
-        )
-        return IndexedDocument(hit, fingerprint, extracted.rest)
+        with suppress(DamagedError):
+            for content in (False, True) if self.cache.is_used else (True,):
+                found = self._read(name, fingerprint, definitions, content=content)
+                if found is not None:
+                    return found
+        return None
 
     def version(self, document: str) -> int | None:
         """Return the version of a document, or of its draft where it was not saved; ``None`` where there is neither.
@@ -305,16 +297,45 @@ class Source:
             for document in self.view.documents(self.form, collection):
                 yield DocumentName(document, collection is Collection.DRAFT)
 
-    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
-        with found.opened as file, disk_errors("reading", self.form):
+    def _read(
+        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition], *, content: bool
+    ) -> IndexedDocument | None:
+        """Read a document; ``None`` if there is none, or if without its ``content`` its values are not known.
+
+        Raises:
+            DamagedError: it, or the saved document of a draft, is damaged.
+        """
+        saved = self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
+        found = self.view.read(self._address(name), content=content)
+        if found is None or found.sidecar.deleted:
+            return None
+        decides = found.sidecar if saved is None or saved.deleted else saved
+        extracted = self._extracted(found, decides.version, definitions(decides.version))
+        if extracted is None:
+            return None
+        hit = Hit(
+            document=name.document,
+            is_draft=name.is_draft,
+            facts=msgspec.structs.replace(found.sidecar.facts, version=decides.version),
+            values=extracted.values,
+            saved_owner=decides.facts.owner if name.is_draft else None,
+        )
+        return IndexedDocument(hit, fingerprint, extracted.rest)
+
+    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText | None:
+        """Return the values of a document, by the cache or by its content, which is closed; ``None`` without both."""
+        with closing(found):
             if found.etag == found.sidecar.id:
                 cached = self.cache.pop(found.etag, definition.fingerprint)
                 if cached is not None:
                     return cached
-            try:
-                return self._reader(version, definition).read(iter(partial(file.read, CHUNK), b""))
-            except MalformedXmlError:  # edited by hand: it is found by its sidecar
-                return _NOTHING
+            if found.file is None:
+                return None
+            with disk_errors("reading", self.form):
+                try:
+                    return self._reader(version, definition).read(iter(partial(found.file.read, CHUNK), b""))
+                except MalformedXmlError:  # edited by hand: it is found by its sidecar
+                    return _NOTHING
 
     def _fingerprint(self, name: DocumentName) -> str:
         found = self.view.fingerprint(self._address(name))

@@ -21,6 +21,7 @@ from persistence.maintenance.backup_files import PartFiles
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.folder_files import History, OlderRevision, list_folder, list_history
+from persistence.maintenance.object_backup import ObjectCopies
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar, described, shows_stamp
@@ -88,6 +89,10 @@ class TreeBackup:
     integrity: Integrity
     folders: int = 0
 
+    @property
+    def _objects(self) -> ObjectCopies:
+        return ObjectCopies(self.part, self.bodies_of)
+
     def run(self) -> Iterator[str | None]:
         """Save the tree: yield ``None`` for a folder that is done, and a line for each problem.
 
@@ -131,11 +136,19 @@ class TreeBackup:
         return problems
 
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
-        folder = opened.folder
+        folder, elsewhere = opened.folder, set[str]()
         for name, sidecar_file in opened.sidecars.items():
-            path = self._inside(folder.paths(name)).sidecar
-            self.part.add_bytes(path, sidecar_file.data, sidecar_file.nanoseconds)
+            place, record = self._inside(folder.paths(name)), sidecar_file.sidecar
+            with _noting(problems):
+                problem = None if record is None else self._objects.add(folder, name, record, place)
+                if problem is not None:
+                    problems += [problem] * bool(problem)
+                    elsewhere.add(name)
+                    continue
+            self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds)
         for name, file in opened.contents.items():
+            if name in elsewhere:
+                continue
             with _noting(problems):
                 self._add_content(folder.paths(name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
@@ -158,6 +171,15 @@ class TreeBackup:
             if opened is None:
                 return
             sidecar_file, content = opened
+            record, fault = sidecar_file.sidecar, None
+            try:
+                fault = None if record is None else self._objects.add(folder, revision.name, record, place, earlier)
+            except DamagedError as error:
+                problem = str(error)
+            if fault:
+                raise DamagedError(fault)
+            if fault is not None:
+                return
             self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds, earlier.sidecar)
             if content is not None:
                 self._add_content(revision.place, content, sidecar_file.sidecar, earlier.content)

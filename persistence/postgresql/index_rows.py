@@ -25,13 +25,12 @@ from persistence.index.cards import (
 )
 from persistence.index.sources import DocumentName, IndexedDefinition
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.editions import Edition, Editions, PartitionKey, SourceOf
 from persistence.postgresql.places import FormNumbers, lock_key
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_KEPT = "SELECT draft, seq, partition, modified, card FROM document WHERE form = %s AND document = %s"
+_KEPT = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
 _ADD = """
 WITH added AS (
     INSERT INTO document (form, document, draft, partition, modified, card) VALUES (%s, %s, %s, %s, %s, %s)
@@ -57,8 +56,10 @@ _REMOVE = """
 WITH entries AS (DELETE FROM entry WHERE seq = %(seq)s), texts AS (DELETE FROM free_text WHERE seq = %(seq)s)
 DELETE FROM document WHERE seq = %(seq)s
 """
-_CHANGE = "UPDATE document SET modified = %s, card = %s WHERE seq = %s"
-_CHANGE_TEXT = "UPDATE free_text SET fold = %s WHERE seq = %s AND fold <> %s"
+_CHANGE = """
+WITH texts AS (UPDATE free_text SET fold = %(rest)s WHERE seq = %(seq)s AND fold <> %(rest)s)
+UPDATE document SET modified = %(modified)s, card = %(card)s WHERE seq = %(seq)s
+"""
 _COUNT = """
 INSERT INTO partition_total (partition, shard, documents)
 SELECT number, pg_backend_pid() %% 64, added FROM unnest(%s::int[], %s::bigint[]) AS of (number, added)
@@ -72,7 +73,6 @@ class KeptDocument:
 
     seq: int
     partition: int
-    modified: Instant
     card: str
 
 
@@ -105,11 +105,9 @@ class IndexRows:
         with self._database.reading("indexing", form) as connection:
             key = lock_key(self._database.address.schema, "index", str(number), document)
             connection.execute(_LOCK, (key,))
-            kept = {
-                is_draft: KeptDocument(*row)
-                for is_draft, *row in connection.execute(_KEPT, (number, document)).fetchall()
-            }
-            now = dict(self._read(connection, form, number, document))
+            found = connection.execute(_KEPT, (number, document))
+            now = dict(self._read(connection, form, number, document))  # what is read for it, the same round trip reads
+            kept = {is_draft: KeptDocument(*row) for is_draft, *row in found.fetchall()}
             change = _Change(connection, number, document)
             for is_draft in (True, False):
                 change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
@@ -169,15 +167,14 @@ class _Change:
             self._connection.execute(_COUNT, [list(column) for column in zip(*changed, strict=True)])
 
     def _change(self, kept: KeptDocument, now: ReadDocument, text: str) -> None:
-        if kept.card != text:
-            before, after = set(entries(decode(kept.card))), set(entries(now.card))
-            if gone := before - after:
-                controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
-                self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
-            if come := after - before:
-                self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *_columns(now.card, come)))
-            self._connection.execute(_CHANGE, (now.card.modified, text, kept.seq))
-        self._connection.execute(_CHANGE_TEXT, (now.rest, kept.seq, now.rest))
+        before, after = set(entries(decode(kept.card))), set(entries(now.card))
+        if gone := before - after:
+            controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
+            self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
+        if come := after - before:
+            self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *_columns(now.card, come)))
+        changed = {"rest": now.rest, "modified": now.card.modified, "card": text, "seq": kept.seq}
+        self._connection.execute(_CHANGE, changed)
 
 
 def plain(text: str) -> str:

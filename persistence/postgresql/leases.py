@@ -99,9 +99,13 @@ class DatabaseLeases(ManagedLeases):
         """See ``ManagedLeases``."""
         if self._database.is_in_transaction:
             with self._database.reading("breaking the lease of", document) as connection:
-                return _broken(connection, document)
-        with self._database.transaction("breaking the lease of", document) as connection:
-            return _broken(connection, document)
+                held = _ended(connection, document)
+        else:
+            with self._database.transaction("breaking the lease of", document) as connection:
+                held = _ended(connection, document)
+        if held is None:
+            raise NotFoundError(f"nobody has leased the document {document}")
+        return held
 
     def _protect(self, address: DocumentAddress, user: User) -> None:
         with self._database.reading("reading the lease of", address) as connection:
@@ -139,11 +143,10 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-def _broken(connection: Rows, document: str) -> DocumentLease:
+def _ended(connection: Rows, document: str) -> DocumentLease | None:
+    """End the lease of a document; return it, unless it has expired."""
     held = _living(connection, document)
     connection.execute(_END, (document,))
-    if held is None:
-        raise NotFoundError(f"nobody has leased the document {document}")
     return held
 
 

@@ -39,6 +39,7 @@ _RETRY_AFTER = 30
 _OUTDATED = """
 SELECT number FROM partition JOIN edition USING (form, version)
 WHERE form = %s AND partition.round < edition.round AND state <> %s
+AND EXISTS (SELECT FROM partition_total WHERE partition = number)
 """
 _DOCUMENTS = """
 SELECT document, modified, seq FROM document WHERE partition = %s AND (modified, seq) > (%s, %s)
@@ -64,6 +65,14 @@ SELECT number, pg_backend_pid() %% 64, there - counted FROM (
 ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
 """
 """Adds what is missing: rows and totals are of one state, and change together."""
+
+_COMPACT = """
+WITH gone AS (DELETE FROM partition_total WHERE partition = %s RETURNING partition, documents)
+INSERT INTO partition_total (partition, shard, documents)
+SELECT partition, -1, sum(documents) FROM gone GROUP BY partition HAVING sum(documents) <> 0
+ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
+"""
+"""Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
 
 _TAKE = "SELECT pg_try_advisory_lock(%s)"
 _GIVE = "SELECT pg_advisory_unlock(%s)"
@@ -98,6 +107,8 @@ class RereadDocuments:
                 for document in self._in(partition):
                     self._reread(form, document)
                     yield document
+                with self._database.reading("counting documents") as connection:
+                    connection.execute(_COMPACT, (partition,))
             if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
                 return
 

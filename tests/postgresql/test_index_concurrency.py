@@ -173,6 +173,20 @@ def test_many_outdated_documents_are_read_by_a_job_while_searches_are_busy(
     until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
 
 
+def test_publications_leave_no_totals_to_be_summed_up(node: IndexedDatabase) -> None:
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    save(form, "d-1", "Ada")
+    for definition in (WITHOUT_NAME, orders.definition()) * 2:
+        form.publish(definition)
+        assert total_of(form) == 1
+    with node.database.reading("counting") as connection:
+        assert connection.execute("SELECT count(DISTINCT partition), count(*) FROM partition_total").fetchone() == (
+            1,
+            1,
+        )
+
+
 def test_documents_of_a_deleted_version_are_hidden_until_they_are_saved_or_published_again(
     node: IndexedDatabase,
 ) -> None:

@@ -37,8 +37,8 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
-def storage(database_uri: str, tmp_path: Path) -> DatabaseStorage:
-    return storage_at(database_uri, tmp_path / "local", lock_timeout=1)
+def storage(storage_uri: str, tmp_path: Path) -> DatabaseStorage:
+    return storage_at(storage_uri, tmp_path / "local", lock_timeout=1)
 
 
 def count_up(uri: str, local: str, rounds: int, clock: float) -> None:
@@ -65,11 +65,11 @@ def added(storage: DatabaseStorage) -> bool:
 
 
 def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
-    storage: DatabaseStorage, database_uri: str, tmp_path: Path
+    storage: DatabaseStorage, storage_uri: str, tmp_path: Path
 ) -> None:
     """By clocks that differ by an hour; every revision has its number and a later instant than the one before."""
     rounds = 25
-    arguments = [(database_uri, str(tmp_path / f"{clock}"), rounds, clock) for clock in (0.0, -3600.0)]
+    arguments = [(storage_uri, str(tmp_path / f"{clock}"), rounds, clock) for clock in (0.0, -3600.0)]
     processes = [SPAWN.Process(target=count_up, args=each) for each in arguments]
     for process in processes:
         process.start()
@@ -173,11 +173,11 @@ def _wait_for_the_end_of(server: Server, pid: int) -> None:
 
 @pytest.mark.parametrize("is_forwarded", [True, False])
 def test_a_connection_that_is_cut_within_the_commit_leaves_the_outcome_open(
-    database_uri: str, database_server: Server, tmp_path: Path, *, is_forwarded: bool
+    storage_uri: str, database_server: Server, tmp_path: Path, *, is_forwarded: bool
 ) -> None:
     """Stored or not, it is stored wholly or not at all, and the client is told that nobody knows."""
     with Cutter(database_server.port, is_forwarded=is_forwarded) as cutter:
-        uri = database_uri.replace(f":{database_server.port}/", f":{cutter.port}/")
+        uri = storage_uri.replace(f":{database_server.port}/", f":{cutter.port}/")
         storage = storage_at(uri, tmp_path / "local")
         first = write(storage, DATA, "one")
         write(storage, DRAFT, "draft")
@@ -222,6 +222,7 @@ def test_a_statement_that_failed_is_never_committed_as_a_success(storage: Databa
         write(storage, DATA, str(number))
 
 
+@pytest.mark.long
 def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
     with running() as server:
         storage = storage_at(prepared(server.uri("restarted")), tmp_path / "local", lock_timeout=1)
@@ -242,6 +243,7 @@ def write_often(storage: DatabaseStorage) -> None:
         write(storage, DATA, str(number))
 
 
+@pytest.mark.long
 def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path) -> None:
     """The server says only by a warning that the commit is nowhere else."""
     with running() as server:
@@ -267,9 +269,9 @@ def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path) ->
             server.execute("SELECT pg_reload_conf()")
 
 
-def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, database_uri: str, tmp_path: Path) -> None:
+def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, storage_uri: str, tmp_path: Path) -> None:
     write(storage, DATA, "one")
-    replica = storage_at(f"{database_uri}&options=-c%20default_transaction_read_only%3Don", tmp_path / "local")
+    replica = storage_at(f"{storage_uri}&options=-c%20default_transaction_read_only%3Don", tmp_path / "local")
     assert content(replica.read(DATA, content=True)) == body(DATA, "one")
     with pytest.raises(BusyError, match="can only be read: it is a replica, or made read-only"):
         write(replica, DATA, "two")
@@ -278,10 +280,10 @@ def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, databa
 
 
 def test_all_connections_in_use_is_busy_and_no_hang(
-    database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
-    storage = storage_at(database_uri, tmp_path / "local", lock_timeout=0.5, most_connections=2)
+    storage = storage_at(storage_uri, tmp_path / "local", lock_timeout=0.5, most_connections=2)
     write(storage, DATA, "one")
     ended = threading.Event()
     begun = threading.Event()
@@ -421,8 +423,8 @@ def test_long_lists_are_read_some_rows_at_a_time(storage: DatabaseStorage, monke
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_form_without_history_keeps_one_revision(database_uri: str, tmp_path: Path, *, keeps: bool) -> None:
-    storage = storage_at(database_uri, tmp_path / "local", keeps_history=lambda _: keeps)
+def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: Path, *, keeps: bool) -> None:
+    storage = storage_at(storage_uri, tmp_path / "local", keeps_history=lambda _: keeps)
     definition = DefinitionAddress(FORM, 1, "form.xhtml")
     for address in (DATA, definition):
         for text in ("one", "two", "three"):
@@ -473,9 +475,9 @@ class Listening:
         self.heard.append((form, version))
 
 
-def test_the_index_hears_of_changes_before_the_commit_and_can_refuse_them(database_uri: str, tmp_path: Path) -> None:
+def test_the_index_hears_of_changes_before_the_commit_and_can_refuse_them(storage_uri: str, tmp_path: Path) -> None:
     listening = Listening()
-    storage = storage_at(database_uri, tmp_path / "local", listener=listening)
+    storage = storage_at(storage_uri, tmp_path / "local", listener=listening)
     write(storage, DATA, "one")
     write(storage, FILE, "of no interest")
     write(storage, DefinitionAddress(FORM, 3, "form.xhtml"), "one")
@@ -502,7 +504,8 @@ def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -
 
 
 @pytest.fixture
-def wrong(database_server: Server) -> Iterator[Database]:
+def wrong(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
     with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:  # noqa: S106
         yield database
 
@@ -523,10 +526,10 @@ def test_a_wrong_password_while_it_runs_is_busy_and_says_no_password(
 
 
 @pytest.mark.parametrize("mebibytes", [32, pytest.param(256, marks=pytest.mark.long)])
-def test_a_large_content_takes_little_memory(database_uri: str, tmp_path: Path, mebibytes: int) -> None:
+def test_a_large_content_takes_little_memory(storage_uri: str, tmp_path: Path, mebibytes: int) -> None:
     """Up and down, in a process of its own, which has stored small ones before."""
     measured = subprocess.run(
-        [sys.executable, "-m", "tests.postgresql.measured", database_uri, str(tmp_path), str(mebibytes)],
+        [sys.executable, "-m", "tests.postgresql.measured", storage_uri, str(tmp_path), str(mebibytes)],
         capture_output=True,
         text=True,
         check=True,

@@ -19,8 +19,8 @@ class TestDatabase(StorageContract):
     """A PostgreSQL database."""
 
     @pytest.fixture(autouse=True)
-    def _of_this_schema(self, database_uri: str) -> None:
-        self._uri = database_uri
+    def _of_this_schema(self, storage_uri: str) -> None:
+        self._uri = storage_uri
 
     def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
         """A storage in a schema of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -94,3 +95,38 @@ def test_a_store_that_is_down_fails_a_check_with_one_line(stored: Path, server: 
     result = run(stored, "check")
     assert result.exit_code == 1
     assert f"persistence: s3://{BUCKET}/x: listing bodies in s3://{BUCKET}/x: the store answers 503" in result.output
+
+
+def test_a_backup_has_the_attachments_and_a_restore_needs_no_bucket(stored: Path, server: S3Server) -> None:
+    for _ in range(2):
+        result = run(stored, "backup", str(stored / "backups"))
+        assert result.exit_code == 0, result.output
+    assert " 0 files copied" in result.output, "what the first one has is linked"
+    assert run(stored, "check", "--data", str(newest(stored))).exit_code == 0
+    server.objects.clear()
+    (stored / "again").mkdir()
+    assert run(stored, "restore", str(stored / "backups"), "--data", str(stored / "again")).exit_code == 0
+    with serving(stored, data=stored / "again", options=("--config", str(stored / "settings.toml"))) as service:
+        service.face = PUBLIC
+        answer = service.get(f"{D}/a.bin")
+        assert (answer.status, answer.body) == (200, b"two")
+        history = service.raw("GET", f"{PUBLIC}/history/pics/album/D/a.bin").body.decode()
+        (first,) = re.findall(r'modified-time="([^"]+)"[^>]*/>\s*</', history)[:1]
+        assert service.get(f"{D}/a.bin?last-modified-time={first}").body == b"one"
+        assert service.put(f"{D}/a.bin", b"three").status == 204
+        assert service.get(f"{D}/a.bin").body == b"three"
+    assert len(server.keys_of("x/")) == 1
+
+
+def newest(stored: Path) -> Path:
+    return max(path for path in (stored / "backups").iterdir() if path.is_dir())
+
+
+def test_a_backup_says_which_bodies_are_lost(stored: Path, server: S3Server) -> None:
+    del server.objects[server.keys_of("x/")[0]]
+    result = run(stored, "backup", str(stored / "backups"))
+    assert result.exit_code == 4
+    assert f"its body is missing in s3://{BUCKET}/x" in result.output
+    server.faults = [Fault(".", 503, "SlowDown")]
+    result = run(stored, "backup", str(stored / "more"))
+    assert (result.exit_code, isinstance(result.exception, BusyError)) == (1, True)
