@@ -148,7 +148,9 @@ def _no_settings_from_outside() -> None:
 def _over_a_database(request: pytest.FixtureRequest) -> None:
     """Let services have databases where that is asked for."""
     if request.config.getoption("--postgresql"):
-        services.place_of = partial(on_database.address, request.getfixturevalue("database_server"))
+        server = request.getfixturevalue("database_server")
+        services.place_of = partial(on_database.address, server)
+        services.prepare = partial(on_database.prepare, server)
 
 
 @pytest.fixture(autouse=True)

@@ -36,11 +36,13 @@ def serving(
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     data: Path | None = None,
+    place: str | None = None,
     alone: bool = False,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block, as ``running`` starts it.
 
-    Of ``options`` there is ``--config``. With ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
+    ``place`` is what it has in the place of that, if it is a database. Of ``options`` there is ``--config``. With
+    ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
     """
     if services.is_proxied and not alone:
         with services.running(directory, dialect=dialect, env=env, options=options) as service:
@@ -49,7 +51,13 @@ def serving(
     directory.mkdir(parents=True, exist_ok=True)
     data = data or directory / "data"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    flags = {"data": services.place_of(data), "dialect": dialect, "bind": "127.0.0.1:0", "workers": 1, "threads": 4}
+    flags = {
+        "data": place or services.place_of(data),
+        "dialect": dialect,
+        "bind": "127.0.0.1:0",
+        "workers": 1,
+        "threads": 4,
+    }
     with chdir(directory):
         file = dict(pairwise(options)).get("--config")
         effective = configuration.load(file, flags, {**environment, **(env or {})})

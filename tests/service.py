@@ -132,6 +132,9 @@ is_proxied = False
 place_of: Callable[[Path], str] = str
 """Leads from a data directory to what services have in its place: a database (``pytest --postgresql``), or itself."""
 
+prepare: Callable[[Path], object] = initialised
+"""Makes what is in the place of a data directory ready to be served."""
+
 
 @contextmanager
 def running(
@@ -201,8 +204,7 @@ def alone(
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)
         program, arguments = module, ["serve", *own, *size, *options]
     else:
-        if place_of is str:
-            initialised(data)
+        prepare(data)
         environment |= {"PERSISTENCE_DATA": place_of(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
         program, arguments = "gunicorn", [*own, *size, *options, "persistence.app:create_app()"]

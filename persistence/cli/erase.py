@@ -15,7 +15,6 @@ from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
 from persistence.cli.terminal import counted, safe, say
 from persistence.errors import BadRequestError, NotFoundError, StartupError, disk_errors
-from persistence.index.protocol import RebuildAim
 from persistence.maintenance import backup_erasure, indexes
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import next_after
@@ -263,7 +262,7 @@ def _erase(tree: ChosenTree, erasing: Erasing, documents: Sequence[ErasedDocumen
     if forms:
         with open_index(tree.settings, tree.properties, tree.root) as index:
             for form in forms:
-                indexes.plan(reader, index, RebuildAim.REBUILT, form).run(lambda _: None)
+                indexes.rebuild_without_trace(reader, index, form)
 
 
 def _damaged(found: _Found) -> str:

@@ -193,7 +193,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
             return
         reader = StoreReader(tree.root)
         with open_index(tree.settings, tree.properties, reader.root) as index:
-            indexes.plan(reader, index, RebuildAim.REBUILT, changed).run(lambda _: None)
+            indexes.rebuild_without_trace(reader, index, changed)
 
     with managing(tree) as place:
         keys = open_encryption_keys(tree.settings, tree.properties)

@@ -79,6 +79,18 @@ def plan(
     return index.job((form,), aim, version)
 
 
+def rebuild_without_trace(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
+    """Rebuild the index of a form, so that no value that is not there any more stays in a file of it.
+
+    Raises:
+        DiskError: a file of an index before cannot be removed; or as ``RebuildJob.run``.
+    """
+    plan(view, index, RebuildAim.REBUILT, form).run(lambda _: None)
+    with disk_errors("removing what the index had of", form):
+        for path in index.stray_files(form):
+            files.remove(path)
+
+
 def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
     """Check that a form has data or a definition in the tree, or a definition elsewhere.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import DiskError
 from persistence.maintenance import backup_erasure
-from persistence.storage import directories, traces
+from persistence.storage import directories, files, traces
 from tests import orders
 from tests.in_process import serving
 from tests.maintenance import kills
@@ -60,6 +61,31 @@ def having(root: Path, text: bytes) -> list[str]:
 def _parts_of_indexes(root: Path) -> set[str]:
     """Return the directories in ``.index`` with a file that has the secret."""
     return {path.split("/")[1] for path in having(root, SECRET) if path.startswith(".index/")}
+
+
+def test_an_index_that_cannot_be_removed_keeps_the_erasure_from_being_complete(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.put(DATA, b"<d>%s</d>" % SECRET)
+    workshop.close()
+    assert CliRunner().invoke(commands, ["reindex", "--data", str(workshop.root)]).exit_code == 0
+    assert "form" in "".join(path for path in having(workshop.root, SECRET) if path.startswith(".index/"))
+    file = workshop.root.parent / "certificate.json"
+    arguments = DOCUMENT, "--yes", "--certificate", str(file)
+    remove = files.remove
+
+    def refused(path: str) -> None:
+        if path.endswith(".sqlite"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        remove(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "remove", refused)
+        done = run(workshop.root, *arguments)
+    assert isinstance(done.exception, DiskError)
+    assert having(workshop.root, SECRET)
+    assert run(workshop.root, *arguments).exit_code == 0
+    assert having(workshop.root, SECRET) == []
 
 
 def test_nothing_is_left_of_a_document(workshop: Workshop) -> None:

@@ -1,0 +1,134 @@
+"""The interface on a database, as ``make test`` shows it: some tests of ``tests/http`` again, and others.
+
+``make test-postgresql`` repeats all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import orders
+from tests.http import (
+    test_attachments,
+    test_conditions,
+    test_definitions,
+    test_documents,
+    test_drafts,
+    test_history,
+    test_permissions,
+    test_reverting,
+    test_singleton,
+)
+from tests.http.test_leases import lock, unlock
+from tests.in_process import serving
+from tests.postgresql import server as postgresql
+from tests.postgresql.server import Server, requires_postgresql
+from tests.service import PROVIDER, PUBLIC, Service
+
+pytestmark = requires_postgresql
+
+_SELECTED: tuple[Any, ...] = (
+    test_documents.test_create_update_read_and_delete,
+    test_documents.test_headers_of_get,
+    test_documents.test_older_revisions_are_read_by_their_instant,
+    test_documents.test_deleting_all_data_of_a_form,
+    test_conditions.test_if_match_guards_every_resource,
+    test_conditions.test_if_none_match_creates_only,
+    test_conditions.test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag,
+    test_drafts.test_saving_removes_the_draft_with_its_attachments,
+    test_drafts.test_deleting_a_draft_leaves_the_data,
+    test_drafts.test_drafts_keep_no_history,
+    test_definitions.test_publish_read_and_replace,
+    test_definitions.test_next_number_and_deleted_versions,
+    test_history.test_three_saves_are_listed_newest_first,
+    test_history.test_as_of_reads_what_was_current_at_a_time,
+    test_permissions.test_a_republish_counts_at_once,
+    test_permissions.test_owners_and_their_groups,
+    test_attachments.test_a_range_of_a_large_attachment,
+    test_reverting.test_a_deleted_document_comes_back_with_its_attachments,
+    test_reverting.test_searches_find_what_came_back,
+    test_singleton.test_of_many_at_once_exactly_one_is_created,
+)
+globals().update({each.__name__: each for each in _SELECTED})
+
+document, path = test_attachments.document, test_conditions.path
+_SETTINGS = """
+"svc.persistence.*.lease" = true
+"svc.persistence.provider.far.*.data" = "second"
+"svc.persistence.second.datasource" = "other"
+"svc.persistence.provider.near.*.*" = "third"
+"svc.persistence.third.datasource" = "tree"
+[datasource.other]
+data = "{}"
+[datasource.tree]
+data = "tree"
+"""
+
+
+@pytest.fixture(scope="module")
+def served(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service in this process on a database, with a second database and a tree as datasources."""
+    directory = tmp_path_factory.mktemp("served")
+    first, second = (database_server.uri(postgresql.fresh_schema()) for _ in range(2))
+    (directory / "own.toml").write_text(_SETTINGS.format(second))
+    with serving(directory, place=first, options=("--config", "own.toml")) as service:
+        yield service
+
+
+@pytest.fixture
+def service(served: Service) -> Service:
+    """The service, through its public face."""
+    served.face = PUBLIC
+    return served
+
+
+def _find(service: Service, form: str, name: str) -> int:
+    """The number of documents that have a name."""
+    body = f'<search><query path="customer/name" match="exact">{name}</query></search>'.encode()
+    answer = service.raw("POST", f"{service.face}/search/{form}", {"Content-Type": "application/xml"}, body)
+    assert answer.status == 200, answer.cause
+    return answer.body.count(b"<document ")
+
+
+def _order(name: str) -> bytes:
+    return f"<form><customer><name>{name}</name></customer></form>".encode()
+
+
+def test_what_is_saved_changed_and_deleted_is_found_at_once(service: Service, form: str) -> None:
+    assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
+    assert service.put(f"{form}/data/D/data.xml", _order("Ann"), Form_Definition_Version=1).status == 201
+    assert _find(service, form, "Ann") == 1
+    service.put(f"{form}/data/D/data.xml", _order("Bea"), Form_Definition_Version=1)
+    assert (_find(service, form, "Ann"), _find(service, form, "Bea")) == (0, 1)
+    service.delete(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    assert _find(service, form, "Bea") == 0
+
+
+def test_a_document_is_leased(service: Service, form: str) -> None:
+    path = f"{form}/data/{form[4:12]}/data.xml"
+    service.put(path, Form_Definition_Version=1)
+    assert lock(service, path, "lea").status == 200
+    assert lock(service, path, "bob").status == 423
+    assert unlock(service, path, "lea").status == 200
+    assert lock(service, path, "bob").status == 200
+
+
+@pytest.mark.parametrize("app", ["far", "near"])
+def test_data_is_where_the_properties_say(service: Service, form: str, app: str) -> None:
+    """In another database, or in a tree beside the databases; each is named on the provider face, too."""
+    form = f"{app}/{form[4:12]}"
+    assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
+    assert service.put(f"{form}/data/D/data.xml", _order("Ann"), Form_Definition_Version=1).status == 201
+    assert _find(service, form, "Ann") == 1
+    service.face = PROVIDER
+    names = {"far": "other", "near": "tree"}
+    assert service.get(f"{form}/data/D/data.xml").status == 404
+    assert service.get(f"{form}/data/D/data.xml", Datasource=names[app]).status == 200
+    assert (service.log.parent / "tree" / form / "data/D/data.xml").exists() == (app == "near")
+
+
+def test_a_healthy_service_says_so(service: Service) -> None:
+    assert [service.raw("GET", path).body for path in ("/healthz", "/readyz")] == [b"ok\n", b"ready\n"]
