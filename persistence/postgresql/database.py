@@ -103,8 +103,8 @@ class _Session(Connection[TupleRow]):
             self.warnings.append(diagnostic.message_primary or "")
 
 
+# The pool would log each failure to connect on standard error; the causes of the refusals say the same.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
-"""What the pool would log without being asked, the causes of refusals say."""
 
 
 class _Blocks(threading.local):
