@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from io import FileIO
 
 import click
@@ -17,12 +19,21 @@ from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.manifest import Manifest
-from persistence.maintenance.restore import Restore
+from persistence.maintenance.restore import ChosenBackup, Restore
+from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
+from persistence.model.addresses import Form
+from persistence.properties.entries import without_user
+from persistence.properties.property_table import DATABASES, is_database
 from persistence.providers.opened import readable_bodies
+from persistence.providers.places import is_in_object_store, open_place
+from persistence.providers.preparing import init_database
 from persistence.providers.trees import integrity_of
+from persistence.services.moving.moving import MoveTarget
 from persistence.storage import nofollow, owner
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.maintained import MaintainedDatabase
 
 _MEBIBYTE = 1 << 20
 
@@ -47,12 +58,15 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
-    trees = {tree.name: FolderTree(tree.root, lock_timeout=timeout) for tree in choice.trees}
+    trees = {t.name: FolderTree(t.root, lock_timeout=timeout) for t in choice.trees if not t.is_database}
     bodies_of = readable_bodies(choice.settings, choice.properties, Integrity(HandEdits.ALL))
     extra = dict(_extra_to_save(choice, keys=keys))
-    run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), extra), destination)
     started = time.monotonic()
-    problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
+    with ExitStack() as opened:
+        databases = dict(_databases(choice, opened))
+        integrity = integrity_of(choice.settings)
+        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases), destination)
+        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
     for name, cause in run.missing.items():
@@ -65,6 +79,15 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         err=True,
     )
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+
+
+def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
+    """Open the databases among the places, by the names of their parts."""
+    for chosen in choice.trees:
+        if chosen.is_database:
+            place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
+            if place.database is not None:
+                yield chosen.name, place.database
 
 
 def _count(tree: FolderTree) -> int:
@@ -133,12 +156,16 @@ def restore(
     choice = choose_trees(options)
     chosen = restores.choose(source)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
-    run = Restore(chosen, roots, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
+    directories = {name: root for name, root in roots.items() if not is_database(root)}
+    run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
     started = time.monotonic()
     problems = follow("restoring", run.total, run.run())
-    count = run.count
+    for name, uri in roots.items():
+        if is_database(uri):
+            problems += _into_database(choice, chosen, name, uri)
+    count, shown = run.count, ", ".join(map(without_user, roots.values()))
     click.echo(
-        f"{run.source} restored to {', '.join(roots.values())}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB)"
+        f"{run.source} restored to {shown}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB)"
         f", {count.known} were there already; {time.monotonic() - started:.1f} s",
         err=True,
     )
@@ -150,6 +177,31 @@ def restore(
     sys.exit(REMAINS if problems or lacking else 0)
 
 
+def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str) -> int:
+    """Restore the tree of a name into a database, whose tables are made; return the number of problems."""
+    settings, properties = choice.settings, choice.properties
+    part = chosen.manifest.part(name)
+    if part is None or part.kind != "tree" or part.missing:
+        raise StartupError(f"{name} cannot be restored into a database")
+    init_database(settings, uri)
+    with open_place(settings, properties, uri) as place:
+        target = MoveTarget(place.storage, place.arrivals)
+        bodies_of = partial(_bodies_in, choice, chosen)
+        run = StorageRestore(chosen, part, target, bodies_of, partial(is_in_object_store, properties))
+        problems = follow(f"restoring {name}", lambda: 0, run.run())
+        click.echo(f"{name}: {run.report.line(0)}", err=True)
+    return problems
+
+
+def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
+    """Return the directory in a backup with the bodies of a form: that of its provider, or the only one."""
+    saved = [part for part in chosen.manifest.parts if part.kind == "attachments" and not part.missing]
+    provider = choice.properties.of(form).route.attachments
+    own = [part for part in saved if provider is not None and part.name == manifest.attachments_name(provider.name)]
+    found = own or (saved if len(saved) == 1 else [])
+    return BodiesReader(f"{chosen.path}/{found[0].directory}", Integrity(HandEdits.ALL)) if found else None
+
+
 def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
     """Return the directories that options give to parts; ``None`` for a part that is left out.
 
@@ -158,7 +210,7 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
     """
     given: dict[str, str | None] = dict.fromkeys(leave_out)
     for each in to:
-        name, _, path = each.rpartition("=")
+        name, path = _named(each)
         if not name or not path:
             raise click.UsageError(f"--to {each} is not NAME=DIR")
         given[name] = path
@@ -167,6 +219,16 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
         if name not in known:
             raise click.UsageError(f"the backup has no {name}; it has {', '.join(known)}")
     return given
+
+
+def _named(option: str) -> tuple[str, str]:
+    """Return the name and the place of an option; the address of a database may have ``=``, too."""
+    for scheme in DATABASES:
+        name, mark, address = option.partition(f"={scheme}://")
+        if mark:
+            return name, f"{scheme}://{address}"
+    name, _, path = option.rpartition("=")
+    return name, path
 
 
 def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -180,7 +242,7 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
         if path is not None:
-            roots[part.name] = os.path.realpath(path)
+            roots[part.name] = path if is_database(path) else os.path.realpath(path)
         elif part.name not in given and choice.is_named:
             click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
         elif part.name not in given:
@@ -190,7 +252,9 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
             )
     for name, root in roots.items():
         for other, there in roots.items():
-            if other != name and os.path.commonpath((root, there)) == root:
+            if other == name or is_database(root) or is_database(there):
+                continue
+            if os.path.commonpath((root, there)) == root:
                 raise StartupError(f"{name} would be restored to {root}, and {other} into it, to {there}")
     if not roots:
         raise StartupError("the backup has nothing that is to be restored")
@@ -206,10 +270,10 @@ def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
         return named | trees
     tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
     if len(saved) == 1:
-        return {**named, saved[0]: tree.root}
+        return {**named, saved[0]: tree.place}
     if tree.name not in saved:
         raise StartupError(f"the backup has no {tree.name}; it has {', '.join(saved)}")
-    return {tree.name: tree.root}
+    return {tree.name: tree.place}
 
 
 def _extra_to_restore(

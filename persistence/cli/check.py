@@ -32,16 +32,18 @@ from persistence.cli.options import (
 )
 from persistence.cli.terminal import progress
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.object_check import ObjectsCheck
+from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.locations import object_places_of
 from persistence.providers.opened import object_bodies, readable_bodies
+from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
@@ -160,7 +162,9 @@ class _Run:
         self._usable: dict[str, FolderTree] = {}
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
-        """Check a tree; return the exit status."""
+        """Check a tree or a database; return the exit status."""
+        if chosen.is_database:
+            return self._check_database(chosen, prefix)
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
             noting = stack.enter_context(OfflineJournal(root))
@@ -189,6 +193,19 @@ class _Run:
                 with suppress(OSError, PersistenceError):  # the next search takes in what was noted
                     index.recover()
             return status
+
+    def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
+        wanted = self._wanted
+        if wanted.adopt or wanted.budget is not None:
+            raise NotSupportedError("--adopt and --budget are for data directories")
+        with open_place(chosen.settings, chosen.properties, chosen.place) as place:
+            if place.database is None:
+                raise NotSupportedError(f"{chosen.shown} is with another service")
+            run = StorageCheck(place.database, wanted.remedies, wanted.dry_run, wanted.deep)
+            parts = [tuple(path.strip("/").split("/")) for path in wanted.paths] or [()]
+            self.not_found.clear()
+            reports = chain.from_iterable(run.run(part) for part in parts)
+            return self._say_reports(_Shown(run.count, str, prefix), reports, run.tally)
 
     def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
         """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""

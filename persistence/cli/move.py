@@ -1,4 +1,4 @@
-"""``persistence move``: forms from one tree to another, while the service runs."""
+"""``persistence move``: forms from one tree or database to another, while the service runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import click
 
@@ -16,7 +17,10 @@ from persistence.cli.terminal import progress, safe
 from persistence.errors import BadRequestError
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
-from persistence.providers.places import Place, open_place
+from persistence.properties.entries import without_user
+from persistence.properties.property_table import is_database
+from persistence.providers.places import Place, is_in_object_store, open_place
+from persistence.providers.preparing import init_database, upgrade_database
 from persistence.services.moving.moving import Move, MoveSource, MoveTarget
 from persistence.services.moving.outcomes import MoveOutcome, MoveReport, MoveResult
 from persistence.settings import Effective, Settings
@@ -26,8 +30,10 @@ from persistence.storage.owner import Identity
 
 
 @click.command(short_help="Move forms to another storage.")
-@click.option("--to", "destination", metavar="DIR", required=True, help="Move to this tree, which is made if missing.")
-@click.option("--from", "source", metavar="DIR", help="Move from this tree instead of that of the setting data.")
+@click.option(
+    "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
+)
+@click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
@@ -45,6 +51,8 @@ def move(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Move definitions, documents and drafts, with all revisions as they are.
 
+    PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME.
+
     The service may run on the source: everything is copied while clients write, and what has changed meanwhile in a
     last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
     the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
@@ -60,17 +68,18 @@ def move(  # noqa: PLR0913 - each is an option
     settings = effective.settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = os.path.realpath(source or settings.data), os.path.realpath(destination)
+    there, here = _resolved(source or settings.data), _resolved(destination)
     _require_apart(there, here)
     caller = Identity.current()
-    with owner.acting(there), ExitStack() as opened:
+    with owner.acting(_home(settings, there, here)), ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         target = _target(effective, here, opened, is_dry=dry_run)
-        run = Move(MoveSource(origin.name, origin.storage, origin.revisions), target, patterns, is_dry=dry_run)
+        run = Move(_source(effective, origin), target, patterns, is_dry=dry_run)
         status = _followed("first pass", run.first(), run)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches)
-            status = opened.enter_context(_last_pass(origin, run, f"everything is in {here}: {advice}"))
+            line = f"everything is in {without_user(here)}: {advice}"
+            status = opened.enter_context(_last_pass(origin, run, line))
             if not status:
                 with owner.being(caller):
                     status = _switched(command)
@@ -99,17 +108,39 @@ def _pattern(text: str) -> FormPattern:
     return pattern
 
 
+def _source(effective: Effective, origin: Place) -> MoveSource:
+    keeps_apart = partial(is_in_object_store, effective.properties)
+    return MoveSource(origin.name, origin.storage, origin.revisions, keeps_apart)
+
+
+def _resolved(place: str) -> str:
+    return place if is_database(place) else os.path.realpath(place)
+
+
+def _home(settings: Settings, there: str, here: str) -> str:
+    """Return the directory as whose owner the command works: the first tree, or that of this instance."""
+    return next((place for place in (there, here) if not is_database(place)), settings.local)
+
+
 def _require_apart(there: str, here: str) -> None:
-    """Make sure that no tree lies in the other one. Raises ``click.UsageError``."""
+    """Make sure that no place is, or lies in, the other one. Raises ``click.UsageError``."""
+    if is_database(there) or is_database(here):
+        if there == here:
+            raise click.UsageError("--from and --to are the same database")
+        return
     if os.path.commonpath((there, here)) in (there, here):
         raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
 
 
 def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
-    if is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
+    if is_database(here):
+        if is_dry and upgrade_database(effective.settings, here, dry_run=True):
+            return None
+        init_database(effective.settings, here)
+    elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
-    if not is_dry:
+    elif not is_dry:
         root.init(here)
     place = opened.enter_context(open_place(effective.settings, effective.properties, here))
     return MoveTarget(place.storage, place.arrivals)
@@ -132,11 +163,11 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
     """Return the change of the settings that makes the service use the destination."""
     if matches:
-        return f"let the properties lead these forms to a provider at {here}, and restart the service"
+        return f"let the properties lead these forms to a provider at {without_user(here)}, and restart the service"
     names = [name for name, path in settings.roots.named.items() if path == there]
     if there != settings.roots.default and names:
-        return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
-    return f'set data = "{here}" in the settings, and restart the service'
+        return f'set data = "{without_user(here)}" in [datasource.{names[0]}], and restart the service'
+    return f'set data = "{without_user(here)}" in the settings, and restart the service'
 
 
 def _switched(command: str | None) -> int:

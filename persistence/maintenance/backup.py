@@ -25,7 +25,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
-from persistence.maintenance.storage_backup import SavedDatabase, StorageBackup
+from persistence.maintenance.storage_backup import StorageBackup
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
@@ -33,6 +33,7 @@ from persistence.storage import directories, files, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.locks import LockFile
+from persistence.storage.maintained import MaintainedDatabase
 from persistence.storage.root import missing
 
 PARTIAL = ".partial"
@@ -52,7 +53,7 @@ class Sources:
 
     ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
     distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
-    backup. ``databases`` are saved as trees, too.
+    backup. ``databases`` are saved as trees.
     """
 
     trees: Mapping[str, FolderTree]
@@ -60,7 +61,7 @@ class Sources:
     bodies_of: BodiesOf
     integrity: Integrity
     extra: Mapping[str, bytes] = field(default_factory=dict)
-    databases: Mapping[str, SavedDatabase] = field(default_factory=dict)
+    databases: Mapping[str, MaintainedDatabase] = field(default_factory=dict)
 
 
 class Backup:
@@ -155,7 +156,7 @@ class Backup:
                 self.missing[name] = str(error)
         for name, saved in self._sources.databases.items():
             try:
-                next(iter(saved.database.storage.forms()), None)
+                next(iter(saved.storage.forms()), None)
             except PersistenceError as error:
                 errors.append(error)
                 self.missing[name] = str(error)
@@ -198,7 +199,7 @@ class Backup:
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
         has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
         is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
-        roots |= {name: saved.database.name for name, saved in self._sources.databases.items()}
+        roots |= {name: saved.name for name, saved in self._sources.databases.items()}
 
         def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
             directory = "" if is_alone else manifest.directory_of(name)

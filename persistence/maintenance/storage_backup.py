@@ -6,7 +6,7 @@ linked to that, and is not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from persistence.errors import DamagedError, DiskError, DiskFullError
@@ -18,7 +18,6 @@ from persistence.model.addresses import (
     Collection,
     DefinitionAddress,
     DocumentAddress,
-    Form,
 )
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar
@@ -33,19 +32,11 @@ _NEVER = 0
 """The time of ``layout.json``, which has none in the storage."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavedDatabase:
-    """A database that is saved: ``revisions`` returns those of a form, with the bodies of attachments."""
-
-    database: MaintainedDatabase
-    revisions: Callable[[Form], Revisions]
-
-
 @dataclass(slots=True)
 class StorageBackup:
     """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
 
-    saved: SavedDatabase
+    database: MaintainedDatabase
     part: PartFiles
     folders: int = 0
 
@@ -57,14 +48,14 @@ class StorageBackup:
             OSError: the destination refused.
         """
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
-        with self.saved.database.snapshot():
-            for main in _mains(self.saved.database.storage):
+        with self.database.snapshot():
+            for main in _mains(self.database.storage):
                 yield from self._save(main)
                 self.folders += 1
                 yield None
 
     def _save(self, main: Address) -> Iterator[str]:
-        revisions = self.saved.revisions(main.form)
+        revisions = self.database.storage
         for name in revisions.names(main):
             address = replace(main, name=name)
             try:

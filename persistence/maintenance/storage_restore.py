@@ -28,12 +28,16 @@ BasesOf = Callable[[Form], BodiesReader | None]
 
 @dataclass(slots=True)
 class StorageRestore:
-    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup."""
+    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
+
+    ``keeps_apart`` says of which forms the bodies of attachments are in an object store, and so in no backup.
+    """
 
     backup: ChosenBackup
     part: BackupPart
     target: MoveTarget
     bodies_of: BasesOf
+    keeps_apart: Callable[[Form], bool] = lambda _: False
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
@@ -48,13 +52,12 @@ class StorageRestore:
         self._require_empty(source.name)
         yield from manifest.verify(self.backup.path, self.part)
         move = Move(source, self.target)
-        for outcomes in (move.first(), move.last()):
-            self.report = MoveReport()
-            for outcome in outcomes:
-                self.report.add(outcome)
-                if outcome.cause:
-                    yield f"{outcome.name}: not restored: {outcome.cause}"
-                yield None
+        for _ in move.first():
+            yield None
+        for outcome in move.last():  # looks again at what was refused, and removes what an earlier call has left
+            self.report.add(outcome)
+            if outcome.cause:
+                yield f"{outcome.name}: not restored: {outcome.cause}"
         if not self.report.refused:
             move.end()
 
@@ -68,7 +71,7 @@ class StorageRestore:
                 return reader
             return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
 
-        return MoveSource(path, reader, revisions)
+        return MoveSource(path, reader, revisions, self.keeps_apart)
 
     def _require_empty(self, name: str) -> None:
         begun = self.target.arrivals.begun(name)

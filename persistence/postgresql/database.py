@@ -11,12 +11,12 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import ClientCursor, Connection
 from psycopg import errors as codes
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
@@ -73,7 +73,7 @@ SELECT set_config('search_path', %(search_path)s, false),
 """
 
 
-class _Session(Connection[TupleRow]):
+class Session(Connection[TupleRow]):
     """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
 
     A server that is stopped, or has a disk that hangs, cancels nothing itself, and its network goes on answering.
@@ -84,6 +84,9 @@ class _Session(Connection[TupleRow]):
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
         self.warnings: list[str] = []
+        self.first = ClientCursor(self)
+        self._block = ExitStack()
+        self._pipeline_until_commit: psycopg.Pipeline | None = None
         self.add_notice_handler(self._noticed)
 
     def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
@@ -97,6 +100,23 @@ class _Session(Connection[TupleRow]):
                 self.close()
                 raise psycopg.OperationalError(f"the server has not answered for {patience:g} s") from error
             raise
+
+    def begin(self, block: ExitStack, first: str, values: Sequence[object]) -> None:
+        """Begin a transaction, which ends before ``block``, and run some statements in the same round trip."""
+        self._block, self._pipeline_until_commit = block, None
+        self.first = ClientCursor(self)
+        self.first.execute(f"BEGIN;{first}".encode(), values or None)
+
+    def pipeline_until_commit(self) -> None:
+        """Wait from here on for no statement of the transaction whose result is not fetched, until the commit."""
+        self._pipeline_until_commit = self._block.enter_context(self.pipeline())
+
+    def commit_transaction(self) -> str | None:
+        """Commit, with all statements that nobody has waited for; return what the server says that it has done."""
+        committed = self.execute("COMMIT")
+        if self._pipeline_until_commit is not None:
+            self._pipeline_until_commit.sync()
+        return committed.statusmessage
 
     def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -132,7 +152,7 @@ class Database(Closable):
         self._most = most_connections
         self._patience = max(lock_timeout, CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._pools: dict[int, ConnectionPool[_Session]] = {}  # those of other processes are kept: not ours to end
+        self._pools: dict[int, ConnectionPool[Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
         self._refused = ""
         self.generation = 0
@@ -147,11 +167,13 @@ class Database(Closable):
             pool.close()
 
     @contextmanager
-    def transaction(self, doing: str, what: object = "") -> Iterator[Rows]:
+    def transaction(
+        self, doing: str, what: object = "", *, first: str = "", values: Sequence[object] = ()
+    ) -> Iterator[Session]:
         """Run a block as one transaction, which is committed at its end; ``doing`` and ``what`` are for errors.
 
-        It is in pipeline mode: what a statement has done is known when its result is fetched, or at the end. All reads
-        of this thread within the block are part of it.
+        The statements ``first`` are run in the same round trip that begins it; ``Session.first`` has their results.
+        All reads of this thread within the block are part of the transaction.
 
         Raises:
             OutcomeUnknownError: the connection was lost within the commit.
@@ -160,14 +182,14 @@ class Database(Closable):
         """
         connection = self._taken(doing, what)
         try:
-            with database_errors(doing, what), connection.pipeline() as pipeline:
-                connection.execute("BEGIN")
+            with database_errors(doing, what), ExitStack() as block:
+                connection.begin(block, first, values)
                 self._blocks.connections.append(connection)
                 try:
                     yield connection
                 finally:
                     self._blocks.connections.remove(connection)
-                _commit(connection, pipeline, doing, what)
+                _commit(connection, doing, what)
         except BaseException as error:
             _roll_back(connection, error)
             raise
@@ -254,7 +276,7 @@ class Database(Closable):
             StartupError: it cannot be had, or is too old; the text has no password.
         """
         try:
-            connection = _Session.connect(self.address.conninfo, autocommit=True)
+            connection = Session.connect(self.address.conninfo, autocommit=True)
         except psycopg.Error as error:
             raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
         with connection:
@@ -265,7 +287,7 @@ class Database(Closable):
             connection.patience = None
             yield connection
 
-    def _taken(self, doing: str, what: object) -> _Session:
+    def _taken(self, doing: str, what: object) -> Session:
         with database_errors(doing, what):
             try:
                 return self._pool().getconn()
@@ -276,18 +298,18 @@ class Database(Closable):
                     f"{text}: no connection to {self.address} within {self._patience:g} s{refused}", RETRY_AFTER
                 ) from error
 
-    def _put_back(self, connection: _Session) -> None:
+    def _put_back(self, connection: Session) -> None:
         pool = self._pools.get(os.getpid())
         if pool is None:
             connection.close()
         else:
             pool.putconn(connection)
 
-    def _pool(self) -> ConnectionPool[_Session]:
+    def _pool(self) -> ConnectionPool[Session]:
         pool = self._pools.get(os.getpid())
         return self._opened() if pool is None else pool
 
-    def _opened(self) -> ConnectionPool[_Session]:
+    def _opened(self) -> ConnectionPool[Session]:
         with self._lock:
             if self._is_closed:
                 raise closed(str(self.address))
@@ -310,11 +332,11 @@ class Database(Closable):
                 self._pools[os.getpid()] = pool
             return pool
 
-    def _noting(self) -> type[_Session]:
+    def _noting(self) -> type[Session]:
         """Return the class of connections that notes why none can be had: the pool says only that it waited."""
         database = self
 
-        class Noting(_Session):
+        class Noting(Session):
             @classmethod
             def connect(cls, conninfo: str = "", **options: Any) -> Self:
                 try:
@@ -327,7 +349,7 @@ class Database(Closable):
 
         return Noting
 
-    def _configure(self, connection: _Session) -> None:
+    def _configure(self, connection: Session) -> None:
         self.generation += 1
         connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
         connection.execute(
@@ -342,7 +364,7 @@ class Database(Closable):
         )
 
 
-def _require_open(connection: _Session) -> None:
+def _require_open(connection: Session) -> None:
     """Make sure that the server has not ended an idle connection: without a round trip.
 
     Raises:
@@ -355,18 +377,17 @@ def _require_open(connection: _Session) -> None:
         raise psycopg.OperationalError("the server has ended the connection")
 
 
-def _commit(connection: _Session, pipeline: psycopg.Pipeline, doing: str, what: object) -> None:
+def _commit(connection: Session, doing: str, what: object) -> None:
     connection.warnings.clear()
     try:
-        committed = connection.execute("COMMIT")
-        pipeline.sync()
+        committed = connection.commit_transaction()
     except codes.PipelineAborted as error:
         raise _swallowed(doing, what) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         if connection.closed or isinstance(error, codes.AdminShutdown | codes.CrashShutdown):
             raise outcome_unknown(error, doing, what) from error
         raise
-    if committed.statusmessage != "COMMIT":
+    if committed != "COMMIT":
         raise _swallowed(doing, what)
     if connection.warnings:  # a synchronous replica was given up waiting for: it is stored here, and only here
         raise outcome_unknown(psycopg.OperationalError(connection.warnings[0]), doing, what)
@@ -376,7 +397,7 @@ def _swallowed(doing: str, what: object) -> DiskError:
     return DiskError(f"{doing} {what}: nothing was stored, because a statement of the transaction has failed")
 
 
-def _roll_back(connection: _Session, error: BaseException) -> None:
+def _roll_back(connection: Session, error: BaseException) -> None:
     """End the transaction of a connection, if it has one.
 
     A connection on which a statement of a transaction has failed is ended: the library would take statements that the

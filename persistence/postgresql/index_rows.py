@@ -60,6 +60,11 @@ _CHANGE = """
 WITH texts AS (UPDATE free_text SET fold = %(rest)s WHERE seq = %(seq)s AND fold <> %(rest)s)
 UPDATE document SET modified = %(modified)s, card = %(card)s WHERE seq = %(seq)s
 """
+_SAME_VERSION = """
+SELECT kept.version = now.version FROM partition AS kept, partition AS now WHERE kept.number = %s AND now.number = %s
+"""
+_ENTRIES = "SELECT control, fold, value FROM entry WHERE seq = %s"
+_TEXT = "SELECT fold FROM free_text WHERE seq = %s"
 _COUNT = """
 INSERT INTO partition_total (partition, shard, documents)
 SELECT number, pg_backend_pid() %% 64, added FROM unnest(%s::int[], %s::bigint[]) AS of (number, added)
@@ -113,6 +118,20 @@ class IndexRows:
                 change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
             change.count()
 
+    def difference(self, form: Form, document: str) -> str | None:
+        """Return how the rows of a document and its draft differ from what is stored now; ``None`` if they do not.
+
+        Rows of an older edition are as good: they are brought up to date before a search answers.
+        """
+        number = self._numbers.require(form)
+        with self._database.transaction("comparing the index of", form) as connection:
+            connection.execute(_LOCK, (lock_key(self._database.address.schema, "index", str(number), document),))
+            rows = connection.execute(_KEPT, (number, document)).fetchall()
+            kept = {is_draft: KeptDocument(*row) for is_draft, *row in rows}
+            now = dict(self._read(connection, form, number, document))
+            found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
+            return next(filter(None, found), None)
+
     def _read(self, connection: Rows, form: Form, number: int, document: str) -> Iterator[tuple[bool, ReadDocument]]:
         """Read the draft and the saved document, as they are stored now."""
         source = self._source_of(form)
@@ -130,6 +149,23 @@ class IndexRows:
                 key = PartitionKey(number, read.hit.facts.version, is_draft, edition.round)
                 card = card_of(read, edition.numbers)
                 yield is_draft, ReadDocument(self.editions.partition(key), card, plain(read.rest.casefold()))
+
+
+def _difference(connection: Rows, kept: KeptDocument | None, now: ReadDocument | None) -> str | None:
+    if now is None:
+        return None if kept is None else "the index still has it"
+    if kept is None:
+        return "the index does not have it"
+    if kept.partition != now.partition:
+        row = connection.execute(_SAME_VERSION, (kept.partition, now.partition)).fetchone()
+        return None if row == (True,) else "the index has another version of it"
+    if kept.card != encode(now.card):
+        return "the index has other values of it"
+    expected = {_stored(entry)[:3] for entry in entries(now.card)}
+    entry_rows = connection.execute(_ENTRIES, (kept.seq,)).fetchall()
+    text = connection.execute(_TEXT, (kept.seq,)).fetchone()
+    is_same = len(entry_rows) == len(expected) and {tuple(row) for row in entry_rows} == expected
+    return None if is_same and text == (now.rest,) else "the index would not find all values of it"
 
 
 class _Change:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database
+from persistence.postgresql.index_inspection import IndexInspection
+from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.inspection import RevisionInspection
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.storage import DatabaseStorage
@@ -45,13 +47,15 @@ class DatabaseArrivals(Arrivals):
             connection.execute(_END, (source,))
 
 
-def maintained(storage: DatabaseStorage) -> MaintainedDatabase:
-    """Return the database of a storage that keeps all older revisions."""
+def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:
+    """Return the database of a storage that keeps all older revisions; ``rows`` are those of its index, if any."""
     database = storage.database
 
     def inspect(is_deep: bool) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as the value has it
         with database.snapshot() as connection:
             yield from RevisionInspection(database, is_deep).run(connection)
+            if rows is not None:
+                yield from IndexInspection(database, rows, is_deep).run(connection)
 
     return MaintainedDatabase(
         str(database.address),

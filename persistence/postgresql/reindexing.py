@@ -128,8 +128,7 @@ class RereadDocuments:
             if version is None or source.version(document) == version:
                 self._reread(form, document, is_rewritten=True)
             yield document
-        with self._database.transaction("counting the documents of", form) as connection:
-            connection.execute(_RECOUNT, (number,))
+        recount(self._database, form, number)
 
     def count(self, form: Form) -> int:
         """Return how many documents of a form there are, as far as the index knows."""
@@ -162,6 +161,12 @@ class RereadDocuments:
                 last = (last_found[0], last_found[1])
             if len(found) < _AT_ONCE:
                 return
+
+
+def recount(database: Database, form: Form, number: int) -> None:
+    """Correct the totals of a form with a number. Raises domain errors."""
+    with database.transaction("counting the documents of", form) as connection:
+        connection.execute(_RECOUNT, (number,))
 
 
 class IndexJobs(Closable):

@@ -36,7 +36,7 @@ from persistence.postgresql.places import (
 )
 from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
 from persistence.postgresql.traces import DatabaseTraces
-from persistence.postgresql.writing import DatabaseWriter, decoded, facts
+from persistence.postgresql.writing import DatabaseWriter, decoded, facts, opening
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
@@ -232,13 +232,15 @@ class DatabaseStorage(ManagedStorage):
     def writing(self, address: Address) -> Iterator[DatabaseWriter]:
         """See ``RevisionStorage``; all of the block is one transaction, which is committed at its end."""
         number = self._number(address)
-        with self.database.transaction("writing", address) as connection:
+        first, values = opening(self._key(*address.scope), self._gate, address, number)
+        with self.database.transaction("writing", address, first=first, values=values) as connection:
             writer = DatabaseWriter(connection, self._numbers, self._keeps_history)
-            writer.lock(self._key(*address.scope), self._gate, address, number)
+            writer.begin(address, is_known=number is not None)
             self._writers.inside.append(writer)
             try:
                 yield writer
                 if self._listener is not None:
+                    connection.pipeline_until_commit()
                     _tell(self._listener, writer)
             finally:
                 self._writers.inside.remove(writer)

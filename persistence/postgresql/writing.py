@@ -16,16 +16,14 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
-from persistence.postgresql.database import Rows
+from persistence.postgresql.database import Session
 from persistence.postgresql.failures import RETRY_AFTER
 from persistence.postgresql.places import (
     DATA,
-    DEFINITION,
     DRAFT,
     FormNumbers,
     ResourceKey,
     folder_of,
-    kind_of,
     place_of,
     twin_of,
 )
@@ -83,10 +81,35 @@ SELECT count(*) FROM gone
 """Removes revisions with everything of them, at once."""
 
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
-_KNOWN = """
+_OF_DOCUMENT = """
 SELECT kind, name, sidecar FROM revision
-WHERE form = %s AND kind = ANY(%s) AND folder = %s AND name = ANY(%s) AND is_current
+WHERE form = %s AND kind = 0 AND folder = %s AND name IN (%s, %s) AND is_current
+UNION ALL SELECT kind, name, sidecar FROM revision WHERE form = %s AND kind = 1 AND folder = %s AND is_current
 """
+_OF_DEFINITION = """
+SELECT kind, name, sidecar FROM revision
+WHERE form = %s AND kind = 2 AND folder = %s AND name IN (%s, %s) AND is_current
+"""
+
+
+def opening(key: int, gate: int, address: Address, number: int | None) -> tuple[str, tuple[object, ...]]:
+    """Return the statements that take the lock of an address, and then look at what its scope usually asks for.
+
+    Writers who are to be kept out have the lock ``gate``. ``number`` is that of the form, where it is known.
+    """
+    if number is None:
+        return _LOCK, (key, gate)
+    statement, values = _looking(number, address)
+    return f"{_LOCK};{statement}", (key, gate, *values)
+
+
+def _looking(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
+    """Return what finds the current sidecars of an address, of the main one beside it, and of all of its draft."""
+    folder = folder_of(address)
+    values = (number, folder, address.main.name, address.name)
+    if isinstance(address, DefinitionAddress):
+        return _OF_DEFINITION, values
+    return _OF_DOCUMENT, (*values, number, folder)
 
 
 def decoded(data: bytes, address: object) -> Sidecar:
@@ -112,31 +135,29 @@ class DatabaseWriter(ManagedWriting):
     ``documents`` and ``definitions`` are what was changed: documents with their drafts, and versions of forms.
     """
 
-    def __init__(self, connection: Rows, numbers: FormNumbers, keeps_history: KeepsHistory) -> None:
+    def __init__(self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory) -> None:
         self._connection = connection
         self._numbers = numbers
         self._keeps_history = keeps_history
         self._known: dict[Address, Sidecar | None] = {}
+        self._of_drafts = set[tuple[Form, str]]()
         self.documents: dict[tuple[Form, str], None] = {}
         self.definitions: dict[tuple[Form, int], None] = {}
 
-    def lock(self, key: int, gate: int, address: Address, number: int | None) -> None:
-        """Take the lock of an address, and look at what its scope usually asks for, in one round trip.
+    def begin(self, address: Address, *, is_known: bool) -> None:
+        """Go on from the results of ``opening``, by which the lock of an address was taken.
 
         Raises:
-            BusyError: somebody keeps writers out, by the lock ``gate``.
+            BusyError: somebody keeps writers out.
         """
-        locked = self._connection.execute(_LOCK, (key, gate))
-        if number is None:
-            row = locked.fetchone()  # waits, so that the form is known that was begun meanwhile
-            number = self._numbers.find(address.form)
-            if number is not None:
-                self._look(number, address)
-        else:
-            self._look(number, address)
-            row = locked.fetchone()
+        results = self._connection.first
+        results.nextset()
+        row = results.fetchone()
         if row is None or not row[1]:
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
+        if is_known:
+            results.nextset()
+            self._remember(address, results.fetchall())
 
     def known(self, address: Address) -> tuple[Sidecar | None] | None:
         """Return the current sidecar, in a tuple, where it was looked at in this transaction."""
@@ -208,16 +229,18 @@ class DatabaseWriter(ManagedWriting):
         return 0 if row is None else int(row[0])
 
     def _look(self, number: int, address: Address) -> None:
-        """Look at the current sidecars of an address, and of the main ones beside it, in one statement."""
-        kinds = [DEFINITION] if isinstance(address, DefinitionAddress) else [DATA, DRAFT]
-        names = list({address.name, address.main.name})
-        asked = (number, kinds, folder_of(address), names)
-        rows = self._connection.execute(_KNOWN, asked, binary=True).fetchall()
-        found = {(kind, name): bytes(sidecar) for kind, name, sidecar in rows}
-        for each in _beside(address, names):
-            if each not in self._known:
-                data = found.get((kind_of(each), each.name))
-                self._known[each] = None if data is None else decoded(data, each)
+        """Look at the current sidecars of an address and beside it."""
+        statement, values = _looking(number, address)
+        self._remember(address, self._connection.execute(statement.encode(), values).fetchall())
+
+    def _remember(self, address: Address, rows: Sequence[tuple[int, str, bytes]]) -> None:
+        """Know what ``_looking`` has found, and that there is nothing else of it."""
+        found = {_named(address, kind, name): data for kind, name, data in rows}
+        for each in {*_beside(address), *found}:
+            data = found.get(each)
+            self._known[each] = None if data is None else decoded(data, each)
+        if isinstance(address, DocumentAddress):
+            self._of_drafts.add((address.form, address.document))
 
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
@@ -294,23 +317,36 @@ class DatabaseWriter(ManagedWriting):
         self._note(address, None)
 
     def _discard(self, statement: str, kind: int, form: Form, document: str) -> None:
-        """Remove a document in a collection; nobody waits for that before the commit."""
+        """Remove a document in a collection, if there is one; of a draft, that is known already."""
+        collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
+        known = [
+            each
+            for each, sidecar in self._known.items()
+            if sidecar is not None
+            and isinstance(each, DocumentAddress)
+            and (each.form, each.document, each.collection) == (form, document, collection)
+        ]
         number = self._numbers.find(form)
-        if number is None:
+        if number is None or (kind == DRAFT and not known and (form, document) in self._of_drafts):
             return
         self._connection.execute(statement.format(_FOLDER), {"form": number, "kind": kind, "folder": document})
-        collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
-        for each in self._known:
-            if isinstance(each, DocumentAddress) and each.document == document and each.collection is collection:
-                self._known[each] = None
+        for each in known:
+            self._known[each] = None
         self.documents[form, document] = None
 
 
-def _beside(address: Address, names: Sequence[str]) -> list[Address]:
-    """Return the addresses of some names beside one, in both collections of a document."""
+def _named(address: Address, kind: int, name: str) -> Address:
+    """Return the address of a name beside one, in the collection of a kind."""
     if isinstance(address, DefinitionAddress):
-        return [DefinitionAddress(address.form, address.version, name) for name in names]
-    return [address.moved(collection, name) for collection in Collection for name in names]
+        return DefinitionAddress(address.form, address.version, name)
+    return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
+
+
+def _beside(address: Address) -> list[Address]:
+    """Return the addresses that are looked at together with one."""
+    if isinstance(address, DefinitionAddress):
+        return [address, address.main]
+    return [each.moved(collection) for collection in Collection for each in (address, address.main)]
 
 
 def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:

@@ -193,6 +193,12 @@ class Properties:
         """The providers of attachments of data by some entry; attachments of definitions have none (forms 5.5)."""
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
+    @property
+    def attachment_forms(self) -> list[Form]:
+        """The forms, or patterns with wildcards for them, whose attachments of data have a provider by some entry."""
+        entries = (each for each in self.entries if each.name[-1] == _ATTACHMENTS and each.name[-2] == DATA)
+        return [Form(*each.name[-4:-2]) for each in entries if not each.is_blank]
+
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
         chosen = (entry for entry in self.entries if entry.known.kind is ValueType.PROVIDER and not entry.is_blank)
         return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]

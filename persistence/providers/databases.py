@@ -16,6 +16,7 @@ from persistence.postgresql import schema
 from persistence.postgresql.database import Database
 from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
 from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.maintained import maintained
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
 from persistence.postgresql.storage import DatabaseStorage
@@ -143,6 +144,7 @@ class _OpenDatabase:
         properties = opening.properties
         self._opening = opening
         self._database = database
+        self._local = local
         self._extracted = ExtractionCache()
         numbers = FormNumbers(database)
         self._rows = IndexRows(database, numbers, self._source_of)
@@ -164,6 +166,7 @@ class _OpenDatabase:
             self._storage.leases,
             self._definitions,
             self._storage,
+            maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
         )
 
     def changed(self, form: Form, document: str) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.errors import StartupError
+from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
-from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties, RouteProperties
 from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
 from persistence.storage.reader import StoreReader
@@ -94,6 +95,18 @@ def check(properties: Properties, roots: Roots) -> None:
                 raise StartupError(f"{below} lies within {place}: each place needs a prefix of its own")
     for provider in properties.form_providers:
         root_of(provider, roots)
+    for form in properties.attachment_forms:
+        with suppress(ConfigurationError):  # it has no provider, as a request for it reports
+            _require_shared(properties.of(form).route, form, roots)
+
+
+def _require_shared(route: RouteProperties, form: Form, roots: Roots) -> None:
+    """Refuse attachments in a directory of this machine for data in a database, which other machines use, too."""
+    if route.attachments is not None and base_of(route.attachments) and database_of(route.data, roots):
+        raise StartupError(
+            f"the data of {form} is in a database, which other machines use, too, and its attachments are in a"
+            f" directory of this one: the base-path of {route.attachments.name!r} must be s3://BUCKET/PREFIX"
+        )
 
 
 def local_directory(settings: Settings, properties: Properties) -> str:

@@ -1,4 +1,4 @@
-"""Places that a command names, to move forms from one to another: the directory of a tree."""
+"""Places that a command names, to move forms from one to another: the directory of a tree, or a database."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+from persistence.errors import StartupError
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import is_database
 from persistence.providers.locations import bodies_by_form
-from persistence.providers.opened import object_bodies
+from persistence.providers.opened import OfflineProviders, object_bodies
 from persistence.providers.trees import integrity_of, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
 from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.maintained import MaintainedDatabase
 from persistence.storage.managed import ManagedBodies
 from persistence.storage.split_attachments import SplitStorage
-from persistence.storage.storage import Arrivals, Revisions, Storage
+from persistence.storage.storage import NOBODY, Arrivals, Revisions, Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """An open storage, and its ``name``, which has no password.
 
-    ``revisions`` returns those of a form, with the bodies of attachments wherever they are. ``keeping_writers_out``
-    keeps everybody from writing for a block, and yields what raises ``BusyError`` if that holds no longer.
+    ``revisions`` returns those of a form, with the bodies of attachments that are in a directory. For a block,
+    ``keeping_writers_out`` keeps everybody from writing, and yields what raises ``BusyError`` if that holds no longer.
+    ``database`` is set of a database.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Place:
     revisions: Callable[[Form], Revisions]
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
+    database: MaintainedDatabase | None = None
 
 
 @contextmanager
@@ -45,19 +50,52 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
         StartupError: there is none, or it cannot be used.
         DiskError: it cannot be looked at.
     """
-    path = os.path.realpath(location)
+    with (
+        _database(settings, properties, location)
+        if is_database(location)
+        else _tree(settings, properties, os.path.realpath(location)) as place
+    ):
+        yield place
+
+
+@contextmanager
+def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Place]:
+    with OfflineJournal(path) as journal, open_store(settings, path, journal) as store:
+        revisions = _with_bodies(settings, properties, store)
+        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out)
+        journal.leave()
+
+
+@contextmanager
+def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
+    with OfflineProviders(settings, properties, NOBODY) as providers:
+        database = providers.at(uri).database
+        if database is None:
+            raise StartupError("no database can be moved that is with another service")
+        revisions = _with_bodies(settings, properties, database.storage)
+        yield Place(
+            database.name, database.storage, revisions, database.arrivals, database.keeping_writers_out, database
+        )
+
+
+def is_in_object_store(properties: Properties, form: Form) -> bool:
+    """Return whether the attachments of a form are in an object store, where they stay when their data is moved."""
+    attachments = properties.of(form).route.attachments
+    return attachments is not None and attachments.place is not None
+
+
+def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
+    """Return the function from a form to its revisions, with the bodies of attachments that are in a directory."""
 
     @cache
     def bodies_at(base: str) -> ManagedBodies:
         return FileBodies(base, integrity_of(settings))
 
     bodies_of = bodies_by_form(properties, bodies_at, object_bodies(settings, properties))
-    with OfflineJournal(path) as journal, open_store(settings, path, journal) as store:
 
-        @cache
-        def revisions(form: Form) -> Revisions:
-            bodies = bodies_of(form)
-            return store if bodies is None else SplitStorage(store, bodies)
+    @cache
+    def revisions(form: Form) -> Revisions:
+        bodies = None if is_in_object_store(properties, form) else bodies_of(form)
+        return storage if bodies is None else SplitStorage(storage, bodies)
 
-        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out)
-        journal.leave()
+    return revisions

@@ -15,6 +15,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
+from persistence.storage.maintained import MaintainedDatabase
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 
@@ -28,6 +29,7 @@ class Provider:
     rebuilds both. ``leases`` are those of its documents. ``index_catalog`` gives the definitions by which the index
     reads data of a form, where it reads them by itself; it is ``None`` where the index takes those of the route.
     ``managed`` is the storage again, where its revisions are purged and rewritten here and not by another service.
+    ``database`` is what commands maintain, if it is one.
     """
 
     storage: Storage
@@ -38,6 +40,7 @@ class Provider:
     leases: Leases
     index_catalog: Callable[[Form], Catalog] | None = None
     managed: ManagedStorage | None = None
+    database: MaintainedDatabase | None = None
 
 
 @dataclass(frozen=True, slots=True)

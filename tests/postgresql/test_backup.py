@@ -13,7 +13,6 @@ from persistence.errors import StartupError
 from persistence.maintenance import manifest
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.restore import Restore, choose
-from persistence.maintenance.storage_backup import SavedDatabase
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -56,8 +55,7 @@ def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabas
 
 def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list[str]]:
     """Save a database; return the lines about problems, too."""
-    storage = SavedDatabase(database, lambda _: database.storage)
-    sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": storage})
+    sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database})
     run = Backup(sources, str(destination))
     return run, [line for line in run.run() if line is not None]
 
@@ -100,7 +98,7 @@ def test_what_is_stored_meanwhile_is_not_in_it(
 ) -> None:
     """All of it is of one moment, although it is made step by step."""
     run = Backup(
-        Sources({}, {}, lambda _: None, Integrity(), {}, {"data": SavedDatabase(database, lambda _: database.storage)}),
+        Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database}),
         str(tmp_path / "backups"),
     )
     lines = run.run()

@@ -22,7 +22,7 @@ from tests.s3.server import BUCKET, S3Server
 FORM = Form("pics", "album")
 CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
 DRAFT = CAT.moved(Collection.DRAFT)
-LIMITS = ObjectLimits(connect=0.5, timeout=0.5, calls=4)
+LIMITS = ObjectLimits(connect=0.3, timeout=0.5, calls=4)
 
 
 class BucketPlace:

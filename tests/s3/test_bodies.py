@@ -285,7 +285,6 @@ FAULTS = [
     (10, [Fault(".", 403, "AccessDenied")], BusyError, "refuses the credentials"),
     (10, [Fault(".", 507, "XMinioStorageFull")], DiskFullError, "is full"),
     (10, [Fault(".", seconds=0.8)], BusyError, "no answer within 0.5 seconds"),
-    (6 << 20, [Fault("partNumber|^GET", seconds=0.8)], BusyError, "no answer within 0.5 seconds"),
     (6 << 20, [Fault("partNumber|^GET", is_cut=True)], BusyError, "the connection broke"),
     (10, [Fault(".", is_cut=True)], BusyError, "the connection broke"),
 ]

@@ -117,3 +117,16 @@ def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.Mo
         assert result.exit_code == 0, result.output
         assert "s3://forms/x" in result.output
         assert "hidden" not in result.output
+
+
+def test_a_directory_of_one_machine_is_no_place_for_attachments_of_data_in_a_database(tmp_path: Path) -> None:
+    table = {
+        **BIG,
+        "svc.persistence.big.base-path": str(tmp_path / "big"),
+        "svc.persistence.provider.hr.*.data.attachments": "bucket",
+        "svc.persistence.bucket.base-path": "s3://forms",
+    }
+    data = {"svc.persistence.provider.hr.*.data": "cluster", "svc.persistence.cluster.uri": "postgresql://here/forms"}
+    check(Properties.load({**table, **data}, "svc."), Roots(str(tmp_path / "data"), {}))
+    with pytest.raises(StartupError, match=r"the data of \*/\* is in a database"):
+        check(Properties.load(table, "svc."), Roots("postgresql://here/forms", {}))

@@ -79,11 +79,44 @@ class _Received:
     upload: Upload | None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceContents:
+    """The source of contents. With ``keeps_apart``, bodies that are elsewhere stay there."""
+
+    revisions: Revisions
+    keeps_apart: bool = False
+
+    @contextmanager
+    def opened(self, address: Address, mark: RevisionMark) -> Iterator[StoredRevision]:
+        """Open a revision for a block; raises as ``Copier.copy``."""
+        try:
+            found = self.revisions.read_revision(address, mark.instant, content=True)
+        except DiskFullError:
+            raise
+        except DiskError as error:  # a sector that cannot be read is no reason to stop
+            raise DamagedError(str(error)) from error
+        if found is None:
+            raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
+        try:
+            self._check(address, mark, found)
+            yield found
+        finally:
+            found.close()
+
+    def _check(self, address: Address, mark: RevisionMark, found: StoredRevision) -> None:
+        if found.sidecar.id != mark.id:
+            raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
+        if found.is_edited:
+            raise DamagedError(f"{address} of {mark.instant} was edited by hand: 'persistence check --adopt' adopts it")
+        if found.sidecar.body is not None and not self.keeps_apart:
+            raise DamagedError(f"the body of {address} is elsewhere, and no property leads to it")
+
+
 @dataclass(slots=True)
 class Copier:
     """Copies revisions from a storage to another; ``copied_bytes`` are those of contents."""
 
-    source: Revisions
+    source: SourceContents
     destination: RevisionStorage
     copied_bytes: int = 0
     _over: dict[Address, str] = field(default_factory=dict)
@@ -113,7 +146,7 @@ class Copier:
         return len(plan.copied)
 
     def _receive(self, address: Address, mark: RevisionMark, opened: ExitStack) -> _Received:
-        with _revision(self.source, address, mark) as found:
+        with self.source.opened(address, mark) as found:
             sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
             if sidecar.deleted:
                 return _Received(address, sidecar, None)
@@ -140,36 +173,13 @@ class Copier:
         self._over[address] = stored.id
 
 
-def read_through(source: Revisions, plan: CopyPlan) -> int:
+def read_through(source: SourceContents, plan: CopyPlan) -> int:
     """Read all that a plan would copy, and return how many bytes that is; raises as ``Copier.copy``."""
     count = 0
     for address, mark in plan.copied:
-        with _revision(source, address, mark) as found:
+        with source.opened(address, mark) as found:
             count += sum(map(len, _pieces(address, found)))
     return count
-
-
-@contextmanager
-def _revision(source: Revisions, address: Address, mark: RevisionMark) -> Iterator[StoredRevision]:
-    """Open a revision of the source for a block."""
-    try:
-        found = source.read_revision(address, mark.instant, content=True)
-    except DiskFullError:
-        raise
-    except DiskError as error:  # a sector that cannot be read is no reason to stop
-        raise DamagedError(str(error)) from error
-    if found is None:
-        raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
-    try:
-        if found.sidecar.id != mark.id:
-            raise SourceChangedError(f"{address} of {mark.instant} was replaced while it was copied")
-        if found.is_edited:
-            raise DamagedError(f"{address} of {mark.instant} was edited by hand: 'persistence check --adopt' adopts it")
-        if found.sidecar.body is not None:
-            raise DamagedError(f"the body of {address} is elsewhere, and no property leads to it")
-        yield found
-    finally:
-        found.close()
 
 
 def _discard(writer: Writing, unit: MovedUnit, plan: CopyPlan) -> None:

@@ -15,7 +15,14 @@ from persistence.errors import BadRequestError, ConflictError, DamagedError
 from persistence.limits.imports import MOST_REMEMBERED
 from persistence.model.addresses import Collection, Form
 from persistence.model.exports import FormPattern
-from persistence.services.moving.copying import Copier, CopyPlan, SourceChangedError, plan_copy, read_through
+from persistence.services.moving.copying import (
+    Copier,
+    CopyPlan,
+    SourceChangedError,
+    SourceContents,
+    plan_copy,
+    read_through,
+)
 from persistence.services.moving.outcomes import MoveOutcome, MoveResult
 from persistence.services.moving.states import (
     NOTHING,
@@ -37,12 +44,14 @@ _REFUSED = (BadRequestError, ConflictError, DamagedError)
 class MoveSource:
     """The forms to be moved: ``storage`` has them, and ``revisions`` returns those of a form with their bodies.
 
-    ``name`` says where they are, without passwords.
+    ``name`` says where they are, without passwords. ``keeps_apart`` says of which forms the bodies of attachments stay
+    where they are, and only their records are moved.
     """
 
     name: str
     storage: Readable
     revisions: Callable[[Form], Revisions]
+    keeps_apart: Callable[[Form], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +170,18 @@ class Move:
 
     def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, revisions: Revisions) -> int:
         if self.target is None or self.is_dry:
-            self.copied_bytes += read_through(revisions, plan)
+            self.copied_bytes += read_through(self._contents(unit, revisions), plan)
             return len(plan.copied)
         if plan.is_empty:
             return 0
-        copier = Copier(revisions, self.target.storage)
+        copier = Copier(self._contents(unit, revisions), self.target.storage)
         try:
             return copier.copy(unit, plan, here)
         finally:
             self.copied_bytes += copier.copied_bytes
+
+    def _contents(self, unit: MovedUnit, revisions: Revisions) -> SourceContents:
+        return SourceContents(revisions, self.source.keeps_apart(unit.main.form))
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
         """Remove the documents of a form that is this move's own, and that the source does not have any more."""
