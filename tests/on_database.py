@@ -50,6 +50,7 @@ FILES_ONLY = {
     "test_form_metadata.py::test_publishing_changing_and_deleting_are_seen": _BY_HAND,
     "test_history.py::test_a_damaged": _DAMAGE,
     "test_history_diffs.py::test_a_damaged_revision": _DAMAGE,
+    "test_encryption.py::test_nginx_is_not_sent": "nginx sends files of a tree",
     "test_nginx.py": "nginx sends files of a tree",
     "test_notices.py::test_a_damaged_definition": _DAMAGE,
     "test_pair.py::test_a_form_from_its_publication": _STORED,

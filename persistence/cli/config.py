@@ -14,7 +14,7 @@ from persistence.dialect import DIALECTS
 from persistence.properties.entries import Reason, without_user
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
-from persistence.providers.locations import base_of, root_of
+from persistence.providers.locations import base_of, database_of, root_of
 from persistence.settings import Effective
 
 
@@ -139,7 +139,10 @@ def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> 
 def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
     root = root_of(provider, effective.settings.roots)
     name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
+    database = database_of(provider, effective.settings.roots)
     where = f"another service, {provider.address}" if root is None else f"a tree here, {root} ({name})"
+    if database is not None:
+        where = f"a database, {without_user(database)}"
     yield f"provider {provider.name} is {where}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"

@@ -24,12 +24,13 @@ from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchedPartition
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database
 from persistence.postgresql.editions import Edition, SourceOf
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reindexing import Failed, IndexJobs, RereadDocuments
 from persistence.postgresql.searches import DatabaseSearch
+from persistence.postgresql.session import Session
 from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
@@ -38,8 +39,8 @@ _READING = 3.0
 """Seconds for which a search reads documents again before it says that it takes longer."""
 _RETRY_AFTER = 2
 
-_ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PARTITIONS = """
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SELECT number, version, draft, partition.round,
     (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = number),
     edition.round, state, data_format, fingerprint, keys
@@ -103,9 +104,11 @@ class DatabaseIndex(Closable):
         for _ in range(_ATTEMPTS):
             if budget is not None:
                 budget.restart()
-            with self._searching(form, budget) as (connection, allow):
+            with self._searching(form, number, budget) as (connection, allow):
                 asked = ScopeOfPartitions(scope)
-                found = [_Partition.of(row) for row in connection.execute(_PARTITIONS, (number,)).fetchall()]
+                while connection.first.nextset():
+                    pass  # its last statement has the rows
+                found = [_Partition.of(row) for row in connection.first.fetchall()]
                 found = [each for each in found if asked.owners(each.version, is_draft=each.is_draft) is not None]
                 stale = self._stale(form, found)
                 if not stale.versions and not stale.documents:
@@ -142,8 +145,12 @@ class DatabaseIndex(Closable):
                 raise _being_read(form)
 
     @contextmanager
-    def _searching(self, form: Form, budget: Budget | None) -> Iterator[tuple[Rows, Callable[[int], None]]]:
+    def _searching(
+        self, form: Form, number: int, budget: Budget | None
+    ) -> Iterator[tuple[Session, Callable[[int], None]]]:
         """Search in one transaction, which sees one state; give a function that allows the time of some documents.
+
+        The partitions of the form have been asked for.
 
         Raises:
             BadRequestError: a statement takes longer than that.
@@ -158,8 +165,8 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.allow_for(documents)
 
-        with self._database.transaction("searching", form) as connection:
-            connection.execute(_ONE_STATE)
+        with self._database.transaction("searching", form, first=_PARTITIONS, values=(number,)) as connection:
+            connection.pipeline_until_commit()
             if budget is not None:
                 budget.start()
             try:

@@ -137,8 +137,9 @@ class RereadDocuments:
         return int(row[0]) if row is not None else 0
 
     def _reread(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
-        with self._database.transaction("indexing", form) as connection:
-            connection.execute("SET LOCAL synchronous_commit = off")  # what a crash takes is outdated again
+        unsynced = "SET LOCAL synchronous_commit = off"  # what a crash takes is outdated again
+        with self._database.transaction("indexing", form, first=unsynced) as connection:
+            connection.pipeline_until_commit()
             self._rows.changed(form, document, is_rewritten=is_rewritten)
 
     def _partitions(self, number: int) -> list[int]:

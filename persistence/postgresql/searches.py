@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from persistence.index.cards import AS_FOLDED, FACTS, Edge, decode, hit_of, is_cut, key_of
@@ -31,6 +31,10 @@ _AT_ONCE = 32
 """Documents of a page that are in memory at once."""
 
 _CARDS = "SELECT seq, document, draft, card FROM document WHERE seq = ANY(%s::bigint[])"
+_WITH_CARDS = """
+SELECT place, seq, document.document, draft, card
+FROM (SELECT seq, row_number() OVER () AS place FROM ({}) walk) page JOIN document USING (seq)
+"""
 _NEXT = (
     "SELECT fold, value FROM entry WHERE control = %(control)s AND partition = number"
     " AND (fold, value) > ({fold}, {value}) ORDER BY fold, value LIMIT 1"
@@ -58,12 +62,16 @@ WHERE control = %s AND entry.partition = ANY(%s::int[]) AND fold = %s AND value 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSearch:
-    """A search of some partitions, in the transaction of a connection. Methods raise errors of the database."""
+    """A search of some partitions, in the transaction of a connection. Methods raise errors of the database.
+
+    ``cards`` are those of a short page, by document, where they were found with it.
+    """
 
     connection: Rows
     scope: Scope
     searched: Sequence[SearchedPartition]
     budget: Budget | None
+    cards: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
 
     def find(self, query: Query) -> Hits:
         """Return the number of documents that a query finds, and those on the page.
@@ -162,12 +170,20 @@ class DatabaseSearch:
         if order.offset >= total:
             return []
         walk = order.page_of_all(self.searched, key)
-        return list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({walk.text}) p)", walk.parameters))[0])
+        if order.size > _AT_ONCE:
+            return list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({walk.text}) p)", walk.parameters))[0])
+        found = self.connection.execute(
+            _WITH_CARDS.format(walk.text).encode(), walk.parameters, prepare=False
+        ).fetchall()
+        self.cards.update((seq, tuple(card)) for _, seq, *card in found)
+        return [seq for _, seq, *_ in sorted(found)]
 
     def _cards(self, rows: Sequence[int]) -> Iterator[tuple[str, bool, str]]:
         for at in range(0, len(rows), _AT_ONCE):
             some = rows[at : at + _AT_ONCE]
-            found = {row[0]: row[1:] for row in self.connection.execute(_CARDS, (some,)).fetchall()}
+            found = self.cards
+            if not found:
+                found = {row[0]: row[1:] for row in self.connection.execute(_CARDS, (some,)).fetchall()}
             yield from (found[seq] for seq in some)
 
     def _one(self, sql: BoundSql) -> tuple[Any, ...]:

@@ -60,8 +60,8 @@ def test_a_statement_that_takes_too_long_is_refused_and_the_connection_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(index, "SEARCH_WAITS", 0.05)
         patch.setattr(
-            "persistence.postgresql.searches._CARDS",
-            "SELECT seq, document, draft, card FROM document, pg_sleep(2) WHERE seq = ANY(%s::bigint[])",
+            "persistence.postgresql.searches._WITH_CARDS",
+            "SELECT 1, seq, '', false, '' FROM ({}) walk, pg_sleep(2)",
         )
         with pytest.raises(BadRequestError, match=r"takes more than 0\.05 s in the database"):
             indexed.index.search(FORM, Scope(), Query(), Budget())
