@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-s3 check bench bench-maintenance bench-export bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,7 +68,7 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
 	$(BIN)/python -m tests.crash
@@ -103,6 +103,9 @@ test-model: install ## compare all responses with a plain model under kills and 
 test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
 	$(BIN)/python -m tests.s3
 
+test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)
+	$(BIN)/python -m tests.cluster $(CLUSTER_OPTIONS)
+
 check: install ## run ruff, mypy (strict, bench and config too), and the tests of layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -125,6 +128,9 @@ bench-forms: install ## measure the list of 500 to 10,000 published forms (1 min
 
 bench-search: install ## measure searches in 10,000 to 1,000,000 documents, beside LIKE scans (20 min)
 	$(BIN)/python bench/search.py
+
+bench-cluster: install ## compare PostgreSQL with the file tree, with 1,000,000 documents (BENCH_DOCUMENTS, 40 min)
+	$(BIN)/python bench/cluster.py $(BENCH_DOCUMENTS)
 
 clean: ## remove what make has created, except data under var/
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,6 +36,16 @@ READY = 20.0
 @contextmanager
 def server(application: str, directory: str, workers: int, threads: int) -> Iterator[int]:
     """A gunicorn with one application, its port for the length of the block."""
+    if application in _SERVICES:
+        init(directory)
+    environment = {"PERSISTENCE_DATA": directory, "BENCH_DATA": directory}
+    with served(application, environment, workers, threads) as (port, _):
+        yield port
+
+
+@contextmanager
+def served(application: str, environment: Mapping[str, str], workers: int, threads: int) -> Iterator[tuple[int, int]]:
+    """A gunicorn with one application: its port and its first process, for the length of the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -44,13 +54,12 @@ def server(application: str, directory: str, workers: int, threads: int) -> Iter
         *("-w", str(workers), "--threads", str(threads), "--keep-alive", "75", "--no-control-socket"),
         *("--chdir", str(HERE), application),
     ]
-    environment = {**os.environ, "PERSISTENCE_DATA": directory, "BENCH_DATA": directory}
-    if application in _SERVICES:
-        init(directory)
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     try:
         wait(port)
-        yield port
+        yield port, process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)

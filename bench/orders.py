@@ -33,6 +33,7 @@ RARE_CITY, RARE_NAME, RARE_TEXT = "Quixville", "Quixote", "zyzzyva"
 OF_EACH_USER = 50
 
 _STATES, _TOPICS = ("open", "closed", "pending"), ("red", "green", "blue", "large", "small")
+_PUBLISHED = Instant("2019-12-31T00:00:00.000Z")
 _BEGAN, _SECONDS = datetime(2020, 1, 1, tzinfo=UTC), 5 * 365 * 86400
 _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 _CLUSTERS = ("st", "tr", "ch", "sh", "th", "pl", "br", "sch", "gr", "qu", "cl")
@@ -106,8 +107,13 @@ def plant(root: Path, orders: Orders) -> None:
     """Lay down the form and its documents as the service leaves them, without its fsyncs."""
     init(str(root))
     Store(str(root), lock_timeout=1).close()
-    at = Instant("2019-12-31T00:00:00.000Z")
-    lay(root, "form/1/form.xhtml", definition(), Sidecar(**_common(definition(), at)))
+    for path, body, sidecar in contents(orders):
+        lay(root, path, body, sidecar)
+
+
+def contents(orders: Orders) -> Iterator[tuple[str, bytes, Sidecar]]:
+    """The path of each content below the form, its bytes, and its sidecar: the form, and then the documents."""
+    yield "form/1/form.xhtml", definition(), Sidecar(**_common(definition(), _PUBLISHED))
     for order in orders:
         body = order.xml()
         sidecar = Sidecar(
@@ -118,7 +124,7 @@ def plant(root: Path, orders: Orders) -> None:
             stage=order.stage,
             valid=True,
         )
-        lay(root, f"data/{order.id}/data.xml", body, sidecar)
+        yield f"data/{order.id}/data.xml", body, sidecar
 
 
 def definition(permissions: str = "") -> bytes:

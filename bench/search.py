@@ -104,7 +104,7 @@ def main() -> None:
 def _searches(directory: Path, count: int) -> None:
     orders = Orders(count, _FULL if count <= _MOST_FULL else _SPARSE)
     plant(directory / "data", orders)
-    seconds = _reindexed(directory / "data")
+    seconds = reindexed(directory / "data")
     size = sum(file.stat().st_size for file in (directory / "data/.index").rglob("*.sqlite"))
     each = sum(file.stat().st_size for file in (directory / f"data/{APP}/{FORM}/data" / orders.order(0).id).iterdir())
     print(
@@ -119,20 +119,20 @@ def _searches(directory: Path, count: int) -> None:
         for case in cases(count):
             _row(port, relational, case)
         owned = Case(f"owner only, {OF_EACH_USER} own documents", "", Relational(creator="user-7"), user="user-7")
-        _publish(port, definition('<permissions><permission operations="read"><owner/></permission></permissions>'))
+        publish(port, definition('<permissions><permission operations="read"><owner/></permission></permissions>'))
         _row(port, relational, owned)
         print(f"\nmost memory of the worker: {_memory():.0f} MB", flush=True)
 
 
 def _row(port: int, relational: sqlite3.Connection, case: Case) -> None:
-    hits, ours = _median(lambda: _asked(port, case))
-    others, theirs = _median(lambda: case.relational.run(relational)[0])
+    hits, ours = median(lambda: asked(port, case))
+    others, theirs = median(lambda: case.relational.run(relational)[0])
     if hits != others:
         raise SystemExit(f"{case.title}: {hits} hits, and {others} in the relational database")
     print(f"| {case.title} | {hits} | {ours:.1f} | {theirs:.1f} | {theirs / ours:.1f} |", flush=True)
 
 
-def _asked(port: int, case: Case) -> int:
+def asked(port: int, case: Case) -> int:
     """The hits that a search over HTTP has."""
     body = f"<search><drafts>exclude</drafts>{case.body}</search>"
     headers = {"Svc-Username": case.user} if case.user else {}
@@ -146,7 +146,7 @@ def _asked(port: int, case: Case) -> int:
     return int(answer.split(b'"', 2)[1])
 
 
-def _median(call: Callable[[], int | tuple[int, list[str]]]) -> tuple[int, float]:
+def median(call: Callable[[], int | tuple[int, list[str]]]) -> tuple[int, float]:
     """What a call returns, and the median of its milliseconds: of many calls, of few where they are slow."""
     taken: list[float] = []
     while len(taken) < _CALLS and (len(taken) < _FEWEST or sum(taken) < _MOST_SECONDS):
@@ -156,13 +156,15 @@ def _median(call: Callable[[], int | tuple[int, list[str]]]) -> tuple[int, float
     return found if isinstance(found, int) else found[0], statistics.median(taken) * 1000
 
 
-def _reindexed(data: Path) -> float:
+def reindexed(data: Path | str) -> float:
+    """The seconds that a new index takes of the documents in a tree, or in a database."""
     began = time.monotonic()
     subprocess.run((sys.executable, "-m", "persistence.cli", "reindex", "--data", str(data)), check=True)
     return time.monotonic() - began
 
 
-def _publish(port: int, content: bytes) -> None:
+def publish(port: int, content: bytes) -> None:
+    """Publish the form again, with this content."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xhtml+xml"}
     connection.request("PUT", f"/crud/{APP}/{FORM}/form/form.xhtml", content, headers)
@@ -194,10 +196,10 @@ def _puts(directory: Path) -> None:
         server("unindexed:app", f"{directory}/unindexed", 2, 8) as unindexed,
     ):
         for port in (indexed, unindexed):
-            _publish(port, definition())
+            publish(port, definition())
         pairs = []
         for _ in range(_PAIRS):
-            ours, theirs = (rate(port, _putting(path, body), 2, _PUTTING) for port in (indexed, unindexed))
+            ours, theirs = (rate(port, putting(new(path), body), 2, _PUTTING) for port in (indexed, unindexed))
             pairs.append((ours, theirs))
         ratios = sorted(ours / theirs for ours, theirs in pairs)
         ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -208,13 +210,13 @@ def _puts(directory: Path) -> None:
     )
 
 
-def _putting(pattern: str, body: bytes) -> Callable[[Connection, int], None]:
-    path = new(pattern)
+def putting(path: Callable[[int], str], body: bytes) -> Callable[[Connection, int], None]:
+    """A client's PUT of a body; the path is made from a number that never repeats in one measurement."""
     tail = f" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
 
     def put(connection: Connection, number: int) -> None:
         status, _ = connection.ask(f"PUT {path(number)}{tail}".encode() + body)
-        if status != 201:
+        if status not in (201, 204):
             raise RuntimeError(f"PUT answered {status}")
 
     return put

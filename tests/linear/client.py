@@ -16,6 +16,7 @@ from tests.linear.history import Kind, Operation
 PATIENCE = 60.0
 _MEETING = 4 * PATIENCE
 _SETTLING = 15.0
+_BETWEEN = 0.25
 _REMEMBERED = 6
 _OUTCOME_UNKNOWN = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 _EXPECTED = {
@@ -28,13 +29,20 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a process has to do: in each round so many operations on that round's document."""
+    """What a process has to do: in each round so many operations on that round's document.
+
+    ``pause`` is before each round, in seconds. ``outage`` is for how long the service may be away: after a request
+    whose outcome is unknown the process goes on when a read has been answered, at most so many seconds later. So few
+    outcomes of each document are unknown.
+    """
 
     port: int
     number: int
     rounds: Sequence[str]
     operations: int
     seed: int
+    pause: float = 0.0
+    outage: float = 0.0
 
 
 @dataclass(slots=True)
@@ -75,6 +83,7 @@ def perform(plan: Plan) -> Record:
     (barrier,) = _meeting
     for number, document in enumerate(plan.rounds):
         barrier.wait(_MEETING)
+        time.sleep(plan.pause)
         client.begin(document)
         for count in range(plan.operations):
             client.act(f"{plan.number}.{number}.{count}")
@@ -90,6 +99,8 @@ class _Client:
     def __init__(self, plan: Plan) -> None:
         self.record = Record()
         self._port = plan.port
+        self._outage = plan.outage
+        self._is_away = False
         self._random = random.Random(plan.seed)
         self._document = ""
         self._tags: list[str] = []
@@ -106,11 +117,14 @@ class _Client:
 
         Where reading is refused there is none, and a fault instead.
         """
-        deadline = time.monotonic() + _SETTLING
+        patience = self._outage or _SETTLING
+        deadline = time.monotonic() + patience
         before = len(self.record.rounds[-1]), len(self.record.faults)
         while (len(self.record.rounds[-1]), len(self.record.faults)) == before:
             if time.monotonic() > deadline:
-                self.record.faults.append(f"no read was answered for {_SETTLING:g} seconds")
+                self.record.faults.append(f"no read was answered for {patience:g} seconds")
+            if self._is_away and self._outage:
+                time.sleep(_BETWEEN)
             self._read("GET")
 
     def act(self, token: str) -> None:
@@ -126,6 +140,8 @@ class _Client:
         }
         (choice,) = self._random.choices(list(choices), list(choices.values()))
         choice()
+        if self._is_away and self._outage:
+            self.settle()
 
     def _tag(self) -> str | None:
         """The newest tag this client knows, now and then an older one; none before it has seen any."""
@@ -159,6 +175,7 @@ class _Client:
         self, method: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> tuple[int, http.client.HTTPResponse | None, bytes]:
         """When it was sent, the answer if its outcome is known, and the body of that."""
+        self._is_away = True
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
         start = time.monotonic_ns()
         try:
@@ -178,6 +195,7 @@ class _Client:
         if answer.status not in _EXPECTED[method]:
             self.record.faults.append(f"{method} was answered {answer.status}: {content[:200]!r}")
             return start, None, b""
+        self._is_away = False
         return start, answer, content
 
     def _keep(

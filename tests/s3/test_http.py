@@ -21,6 +21,7 @@ from persistence.providers.opened import OfflineProviders
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.reencryption import Reencryption
 from persistence.storage.storage import NOBODY
+from tests import service as services
 from tests.encrypted_form import DEFINITION, data
 from tests.encrypted_form import path as holder
 from tests.in_process import serving
@@ -124,11 +125,13 @@ def test_encrypted_bodies_are_encrypted_in_the_bucket_and_encrypted_anew(
 
 def encrypt_anew(file: Path, form: str) -> None:
     """Do what the command does, without rebuilding the index."""
-    loaded = configuration.load(str(file), {"data": str(file.parent / "data")}, {})
+    loaded = configuration.load(str(file), {"data": services.place_of(file.parent / "data")}, {})
     settings, properties = loaded.settings, loaded.properties
     with OfflineProviders(settings, properties, NOBODY) as offline:
         at_rest = EncryptionAtRest(offline.router, DIALECTS["svc"], open_encryption_keys(settings, properties))
-        anew = Reencryption(offline.tree(settings.roots.default).store, offline.bodies_by_form, at_rest)
+        storage = offline.at(settings.roots.default).managed
+        assert storage is not None
+        anew = Reencryption(storage, offline.bodies_by_form, at_rest)
         count, problems = anew.encrypt(Form(*form.split("/")), "D")
     assert (count, problems) == (2, [])
 
