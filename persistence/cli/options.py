@@ -46,7 +46,7 @@ Option = Callable[[Command], Command]
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
-_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms; only this tree.")
+_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms, or a database's address; only this.")
 _DATASOURCE = click.option(
     "--datasource", metavar="NAME", help="Work only on the tree of this datasource of the settings."
 )

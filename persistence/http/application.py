@@ -33,6 +33,9 @@ IS_STRANGER = "persistence.is_stranger"
 
 _NOT_READY = "not ready: the log of the service says why"
 
+_RETRY_AFTER = 5
+"""Seconds after which a supervisor may ask again whether the service can store."""
+
 HEALTH_PATHS = ("/healthz", "/readyz")
 """The paths that a supervisor asks for; it has no key."""
 
@@ -110,4 +113,6 @@ def _not_ready(cause: str) -> Response:
     environ = request.environ
     environ[CAUSE] = one_line(cause)
     line = _NOT_READY if environ.get(IS_STRANGER) else environ[CAUSE]
-    return text(HTTPStatus.SERVICE_UNAVAILABLE, line)
+    answer = text(HTTPStatus.SERVICE_UNAVAILABLE, line)
+    answer.headers["Retry-After"] = str(_RETRY_AFTER)
+    return answer

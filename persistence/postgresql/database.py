@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from typing import Any, Self
 
 import psycopg
-from psycopg import ClientCursor, Connection
+from psycopg import Connection
 from psycopg import errors as codes
-from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
@@ -36,21 +34,18 @@ from persistence.postgresql.address import parse
 from persistence.postgresql.failures import (
     RETRY_AFTER,
     as_domain_error,
+    cause,
     database_errors,
     is_elsewhere,
     outcome_unknown,
 )
-
-T = TypeVar("T")
+from persistence.postgresql.session import Session
 
 Rows = Connection[TupleRow]
 """A connection whose rows are tuples."""
 
 OLDEST_SERVER = 13
 """The oldest major version of PostgreSQL that the service works with."""
-
-_LOOKS = 0.1
-"""Seconds between two looks at whether the service is being ended while a server is waited for."""
 
 _RECONNECTING = 2.0
 """Seconds in which the pool tries again by itself; after them, the next request makes it try."""
@@ -69,56 +64,6 @@ SELECT set_config('search_path', %(search_path)s, false),
   set_config('synchronous_commit',
     CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
-
-
-class Session(Connection[TupleRow]):
-    """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
-
-    A server that is stopped, or has a disk that hangs, cancels nothing itself, and its network goes on answering.
-    """
-
-    patience: float | None = None
-
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
-        self.warnings: list[str] = []
-        self.first = ClientCursor(self)
-        self._block = ExitStack()
-        self._pipeline_until_commit: psycopg.Pipeline | None = None
-        self.add_notice_handler(self._noticed)
-
-    def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
-        """See ``Connection``."""
-        began = time.monotonic()
-        patience = self.patience if timeout is None else timeout
-        try:
-            return super().wait(gen, interval, patience)
-        except psycopg.OperationalError as error:
-            if timeout is None and patience is not None and time.monotonic() - began >= patience:
-                self.close()
-                raise psycopg.OperationalError(f"the server has not answered for {patience:g} s") from error
-            raise
-
-    def begin(self, block: ExitStack, first: str, values: Sequence[object]) -> None:
-        """Begin a transaction, which ends before ``block``, and run some statements in the same round trip."""
-        self._block, self._pipeline_until_commit = block, None
-        self.first = ClientCursor(self)
-        self.first.execute(f"BEGIN;{first}".encode(), values or None)
-
-    def pipeline_until_commit(self) -> None:
-        """Wait from here on for no statement of the transaction whose result is not fetched, until the commit."""
-        self._pipeline_until_commit = self._block.enter_context(self.pipeline())
-
-    def commit_transaction(self) -> str | None:
-        """Commit, with all statements that nobody has waited for; return what the server says that it has done."""
-        committed = self.execute("COMMIT")
-        if self._pipeline_until_commit is not None:
-            self._pipeline_until_commit.sync()
-        return committed.statusmessage
-
-    def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            self.warnings.append(diagnostic.message_primary or "")
 
 
 class _Blocks(threading.local):
@@ -148,6 +93,7 @@ class Database(Closable):
         self._lock = threading.Lock()
         self._pools: dict[int, ConnectionPool[Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
+        self._refused = ""
         self.generation = 0
         self._blocks = _Blocks()
 
@@ -286,8 +232,9 @@ class Database(Closable):
                 return self._pool().getconn()
             except psycopg.OperationalError as error:
                 text = f"{doing} {what}".rstrip()
+                refused = f": {self._refused}" if self._refused else ""
                 raise BusyError(
-                    f"{text}: no connection to {self.address} within {self._patience:g} s", RETRY_AFTER
+                    f"{text}: no connection to {self.address} within {self._patience:g} s{refused}", RETRY_AFTER
                 ) from error
 
     def _put_back(self, connection: Session) -> None:
@@ -309,7 +256,7 @@ class Database(Closable):
             if pool is None:
                 pool = ConnectionPool(
                     self.address.conninfo,
-                    connection_class=Session,
+                    connection_class=self._noting(),
                     kwargs={"autocommit": True},
                     min_size=0,
                     max_size=self._most,
@@ -323,6 +270,23 @@ class Database(Closable):
                 )
                 self._pools[os.getpid()] = pool
             return pool
+
+    def _noting(self) -> type[Session]:
+        """Return the class of connections that notes why none can be had: the pool says only that it waited."""
+        database = self
+
+        class Noting(Session):
+            @classmethod
+            def connect(cls, conninfo: str = "", **options: Any) -> Self:
+                try:
+                    made = super().connect(conninfo, **options)
+                except psycopg.Error as error:
+                    database._refused = cause(error)
+                    raise
+                database._refused = ""
+                return made
+
+        return Noting
 
     def _configure(self, connection: Session) -> None:
         self.generation += 1

@@ -24,12 +24,13 @@ from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchedPartition
-from persistence.postgresql.database import Database, Session
+from persistence.postgresql.database import Database
 from persistence.postgresql.editions import Edition, SourceOf
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reindexing import Failed, IndexJobs, RereadDocuments
 from persistence.postgresql.searches import DatabaseSearch
+from persistence.postgresql.session import Session
 from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 

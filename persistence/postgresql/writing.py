@@ -16,7 +16,6 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
-from persistence.postgresql.database import Session
 from persistence.postgresql.failures import RETRY_AFTER
 from persistence.postgresql.places import (
     DATA,
@@ -27,6 +26,7 @@ from persistence.postgresql.places import (
     place_of,
     twin_of,
 )
+from persistence.postgresql.session import Session
 from persistence.storage.managed import ManagedWriting
 from persistence.storage.storage import KeepsHistory
 from persistence.storage.stored_revision import StoredRevision

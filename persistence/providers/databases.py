@@ -108,6 +108,12 @@ class Databases:
             return str(database.address), schema.init(database)
 
     @staticmethod
+    def require(settings: Settings, uri: str) -> None:
+        """Make sure that a database has the tables of this version; raises ``StartupError``."""
+        with _known(settings, uri) as database:
+            schema.require(database)
+
+    @staticmethod
     def probe(settings: Settings, uri: str) -> str | None:
         """Try out a database; return the reason why the service cannot write into it for now.
 

@@ -17,6 +17,7 @@ from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
+from persistence.providers.preparing import engine_of_databases
 from persistence.providers.provider import Engine, Opening, Provider, Route, Writable, engine_of, loaded
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
@@ -184,6 +185,7 @@ class OfflineProviders(Closable):
         self._opened = ExitStack()
         self.tree = cache(self._open)
         self._databases = cache(self._engine)
+        self._database = cache(self._open_database)
         self._catalog_at = catalogs(integrity_of(settings))
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
@@ -204,7 +206,12 @@ class OfflineProviders(Closable):
         """Return the provider of a place of the settings, or of the address of a database."""
         if not is_database(place):
             return self.tree(place).provider
-        return self._databases().provider(ProviderProperties(place, place))
+        return self._database(place)
+
+    def _open_database(self, address: str) -> Provider:
+        """Open a database; raises ``StartupError`` where it cannot be had, or has not the tables of this version."""
+        engine_of_databases().require(self._settings, address)
+        return self._databases().provider(ProviderProperties(address, address))
 
     def _provider(self, configured: ProviderProperties) -> Provider:
         """Return a provider; the default one stands for others, because no command calls a service."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import threading
@@ -52,6 +53,7 @@ class Cutter:
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         is_cutting = False
+        names: set[bytes] = set()
         try:
             while True:
                 ready, _, _ = select.select([client, server], [], [])
@@ -59,7 +61,7 @@ class Cutter:
                     data = each.recv(1 << 16)
                     if not data or (is_cutting and each is server):  # committed
                         return
-                    if each is client and self._is_armed.is_set() and b"COMMIT" in data:
+                    if each is client and _is_commit(data, names) and self._is_armed.is_set():
                         self._is_armed.clear()
                         if not self._is_forwarded:
                             return
@@ -70,3 +72,9 @@ class Cutter:
         finally:
             client.close()
             server.close()
+
+
+def _is_commit(data: bytes, names: set[bytes]) -> bool:
+    """Return whether a client commits, also by one of the names that it has given to this statement."""
+    names.update(re.findall(rb"(_pg3_[0-9]+)\x00COMMIT\x00", data))
+    return b"COMMIT" in data or any(b"\x00%s\x00" % name in data for name in names)

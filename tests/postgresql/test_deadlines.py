@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -45,7 +46,13 @@ def test_a_statement_and_a_connection_end_at_their_deadlines(server: Server, dat
         with pytest.raises(BusyError, match="no connection to database"):
             _ask(database)
         assert time.monotonic() - began < 10
-    assert _ask(database) == (0,)
+    began = time.monotonic()
+    while time.monotonic() - began < 20:
+        with suppress(BusyError):
+            assert _ask(database) == (0,)
+            break
+    else:
+        pytest.fail("the server is not found again")
 
 
 def test_a_commit_that_is_not_answered_has_an_unknown_outcome(server: Server, database: Database) -> None:
