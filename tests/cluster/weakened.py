@@ -41,9 +41,10 @@ def _without_conditions() -> None:
                 self._known.clear()
                 over = self.current(address)
 
-    lock = writing._LOCK
-    writing._LOCK = lock.replace("pg_advisory_xact_lock(%s)", "%s::bigint")
-    if lock == writing._LOCK:
+    lock = writing._LOCK  # noqa: SLF001 - the weakness
+    without = lock.replace("pg_advisory_xact_lock(%s)", "%s::bigint")
+    writing._LOCK = without  # noqa: SLF001 - the weakness
+    if lock == without:
         raise RuntimeError("the lock that is to be left out is taken elsewhere")
     DatabaseWriter._replace = overwrite  # type: ignore[method-assign]
 
