@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.postgresql import contents
 from persistence.postgresql.storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import rows, storage_at
@@ -44,5 +45,5 @@ class TestDatabaseWithPieces(TestDatabase):
 
     def files(self, storage: DatabaseStorage) -> set[str]:
         """What there is, once it was swept."""
-        storage.contents.sweep(0, 1000)
+        contents.sweep(storage.database, 0, 1000)
         return rows(storage)
