@@ -8,12 +8,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
+
 from persistence.errors import StartupError
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
-from persistence.providers.locations import bodies_by_form
+from persistence.providers.locations import bodies_by_form, databases_of
 from persistence.providers.opened import OfflineProviders, object_bodies
 from persistence.providers.trees import integrity_of, open_store
 from persistence.settings import Settings
@@ -68,6 +70,8 @@ def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Pla
 
 @contextmanager
 def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
+    if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
+        settings = msgspec.structs.replace(settings, data=uri)
     with OfflineProviders(settings, properties, NOBODY) as providers:
         database = providers.at(uri).database
         if database is None:

@@ -17,7 +17,7 @@ from tests import in_process
 from tests.cli.command_runner import ended
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.imports.archives import tree
-from tests.initialised import initialised
+from tests.postgresql.server import fresh_schema, requires_postgresql
 from tests.service import Service, running
 
 V1 = {"Form_Definition_Version": 1}
@@ -161,8 +161,12 @@ def test_bodies_that_are_elsewhere_come_along(
 
 
 @pytest.mark.long
-def test_nothing_acknowledged_is_missing_while_workers_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tree", pytest.param("database", marks=requires_postgresql)])
+def test_nothing_acknowledged_is_missing_while_workers_write(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
     """Clients save until the service is ended by ``--then``; whatever was acknowledged is in the destination."""
+    to = str(tmp_path / "to") if kind == "tree" else request.getfixturevalue("database_server").uri(fresh_schema())
     with running(tmp_path / "from", options=["--workers", "2"]) as service:
         acknowledged, statuses, ends = dict[str, bytes](), set[int](), threading.Event()
         writers = [
@@ -171,9 +175,8 @@ def test_nothing_acknowledged_is_missing_while_workers_write(tmp_path: Path) -> 
         for each in writers:
             each.start()
         time.sleep(2)
-        to = Path(initialised(tmp_path / "to"))
-        for killed_after in (0.3, 0.8, None):
-            command = [sys.executable, "-m", "persistence.cli", "move", "--from", str(service.data), "--to", str(to)]
+        for killed_after in (2, 4, None):
+            command = [sys.executable, "-m", "persistence.cli", "move", "--from", str(service.data), "--to", to]
             stop = f"sleep 1; kill {service.process.pid}; while kill -0 {service.process.pid}; do sleep 0.1; done"
             mover = subprocess.Popen([*command, "--then", f"({stop}) 2>&-"], cwd=tmp_path, stderr=subprocess.PIPE)
             if killed_after is not None:
@@ -186,7 +189,10 @@ def test_nothing_acknowledged_is_missing_while_workers_write(tmp_path: Path) -> 
     assert mover.returncode == 0, said
     assert 503 in statuses, statuses
     assert statuses <= {200, 201, 204, 503}, statuses
-    missing = [path for path, body in acknowledged.items() if (to / path).read_bytes() != body]
+    if kind == "database":
+        command = [sys.executable, "-m", "persistence.cli", "move", "--from", to, "--to", str(tmp_path / "to")]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    missing = [path for path, body in acknowledged.items() if (tmp_path / "to" / path).read_bytes() != body]
     assert (len(acknowledged) > 20, missing) == (True, [])
     assert re.search(r"last pass: .*; [0-9]+\.[0-9] s", said)
 
