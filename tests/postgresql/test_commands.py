@@ -1,4 +1,4 @@
-"""The commands on a database: they work as on a tree, or say in one line that they need one."""
+"""The commands on a database: they work as on a tree."""
 
 from __future__ import annotations
 
@@ -134,13 +134,6 @@ def test_leases_are_listed_and_broken(run: Run, client: FlaskClient) -> None:
     assert run("leases").out == "0 documents leased\n"
     assert run("leases", "--break", "D").status == 1
     assert client is not None
-
-
-@pytest.mark.parametrize("command", [("check",), ("backup", "there")])
-def test_what_needs_a_tree_says_so_in_one_line(run: Run, command: tuple[str, ...]) -> None:
-    refused = run(*command)
-    assert (refused.status, len(refused.errors)) == (1, 1)
-    assert "database" in refused.errors[0] or "postgresql://127.0.0.1" in refused.errors[0]
 
 
 def test_settings_are_printed_without_the_password(run: Run) -> None:
