@@ -257,6 +257,8 @@ class AuditTrail(Closable):
                 return
             self._unsynced.clear()
             self._sync_or_report()
+            if self._ending.is_set():  # it may have come before ``clear``, which has taken its wake-up
+                return
 
     def _sync_or_report(self) -> None:
         try:

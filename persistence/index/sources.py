@@ -34,6 +34,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.flat_views import FlatNaming
 from persistence.model.search import Hit
+from persistence.model.sidecar import Sidecar
 from persistence.model.versions import IndexKey
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
@@ -267,9 +268,13 @@ class Source:
             return None
         with suppress(DamagedError):
             for content in (False, True) if self.cache.is_used else (True,):
-                found = self._read(name, fingerprint, definitions, content=content)
-                if found is not None:
-                    return found
+                saved = self._saved(name)
+                found = self.view.read(self._address(name), content=content)
+                if found is None or found.sidecar.deleted:
+                    return None
+                read = self._indexed_document(name, fingerprint, found, saved, definitions)
+                if read is not None:
+                    return read
         return None
 
     def version(self, document: str) -> int | None:
@@ -297,19 +302,21 @@ class Source:
             for document in self.view.documents(self.form, collection):
                 yield DocumentName(document, collection is Collection.DRAFT)
 
-    def _read(
-        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition], *, content: bool
-    ) -> IndexedDocument | None:
-        """Read a document; ``None`` if there is none, or if without its ``content`` its values are not known.
-
-        Raises:
-            DamagedError: it, or the saved document of a draft, is damaged.
-        """
+    def _saved(self, name: DocumentName) -> Sidecar | None:
+        """Return the sidecar of the saved document of a draft, if there is one."""
         saved = self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
-        found = self.view.read(self._address(name), content=content)
-        if found is None or found.sidecar.deleted:
-            return None
-        decides = found.sidecar if saved is None or saved.deleted else saved
+        return None if saved is None or saved.deleted else saved
+
+    def _indexed_document(
+        self,
+        name: DocumentName,
+        fingerprint: str,
+        found: StoredRevision,
+        saved: Sidecar | None,
+        definitions: Callable[[int], IndexedDefinition],
+    ) -> IndexedDocument | None:
+        """Return a document; ``None`` where it was found without its content, and its values are not in the cache."""
+        decides = saved or found.sidecar
         extracted = self._extracted(found, decides.version, definitions(decides.version))
         if extracted is None:
             return None

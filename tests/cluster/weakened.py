@@ -11,6 +11,7 @@ from persistence.cli import main
 from persistence.errors import ReplacedError
 from persistence.model.addresses import Address
 from persistence.model.sidecar import Sidecar
+from persistence.postgresql import writing
 from persistence.postgresql.contents import DatabaseUpload
 from persistence.postgresql.writing import DatabaseWriter
 from persistence.storage.stored_revision import StoredRevision
@@ -26,11 +27,6 @@ def _without_conditions() -> None:
     """A writer takes no lock, and overwrites what is there, whatever it has decided on."""
     replace = DatabaseWriter._replace
 
-    def lock(self: DatabaseWriter, _key: int, address: Address, number: int | None) -> None:
-        number = self._numbers.find(address.form) if number is None else number
-        if number is not None:
-            self._look(number, address)
-
     def overwrite(
         self: DatabaseWriter,
         address: Address,
@@ -45,7 +41,11 @@ def _without_conditions() -> None:
                 self._known.clear()
                 over = self.current(address)
 
-    DatabaseWriter.lock = lock  # type: ignore[method-assign]
+    lock = writing._LOCK  # noqa: SLF001 - the weakness
+    without = lock.replace("pg_advisory_xact_lock(%s)", "%s::bigint")
+    writing._LOCK = without  # noqa: SLF001 - the weakness
+    if lock == without:
+        raise RuntimeError("the lock that is to be left out is taken elsewhere")
     DatabaseWriter._replace = overwrite  # type: ignore[method-assign]
 
 
