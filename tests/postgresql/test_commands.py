@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from flask.testing import FlaskClient
+from psycopg import sql
 
 from persistence.app import create_app
 from persistence.postgresql.address import parse
@@ -144,3 +146,24 @@ def test_settings_are_printed_without_the_password(run: Run) -> None:
 def test_keys_and_the_audit_are_files_of_the_instance(run: Run, tmp_path: Path) -> None:
     assert run("key", "add", "front").status == 0
     assert [path.name for path in (tmp_path / "var").glob("keys.json")] == ["keys.json"]
+
+
+def test_flat_views_follow_what_is_stored_over_http(client: FlaskClient, database_uri: str) -> None:
+    published = client.put(
+        f"{CRUD}/form/form.xhtml", data=orders.definition(), headers={**BY_ANN, "Svc-Create-Flat-View": "true"}
+    )
+    assert published.status_code == 204
+    address = parse(database_uri)
+    view = sql.Identifier(address.flat_schema, "svc_f_acme_order_1")
+
+    def names() -> list[object]:
+        with psycopg.connect(address.conninfo) as report:
+            found = report.execute(sql.SQL("SELECT name FROM {}").format(view))
+            return [name for (name,) in found]
+
+    assert names() == ["Bea"]
+    assert client.put(f"{CRUD}/data/D/data.xml", data=_order("Cid"), headers=BY_ANN).status_code == 204
+    assert names() == ["Cid"]
+    assert client.post("/fr/service/persistence/reindex", headers=BY_ANN).status_code == 200
+    assert client.delete(f"{CRUD}/data/D/data.xml", headers=BY_ANN).status_code == 204
+    assert names() == []

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -412,6 +413,25 @@ def test_what_is_erased_is_gone_at_once_with_its_pieces(
         traces.remove([])
     assert rows(storage) == set()
     assert list(traces.listed()) == []
+
+
+def test_two_revisions_with_one_id_do_not_share_pieces(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive in which a document was given another name brings the ids of the document that is still there."""
+    monkeypatch.setattr(contents, "INLINE", 10)
+    own = write(storage, FILE, "x" * 5000)
+    other = replace(FILE, document="E")
+    with storage.upload(other) as upload:
+        upload.write(b"altered" * 1000)
+        with storage.writing(other) as writer:
+            stored = writer.commit(other, next_sidecar(upload, None, id=own.id), upload, over=None)
+    assert (stored.etag, storage.sidecar(other)) == (own.etag, stored)
+    assert content(storage.read(other, content=True)) == b"altered" * 1000
+    with storage.writing(other) as writer:
+        writer.discard_document(FORM, "E")
+    assert content(storage.read(FILE, content=True)) == body(FILE, "x" * 5000)
+    assert rows(storage) == {"0/D/a.bin"}
 
 
 def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseStorage) -> None:
