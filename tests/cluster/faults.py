@@ -155,7 +155,7 @@ class Tormentor:
 def interruptions(
     faults: Sequence[Fault], acknowledged: Sequence[float], unanswered: Sequence[float], end: float
 ) -> list[Interruption]:
-    """Return the interruption by each fault, from the times of all acknowledgements, and of all requests that were not answered."""
+    """Return the interruption by each fault: the longest time without an acknowledgement, and unanswered requests."""
     times = sorted(acknowledged)
     ends = [*(fault.at for fault in faults[1:]), end]
     return [
