@@ -94,7 +94,7 @@ FILES_ONLY = {
 """Tests that say nothing of a database, by the beginning of their name, and why: they are skipped."""
 
 DIFFERENT: dict[str, str] = {}
-"""What a database does otherwise on purpose, and why: the test must fail."""
+"""Tests that must fail on a database, and why: it does otherwise on purpose."""
 
 
 def address(server: Server, directory: Path) -> str:

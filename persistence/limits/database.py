@@ -7,7 +7,10 @@ PIECE = 1 << 19
 """Bytes of a piece of a content. A worker holds two of each content on its way, up or down."""
 
 MOST_CONNECTIONS = 64
-"""Connections of a process to one database. A request uses one at a time."""
+"""Connections of a process to one database.
+
+A request uses one, and for a moment another one where its form or the partition of its document is new.
+"""
 
 STATEMENT_SECONDS = 30
 """Seconds after which the database cancels a statement of a request."""

@@ -13,7 +13,7 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from persistence.errors import PersistenceError, ReplacedError, disk_errors
+from persistence.errors import DiskError, PersistenceError, ReplacedError, disk_errors
 from persistence.limits.database import INLINE, PIECE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
 from persistence.storage.layout import SPOOL
@@ -41,6 +41,13 @@ SELECT count(*) FROM gone
 _READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
 
 
+def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = _SWEPT) -> int:
+    """Remove some contents that no revision has had for so many seconds; return how many there were."""
+    with database.apart("removing old contents") as connection:
+        row = connection.execute(_SWEEP, (seconds, most)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 class PiecedContents:
     """The contents in a database. ``local`` is a directory of this node, where bodies are on their way in."""
 
@@ -59,12 +66,6 @@ class PiecedContents:
             return io.BytesIO(body)
         return cast("BinaryIO", io.BufferedReader(_Pieces(self._database, content, size)))
 
-    def sweep(self, seconds: float = UNCLAIMED_SECONDS, most: int = _SWEPT) -> int:
-        """Remove some contents that no revision has had for so many seconds; return how many there were."""
-        with self._database.apart("removing old contents") as connection:
-            row = connection.execute(_SWEEP, (seconds, most)).fetchone()
-        return 0 if row is None else int(row[0])
-
 
 class DatabaseUpload(Upload):
     """A body on its way into a database. ``flush`` has a large one in the database before any lock is held."""
@@ -74,6 +75,7 @@ class DatabaseUpload(Upload):
         self._database = database
         self._folder = folder
         self._has_pieces = False
+        self._is_stored = False
 
     @property
     def is_large(self) -> bool:
@@ -82,10 +84,12 @@ class DatabaseUpload(Upload):
 
     def flush(self) -> None:
         """Write a large content to the database, in pieces; a small one waits for its row. Raises domain errors."""
-        if not self.is_large or self._has_pieces:
+        if not self.is_large or self._is_stored:
             return
+        if self._has_pieces:
+            raise DiskError("storing a body: it failed before, and only some pieces are there")
         with suppress(PersistenceError):
-            PiecedContents(self._database, "").sweep()
+            sweep(self._database)
         number, folder = self._folder()
         self._has_pieces = True  # from now on there is something to give up
         with self._database.apart("storing", "a body") as connection:
@@ -93,6 +97,7 @@ class DatabaseUpload(Upload):
         with self.opened() as file:
             for at in range(-(-self.size // PIECE)):
                 self._write(at, file)
+        self._is_stored = True
 
     def _write(self, number: int, file: FileIO) -> None:
         piece = file.read(PIECE)

@@ -149,6 +149,16 @@ class Database(Closable):
                 yield connection
 
     @contextmanager
+    def joined(self, doing: str, what: object = "") -> Iterator[Rows]:
+        """Lend a connection for a block that is a part of this thread's transaction, or one of its own.
+
+        Raises as ``transaction``.
+        """
+        block = self.reading if self._blocks.connections else self.transaction
+        with block(doing, what) as connection:
+            yield connection
+
+    @contextmanager
     def apart(self, doing: str, what: object = "") -> Iterator[Rows]:
         """Lend a connection on which each statement is committed alone, also within a transaction of this thread.
 
@@ -189,11 +199,6 @@ class Database(Closable):
                 self._blocks.connections.remove(connection)
                 connection.execute("ROLLBACK")
 
-    @property
-    def is_in_transaction(self) -> bool:
-        """Return whether this thread is in a transaction of this database."""
-        return bool(self._blocks.connections)
-
     def probe(self) -> str | None:
         """Return the cause that keeps the service from writing for now; ``None`` where nothing does."""
         try:
@@ -214,15 +219,15 @@ class Database(Closable):
         Raises:
             StartupError: it cannot be had, or is too old; the text has no password.
         """
-        try:
-            connection = Session.connect(self.address.conninfo, autocommit=True)
-        except psycopg.Error as error:
-            raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
-        with connection:
-            if connection.info.server_version < OLDEST_SERVER * 10_000:
-                raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
-            self._configure(connection)
-            connection.execute("SELECT set_config('statement_timeout', '0', false)")
+        with ExitStack() as opened:
+            try:
+                connection = opened.enter_context(Session.connect(self.address.conninfo, autocommit=True))
+                if connection.info.server_version < OLDEST_SERVER * 10_000:
+                    raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
+                self._configure(connection)
+                connection.execute("SELECT set_config('statement_timeout', '0', false)")
+            except psycopg.Error as error:
+                raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
             connection.patience = None
             yield connection
 

@@ -22,6 +22,7 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import METADATA_COLUMNS, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.postgresql.address import DatabaseAddress
 from persistence.postgresql.database import Rows
+from persistence.postgresql.places import lock_key
 
 LONGEST_NAME = 63
 """Characters of a name, which are bytes: names of flat views are ASCII."""
@@ -59,7 +60,7 @@ class Generation:
 
 def lock(connection: Rows, address: DatabaseAddress) -> None:
     """Let nobody else change the catalogue until the end of the transaction. Saves do not wait."""
-    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"{address.schema} flat views",))
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(address.schema, "flat views"),))
 
 
 def ask_states(connection: Rows, form: Form) -> States:

@@ -14,7 +14,7 @@ from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql.contents import PiecedContents
+from persistence.postgresql.contents import sweep
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
 from persistence.postgresql.writing import decoded
@@ -174,8 +174,7 @@ class RevisionInspection:
             yield StorageFinding(StorageFault.OVERDUE, "contents", what, self._sweep)
 
     def _sweep(self) -> None:
-        contents = PiecedContents(self.database, "")
-        while contents.sweep():
+        while sweep(self.database):
             continue
 
     def _changed(self, statement: str, content: str) -> None:

@@ -76,13 +76,10 @@ class DatabaseLeases(ManagedLeases):
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
         """See ``Leases``; within a transaction, until that commits."""
         check(address)
-        if self._database.is_in_transaction:
-            self._protect(address, user)
+        with self._database.joined("reading the lease of", address) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
+            _require(_living(connection, address.document), user)
             yield
-        else:
-            with self._database.transaction("reading the lease of", address):
-                self._protect(address, user)
-                yield
 
     def listed(self) -> Iterator[DocumentLease]:
         """See ``ManagedLeases``; none is ever damaged."""
@@ -97,20 +94,12 @@ class DatabaseLeases(ManagedLeases):
 
     def broken(self, document: str) -> DocumentLease:
         """See ``ManagedLeases``."""
-        if self._database.is_in_transaction:
-            with self._database.reading("breaking the lease of", document) as connection:
-                held = _ended(connection, document)
-        else:
-            with self._database.transaction("breaking the lease of", document) as connection:
-                held = _ended(connection, document)
+        with self._database.joined("breaking the lease of", document) as connection:
+            held = _living(connection, document)
+            connection.execute(_END, (document,))
         if held is None:
             raise NotFoundError(f"nobody has leased the document {document}")
         return held
-
-    def _protect(self, address: DocumentAddress, user: User) -> None:
-        with self._database.reading("reading the lease of", address) as connection:
-            connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
-            _require(_living(connection, address.document), user)
 
     @contextmanager
     def _alone(self, doing: str, address: DocumentAddress) -> Iterator[Rows]:
@@ -141,13 +130,6 @@ def _require(held: DocumentLease | None, user: User) -> None:
 
 def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
-
-
-def _ended(connection: Rows, document: str) -> DocumentLease | None:
-    """End the lease of a document; return it, unless it has expired."""
-    held = _living(connection, document)
-    connection.execute(_END, (document,))
-    return held
 
 
 def _make_room(connection: Rows, bucket: int) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 
+import psycopg
+
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
@@ -258,5 +260,5 @@ class IndexJobs(Closable):
                 connection.execute(_REPORT, {"current": 0, "total": total})
                 yield connection
             finally:
-                with suppress(Exception):  # a connection that has ended has no lock
+                with suppress(psycopg.Error):  # a connection that has ended has no lock
                     connection.execute(_GIVE, (self._key,))

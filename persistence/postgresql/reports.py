@@ -16,7 +16,7 @@ removed by the next one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -32,10 +32,9 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.editions import SourceOf
 from persistence.postgresql.failures import cause
 from persistence.postgresql.flat_catalogue import Generation, GenerationState, States
-
-SourceOf = Callable[[Form], Source]
 
 _BATCH = 100
 """Documents whose rows are written in one transaction; saves of them wait for it."""

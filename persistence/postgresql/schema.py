@@ -7,6 +7,7 @@ applied under a lock of the schema, each in a transaction of its own, so that se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -16,6 +17,7 @@ from psycopg import sql
 from persistence.errors import StartupError
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.failures import as_domain_error, cause
+from persistence.postgresql.places import lock_key
 
 
 class Step(NamedTuple):
@@ -245,8 +247,8 @@ STEPS = (
 _RECORD = (
     "CREATE TABLE IF NOT EXISTS step (number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL)"
 )
-_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s, 0))"
-_UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
+_LOCK = "SELECT pg_advisory_lock(%s)"
+_UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 
 def missing(database: Database) -> list[str]:
@@ -291,13 +293,14 @@ def upgrade(database: Database) -> list[str]:
     """Apply all steps that are to be applied yet; return their names.
 
     Raises:
-        StartupError: the schema is newer, or the database cannot be had, or refuses. The steps before stay.
+        StartupError: the schema is newer, or the database cannot be had, or refuses, or another instance takes longer
+            with its steps than the deadline of locks. The steps before stay.
     """
     done = []
     with database.connected() as connection:
-        key = f"{database.address.schema} steps"
-        connection.execute(_LOCK, (key,))
+        key = lock_key(database.address.schema, "steps")
         try:
+            connection.execute(_LOCK, (key,))
             trigrams = _prepared(connection, database)
             for number, step in _remaining(connection, database):
                 with connection.transaction():
@@ -307,8 +310,8 @@ def upgrade(database: Database) -> list[str]:
                 done.append(step.name)
         except psycopg.Error as error:
             raise StartupError(str(as_domain_error(error, "preparing", database.address))) from error
-        finally:
-            if not connection.closed:
+        finally:  # the server may take a while to notice that the connection ends
+            with suppress(psycopg.Error):
                 connection.execute(_UNLOCK, (key,))
     return done
 

@@ -87,7 +87,7 @@ class DatabaseStorage(ManagedStorage):
         """
         self.database = database
         self._listener = listener
-        self.contents = PiecedContents(database, local)
+        self._contents = PiecedContents(database, local)
         self._numbers = FormNumbers(database)
         self._reader = RevisionReader(database)
         self._keeps_history = keeps_history
@@ -226,7 +226,7 @@ class DatabaseStorage(ManagedStorage):
 
     def upload(self, address: Address) -> DatabaseUpload:
         """See ``RevisionStorage``."""
-        return self.contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
+        return self._contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[DatabaseWriter]:
@@ -271,14 +271,9 @@ class DatabaseStorage(ManagedStorage):
     def creating(self, form: Form) -> Iterator[None]:
         """See ``Storage``; within a block of ``writing``, the lock is held until that commits."""
         key = self._key(form.app, form.name, "creation")
-        if self.database.is_in_transaction:
-            with self.database.reading("creating a document of", form) as connection:
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
+        with self.database.joined("creating a document of", form) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
             yield
-        else:
-            with self.database.transaction("creating a document of", form) as connection:
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
-                yield
 
     def _key(self, *scope: str) -> int:
         return lock_key(self.database.address.schema, *scope)
@@ -308,7 +303,7 @@ class DatabaseStorage(ManagedStorage):
         if row[1] is not None and len(row[1]) != sidecar.size:
             raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
         return StoredRevision(
-            sidecar, sidecar.etag, sidecar.size, self.contents.opened(sidecar.id, sidecar.size, row[1])
+            sidecar, sidecar.etag, sidecar.size, self._contents.opened(sidecar.id, sidecar.size, row[1])
         )
 
 

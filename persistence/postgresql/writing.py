@@ -57,7 +57,11 @@ UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
 WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
 """
 _CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
-_FORGET = "WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s) DELETE FROM piece WHERE id = %(id)s"
+_FORGET = """
+WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s RETURNING id)
+DELETE FROM piece USING own WHERE piece.id = own.id
+"""
+_IS_TAKEN = "SELECT EXISTS (SELECT FROM piece WHERE id = %s AND number = 0)"
 _RENAME = "UPDATE piece SET id = %s WHERE id = %s"
 _UNCLAIM = """
 INSERT INTO unclaimed (id, form, folder) SELECT %(over)s, %(form)s, %(folder)s
@@ -246,6 +250,8 @@ class DatabaseWriter(ManagedWriting):
         self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
     ) -> Sidecar:
         sidecar = self._after(address, sidecar, over)
+        if upload is not None:
+            sidecar = self._with_own_content(upload, sidecar)
         place = place_of(self._numbers.require(address.form), address)
         row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
         row |= {"app": address.form.app, "form_name": address.form.name}
@@ -281,10 +287,22 @@ class DatabaseWriter(ManagedWriting):
     def _keeps(self, address: Address) -> bool:
         return isinstance(address, DefinitionAddress) or self._keeps_history(address.form)
 
+    def _with_own_content(self, upload: DatabaseUpload, sidecar: Sidecar) -> Sidecar:
+        """Return the sidecar with an id under which no other revision has pieces, until this transaction commits.
+
+        A revision that comes from elsewhere brings its id, but another one can have that already: a document that was
+        imported under another name. They must not share pieces, which go with the first of them.
+        """
+        if not upload.is_large or sidecar.id == upload.id:
+            return sidecar
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (sidecar.id,))
+        self._connection.execute(_FORGET, {"id": sidecar.id})
+        if self._connection.execute(_IS_TAKEN, (sidecar.id,)).fetchone() == (False,):
+            return sidecar
+        return msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
+
     def _claim(self, upload: DatabaseUpload, content: str) -> None:
         """Let a revision with a content id have the pieces of an upload, in this transaction.
-
-        A revision that comes from elsewhere has its own id. What is there under that is the same content, unclaimed.
 
         Raises:
             BusyError: they were swept, because it took too long.
@@ -294,7 +312,6 @@ class DatabaseWriter(ManagedWriting):
         if self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
             raise BusyError("the body was received too long ago, and is gone")
         if content != upload.id:
-            self._connection.execute(_FORGET, {"id": content})
             self._connection.execute(_RENAME, (content, upload.id))
 
     def _note(self, address: Address, sidecar: Sidecar | None) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 
-from persistence.errors import DamagedError, PersistenceError
+from persistence.errors import DamagedError, DiskError, PersistenceError
 from persistence.limits.objects import FIRST_PIECE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -114,17 +114,21 @@ class _ObjectUpload(Upload):
         self._bodies = bodies
         self._reference = BodyReference(address, self.id)
         self._note: BodyNote | None = None
+        self._is_stored = False
 
     def flush(self) -> None:
         """Store the body, if it is not stored yet. Raises ``PersistenceError`` too."""
-        if self._note is not None:
+        if self._is_stored:
             return
+        if self._note is not None:
+            raise DiskError("storing a body: it failed before")
         objects = self._bodies.objects
         key = require_short(objects.place, self._reference)
         self._note = self._bodies.notes.note()
         self._note.add(encode_reference(objects.place, self._reference))
         with self.opened() as file:
             objects.put(key, file, self.size)
+        self._is_stored = True
 
     def handed_over(self) -> BodyNote | None:
         """Store the body, and leave it and its note to the caller."""

@@ -73,7 +73,7 @@ def _weak() -> tuple[Plan, ...]:
 
 
 def _is_caught(report: Report) -> bool:
-    """Whether that is found out which the missing protection is for: by the judge of histories, or as a loss."""
+    """Return whether the lack of a protection shows: as a loss, or in the histories."""
     return bool(report.lost if report.plan.weakness == ASYNCHRONOUS else report.judgement.not_linear)
 
 

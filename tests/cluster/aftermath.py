@@ -1,4 +1,4 @@
-"""What is left after a run: every acknowledged write, whole, with its headers, and in the searches."""
+"""The state after a run: every acknowledged write, whole, with its headers, and in the searches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE = 100
 
 
 def lost(ports: Sequence[int], seen: Iterable[Seen]) -> list[str]:
-    """What of the acknowledged writes is not there, or not as it was acknowledged: a line for each."""
+    """Return a line for each acknowledged write that is not there, or not as it was acknowledged."""
     every = [each for client in seen for each in client.acknowledged]
     asked = [(ports[number % len(ports)], each) for number, each in enumerate(every)]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -25,7 +25,7 @@ def lost(ports: Sequence[int], seen: Iterable[Seen]) -> list[str]:
 
 
 def _wrong(port: int, each: Acknowledged) -> str:
-    """What is wrong with a write: a new document is there as it was, of a shared one the revision is."""
+    """Return the difference, or nothing: a new document must be there as it was, of a shared one the revision."""
     if each.document not in SHARED:
         return each.differs(*ask(port, "GET", each.path))
     answer, body = ask(port, "GET", f"{each.path}?last-modified-time={quote(each.instant)}")
@@ -33,7 +33,7 @@ def _wrong(port: int, each: Acknowledged) -> str:
 
 
 def miscounted(ports: Sequence[int], seen: Sequence[Seen]) -> list[str]:
-    """What searches and histories say that cannot be: totals, and documents that are not found by their values."""
+    """Return a line for each total, search and history that cannot be after these writes."""
     new = [each for client in seen for each in client.acknowledged if each.document not in SHARED]
     unknown = sum(client.unknown for client in seen)
     lines = list(_forgotten(ports[0], seen))

@@ -31,7 +31,7 @@ _SOCKETS = "unix_socket_directories: /run/postgresql"
 
 
 def missing() -> list[str]:
-    """What is not installed, by its Debian package."""
+    """Return the Debian packages that are not installed."""
     found = {"etcd-server": "etcd", "patroni": "patroni", "haproxy": "haproxy", "util-linux": "runuser"}
     lacking = [package for package, name in found.items() if which(name) is None]
     if not list(Path("/").glob(f"{_BINARIES[1:]}/postgres")):
@@ -79,7 +79,7 @@ class Database:
 
     @property
     def uri(self) -> str:
-        """Where the service finds it: all servers, of which it takes the primary."""
+        """The address for the service: all servers, of which it takes the primary."""
         hosts = ",".join(f"{self.network.address(node)}:{self._ports[node][0]}" for node in NODES)
         return f"postgresql://persistence:{PASSWORD}@{hosts}/forms?target_session_attrs=read-write&connect_timeout=3"
 
@@ -187,7 +187,7 @@ class Database:
             return []
 
     def is_whole(self) -> bool:
-        """Whether there is a primary, and both others follow.
+        """Return whether there is a primary, and both others follow.
 
         Where a follower has to be synchronous, Patroni must have named one, too: nobody else may become primary. The
         primary does not wait for that, but for any follower.

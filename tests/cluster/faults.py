@@ -1,4 +1,4 @@
-"""What is done to the cluster: primaries and instances are killed, and a node is cut off, one after the other."""
+"""The faults of the cluster: primaries and instances are killed, and a node is cut off, one after the other."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Tormentor:
 def interruptions(
     faults: Sequence[Fault], acknowledged: Sequence[float], unanswered: Sequence[float], end: float
 ) -> list[Interruption]:
-    """What each fault has cost, by the times of all acknowledgements, and of all requests that were not answered."""
+    """Return the interruption by each fault: the longest time without an acknowledgement, and unanswered requests."""
     times = sorted(acknowledged)
     ends = [*(fault.at for fault in faults[1:]), end]
     return [

@@ -26,7 +26,7 @@ _OPERATIONS_OF_EACH = _CLIENTS * _OF_A_ROUND * _ROUNDS_OF_EACH
 
 @dataclass(slots=True)
 class Judgement:
-    """What the checker says of all documents."""
+    """The findings of the checker about all documents."""
 
     documents: int = 0
     operations: int = 0

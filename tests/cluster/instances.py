@@ -127,7 +127,7 @@ def await_ready(port: int, log: Path) -> None:
 
 
 def is_ready(port: int) -> bool:
-    """Whether what listens there says that it can store."""
+    """Return whether the instance at a port says that it can store."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", "/readyz")

@@ -46,11 +46,11 @@ class Acknowledged:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the document."""
         return path_of(self.document)
 
     def differs(self, answer: http.client.HTTPResponse, body: bytes, owner: str | None = None) -> str:
-        """What of an answer is not as it was acknowledged, or nothing."""
+        """Return how an answer differs from the acknowledged document; empty if it does not."""
         if answer.status != HTTPStatus.OK:
             return f"{self.document} is {answer.status}, acknowledged with {self.tag} at {self.instant}"
         expected = {
@@ -69,7 +69,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw."""
+    """The observations of a client."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Seen:
 
 
 def path_of(document: str) -> str:
-    """Where a document is."""
+    """Return the path of a document."""
     return f"/fr/service/persistence/crud/{FORM}/data/{document}/data.xml"
 
 
@@ -227,7 +227,7 @@ def ask(
 
 
 def search_path() -> str:
-    """Where the documents are searched."""
+    """Return the path of searches."""
     return f"/fr/service/persistence/search/{FORM}"
 
 

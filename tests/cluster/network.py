@@ -1,4 +1,4 @@
-"""Where the nodes of the database are: each in a network of its own that can be cut, or all on loopback.
+"""The network of the nodes of the database: each in a network of its own that can be cut, or all on loopback.
 
 The whole rig runs in namespaces of its own where that is allowed (``enter``): with its own loopback, and with an init
 whose end ends every process that the rig has started. There, a node is cut off by taking its cable away. Elsewhere its

@@ -37,7 +37,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a run."""
+    """The results of a run."""
 
     plan: Plan
     means: str = ""

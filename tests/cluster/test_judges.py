@@ -1,4 +1,4 @@
-"""What the rig says of what it has seen: interruptions, losses, histories. The rig itself is ``make test-cluster``."""
+"""The judges of the rig: interruptions, losses, histories. The rig itself is ``make test-cluster``."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def fail(form: Form | None, error: Exception) -> None:
 
 @dataclass
 class IndexedMemory:
-    """What is in memory, its index, and the changes of both."""
+    """Documents in memory with their index in a database, and changes of both."""
 
     memory: Memory
     database: Database

@@ -33,7 +33,7 @@ def storage_at(
 
 
 def rows(storage: DatabaseStorage) -> set[str]:
-    """What there is: current revisions, older ones, and contents in pieces that no revision has."""
+    """Return the names of all rows: current revisions, older ones, and contents in pieces that no revision has."""
     with storage.database.apart("looking") as connection:
         found = connection.execute("SELECT kind, folder, name, modified, is_current FROM revision").fetchall()
         pieces = connection.execute(

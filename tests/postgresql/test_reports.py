@@ -362,7 +362,7 @@ def role(server: Server) -> Iterator[str]:
 def test_a_role_that_is_granted_the_schema_of_views_sees_them_and_nothing_else(
     ordered: Both, database_server: Server
 ) -> None:
-    """Those that are made later, too, and through a new column; as docs/reporting.md says."""
+    """It sees views that are made later, too, and new columns; as docs/reporting.md says."""
     ordered.reports.create(ORDER, 1)
     address = ordered.database.address
     with role(database_server) as reports_role:

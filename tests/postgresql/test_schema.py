@@ -10,6 +10,7 @@ import pytest
 from persistence.errors import StartupError
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
+from persistence.postgresql.places import lock_key
 from tests.opened import opened
 from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
 
@@ -46,6 +47,17 @@ def test_an_older_schema_is_upgraded_only_where_that_is_asked_for(
     assert schema.missing(empty) == ["one more"]
     assert schema.upgrade(empty) == ["one more"]
     schema.require(empty)
+    assert schema.upgrade(empty) == []
+
+
+def test_an_upgrade_that_another_instance_is_at_is_refused_after_the_deadline_of_locks(
+    empty: Database, database_server: Server
+) -> None:
+    schema.init(empty)
+    with empty.connected() as other, Database(database_server.uri(empty.address.schema), lock_timeout=0.1) as waiting:
+        other.execute("SELECT pg_advisory_lock(%s)", (lock_key(empty.address.schema, "steps"),))
+        with pytest.raises(StartupError, match="another request has the lock"):
+            schema.upgrade(waiting)
     assert schema.upgrade(empty) == []
 
 

@@ -10,17 +10,26 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from psycopg import errors as codes
 
-from persistence.errors import BusyError, DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
+from persistence.errors import (
+    BusyError,
+    ConfigurationError,
+    DiskError,
+    OutcomeUnknownError,
+    PersistenceError,
+    ReplacedError,
+)
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.postgresql import contents
 from persistence.postgresql.database import Database
 from persistence.postgresql.storage import DatabaseStorage
+from persistence.storage.uploads import Upload
 from tests.opened import close
 from tests.postgresql.cutting import Cutter
 from tests.postgresql.server import PASSWORD, Server, prepared, requires_postgresql, running, start
@@ -330,11 +339,33 @@ def test_contents_in_pieces_are_swept_when_no_revision_has_them(
         upload.write(b"z" * 5000)
         upload.flush()
         assert len([each for each in rows(storage) if each.startswith(".spool")]) == 2
-        assert storage.contents.sweep() == 0  # what is younger than an hour may be read still, or be on its way in
+        # What is younger than an hour may be read still, or be on its way in.
+        assert contents.sweep(storage.database) == 0
     assert len([each for each in rows(storage) if each.startswith(".spool")]) == 1
-    assert storage.contents.sweep(0) == 1
+    assert contents.sweep(storage.database, 0) == 1
     assert rows(storage) == {"1/D/data.xml"}
     assert content(storage.read(DRAFT, content=True)) == body(DRAFT, "y" * 5000)
+
+
+def commit_first(storage: DatabaseStorage, upload: Upload) -> None:
+    with storage.writing(FILE) as writer:
+        writer.commit(FILE, next_sidecar(upload, None), upload, over=None)
+
+
+def test_an_upload_of_which_not_all_pieces_were_stored_is_refused(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(contents, "PIECE", 1000)
+    with storage.upload(FILE) as upload:
+        upload.write(b"z" * 5000)
+        with monkeypatch.context() as broken:
+            broken.setattr(contents, "_PIECE", "INSERT INTO nowhere VALUES (%s, %s, %b)")
+            with pytest.raises(ConfigurationError):
+                upload.flush()
+        with pytest.raises(DiskError, match="it failed before"):
+            commit_first(storage, upload)
+    assert rows(storage) == set()
 
 
 def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,14 +373,9 @@ def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypat
     with storage.upload(FILE) as upload:
         upload.write(b"z" * 5000)
         upload.flush()
-        storage.contents.sweep(0)
-
-        def save() -> None:
-            with storage.writing(FILE) as writer:
-                writer.commit(FILE, next_sidecar(upload, None), upload, over=None)
-
+        contents.sweep(storage.database, 0)
         with pytest.raises(BusyError, match="too long ago"):
-            save()
+            commit_first(storage, upload)
     assert rows(storage) == set()
 
 
@@ -365,7 +391,7 @@ def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
         with storage.writing(DRAFT) as writer:
             writer.discard_draft(FORM, "D")
         assert first + file.read() == body(DRAFT, "x" * 50_000)
-        storage.contents.sweep(0)
+        contents.sweep(storage.database, 0)
         file.seek(0)
         with pytest.raises(BusyError, match="was replaced while it was read"):
             file.read(20_000)
@@ -387,6 +413,25 @@ def test_what_is_erased_is_gone_at_once_with_its_pieces(
         traces.remove([])
     assert rows(storage) == set()
     assert list(traces.listed()) == []
+
+
+def test_two_revisions_with_one_id_do_not_share_pieces(
+    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive in which a document was given another name brings the ids of the document that is still there."""
+    monkeypatch.setattr(contents, "INLINE", 10)
+    own = write(storage, FILE, "x" * 5000)
+    other = replace(FILE, document="E")
+    with storage.upload(other) as upload:
+        upload.write(b"altered" * 1000)
+        with storage.writing(other) as writer:
+            stored = writer.commit(other, next_sidecar(upload, None, id=own.id), upload, over=None)
+    assert (stored.etag, storage.sidecar(other)) == (own.etag, stored)
+    assert content(storage.read(other, content=True)) == b"altered" * 1000
+    with storage.writing(other) as writer:
+        writer.discard_document(FORM, "E")
+    assert content(storage.read(FILE, content=True)) == body(FILE, "x" * 5000)
+    assert rows(storage) == {"0/D/a.bin"}
 
 
 def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseStorage) -> None:
@@ -455,7 +500,7 @@ def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypat
         found = revision(storage.read_revision(DATA, over.modified, content=True))
         assert (found.etag, found.sidecar.modified) == (over.id, over.modified)
         assert content(found) == body(DATA, "new" * 10)
-    storage.contents.sweep(0)
+    contents.sweep(storage.database, 0)
     assert rows(storage) == {"0/D/data.xml", f"0/D/data.xml/{first.modified}"}
 
 

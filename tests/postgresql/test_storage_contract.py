@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.postgresql import contents
 from persistence.postgresql.storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import rows, storage_at
@@ -29,7 +30,7 @@ class TestDatabase(StorageContract):
         return Subject(storage, unlocked, lambda: self.files(storage))
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """What there is."""
+        """Return the names of all rows."""
         return rows(storage)
 
 
@@ -43,6 +44,6 @@ class TestDatabaseWithPieces(TestDatabase):
         monkeypatch.setattr("persistence.postgresql.contents.PIECE", 100_000)
 
     def files(self, storage: DatabaseStorage) -> set[str]:
-        """What there is, once it was swept."""
-        storage.contents.sweep(0, 1000)
+        """Return the names of all rows after a sweep."""
+        contents.sweep(storage.database, 0, 1000)
         return rows(storage)

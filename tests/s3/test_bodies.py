@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from persistence.errors import BadAddressError, BusyError, DamagedError, DiskFullError, PersistenceError
+from persistence.errors import BadAddressError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant
 from persistence.model.object_places import object_place
@@ -371,6 +371,17 @@ def _put(bodies: ObjectBodies) -> None:
     with bodies.upload(CAT) as upload:
         upload.write(b"x")
         upload.flush()
+
+
+def test_an_upload_that_was_not_stored_is_never_taken_for_stored(place: BucketPlace) -> None:
+    with place.bodies.upload(CAT) as upload:
+        upload.write(b"x")
+        place.server.faults = [Fault(".", 403, "AccessDenied")]
+        with pytest.raises(BusyError):
+            upload.flush()
+        place.server.faults = []
+        with pytest.raises(DiskError, match="it failed before"):
+            upload.flush()
 
 
 def test_calls_wait_for_their_turn_only_so_long(place: BucketPlace, tmp_path: Path) -> None:
