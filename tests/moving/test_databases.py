@@ -84,6 +84,23 @@ def test_there_and_back_is_the_same_tree(
     assert list(filter(None, database.inspect(True))) == []
 
 
+def test_a_move_leaves_the_forms_alone_that_another_one_has_begun(
+    service: Service, database: MaintainedDatabase, app: str
+) -> None:
+    other = f"{app}-other"
+    service.put(f"{other}/f/data/d/data.xml", b"<other/>", **V1)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        into_database(service.data, database, app, interrupted)
+    into_database(service.data, database, other)
+    assert database.arrivals.begun(str(service.data)) == {Form(app, "f")}
+    assert all(each.result is MoveResult.THERE for each in into_database(service.data, database, app))
+    assert database.arrivals.begun(str(service.data)) == set()
+
+
 def test_large_contents_and_drafts_go_there_and_back(
     service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
 ) -> None:

@@ -111,7 +111,7 @@ def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver: None) -> None:
     del without_driver
-    with pytest.raises(StartupError, match=r"psycopg.* is not installed: pip install 'persistence\[postgresql\]'"):
+    with pytest.raises(StartupError, match=r"psycopg.* is not installed: .* extra \[postgresql\]"):
         engine_of("persistence.providers.databases:Databases")
 
 
@@ -133,4 +133,4 @@ def test_a_provider_may_be_a_database(
             main()
         shown += capsys.readouterr().out
     assert urlsplit(database_uri).password not in shown
-    assert "provider far is a database, postgresql://127.0.0.1" in shown
+    assert "provider far is a database, postgresql://keeper:***@127.0.0.1" in shown
