@@ -6,7 +6,7 @@ replace it when it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database
@@ -20,7 +20,10 @@ from persistence.storage.storage import Arrivals
 
 _BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
 _BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-_END = "DELETE FROM arriving WHERE source = %s"
+_END = """
+DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
+WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.name = ended.name
+"""
 
 
 class DatabaseArrivals(Arrivals):
@@ -41,10 +44,11 @@ class DatabaseArrivals(Arrivals):
         with self._database.apart("beginning to move", form) as connection:
             connection.execute(_BEGIN, (source, number))
 
-    def end(self, source: str) -> None:
+    def end(self, source: str, forms: Iterable[Form]) -> None:
         """See ``Arrivals``."""
+        ended = list(forms)
         with self._database.apart("ending a move to", self._database.address) as connection:
-            connection.execute(_END, (source,))
+            connection.execute(_END, ([form.app for form in ended], [form.name for form in ended], source))
 
 
 def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:

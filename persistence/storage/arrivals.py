@@ -6,7 +6,7 @@ What the tree has of these forms came by the move alone. So a move that was inte
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -43,9 +43,11 @@ class TreeArrivals(Arrivals):
         known = self._read()
         self._write({**known, source: [*known.get(source, ()), (form.app, form.name)]})
 
-    def end(self, source: str) -> None:
+    def end(self, source: str, forms: Iterable[Form]) -> None:
         """See ``Arrivals``; raises as ``begun``."""
-        self._write({name: forms for name, forms in self._read().items() if name != source})
+        known, ended = dict(self._read()), {(form.app, form.name) for form in forms}
+        left = [form for form in known.pop(source, ()) if form not in ended]
+        self._write({**known, source: left} if left else known)
 
     def _read(self) -> Mapping[str, list[tuple[str, str]]]:
         with disk_errors("reading", os.path.basename(self._path)):

@@ -7,7 +7,7 @@ it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
@@ -247,8 +247,8 @@ class Arrivals(Protocol):
     def begin(self, source: str, form: Form) -> None:
         """Record that the move of a form begins, and that there is nothing of the form here."""
 
-    def end(self, source: str) -> None:
-        """Record that everything from a place has arrived."""
+    def end(self, source: str, forms: Iterable[Form]) -> None:
+        """Record that all of some forms from a place has arrived."""
 
 
 KeepsHistory = Callable[[Form], bool]

@@ -65,6 +65,24 @@ def test_a_draft_that_was_discarded_since_the_first_pass_is_removed(service: Ser
     assert not TreeArrivals(str(tmp_path / "to")).begun(str(service.data))
 
 
+def test_a_move_leaves_the_forms_alone_that_another_one_has_begun(service: Service, app: str, tmp_path: Path) -> None:
+    other = f"{app}-other"
+    service.put(f"{other}/f/data/d/data.xml", b"<other/>", **V1)
+    to = tmp_path / "to"
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        moved(service.data, to, app, interrupted)
+    before = of_app(to, app)
+    moved(service.data, to, other)
+    assert of_app(to, app) == before == of_app(service.data, app)
+    assert TreeArrivals(str(to)).begun(str(service.data)) == {Form(app, "f")}
+    moved(service.data, to, app)
+    assert TreeArrivals(str(to)).begun(str(service.data)) == set()
+
+
 def test_older_revisions_that_were_purged_since_are_removed(service: Service, app: str, tmp_path: Path) -> None:
     def meanwhile() -> None:
         data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)

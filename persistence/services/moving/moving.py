@@ -93,7 +93,7 @@ class Move:
             PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
-            self._ours = set(self.target.arrivals.begun(self.source.name))
+            self._ours = set(filter(self._matches, self.target.arrivals.begun(self.source.name)))
         for form in self._forms(self.source.storage):
             self._claim(form)
             for unit in self._units(form):
@@ -119,11 +119,13 @@ class Move:
     def end(self) -> None:
         """Record that the forms are whole in the destination, and no longer this move's own."""
         if self.target is not None:
-            self.target.arrivals.end(self.source.name)
+            self.target.arrivals.end(self.source.name, self._ours)
 
     def _forms(self, storage: Readable) -> list[Form]:
-        found = (form for form in storage.forms() if any(pattern.matches(form) for pattern in self.patterns))
-        return sorted(found, key=lambda form: (form.app, form.name))
+        return sorted(filter(self._matches, storage.forms()), key=lambda form: (form.app, form.name))
+
+    def _matches(self, form: Form) -> bool:
+        return any(pattern.matches(form) for pattern in self.patterns)
 
     def _units(self, form: Form) -> Iterator[MovedUnit]:
         storage = self.source.storage
