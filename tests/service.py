@@ -136,6 +136,17 @@ prepare: Callable[[Path], object] = initialised
 """Makes what is in the place of a data directory ready to be served."""
 
 
+def attachments_apart(provider: str, name: str, directory: Path) -> str:
+    """Properties for a provider whose attachments are in a directory; none over a database, which refuses them."""
+    directory.mkdir()
+    if place_of is not str:
+        return ""
+    return (
+        f'"svc.persistence.provider.{provider}.data.attachments" = "{name}"\n'
+        f'"svc.persistence.{name}.base-path" = "{directory}"\n'
+    )
+
+
 @contextmanager
 def running(
     directory: Path,

@@ -19,7 +19,7 @@ from persistence.crypto.frames import MAGIC
 from persistence.model.versions import DATA_FORMATS
 from tests.encrypted_form import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, Answer, Service, attachments_apart, running
 
 FR = "{http://orbeon.org/oxf/xml/form-runner}"
 CONTENT = random.Random(7).randbytes(200_000)
@@ -50,11 +50,7 @@ def keyed(directory: Path, **env: str) -> Iterator[Service]:
     config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
     lines = [f'"svc.field-encryption.{name}" = "{password}"\n' for name, password in passwords.items()]
-    apart = (
-        '"svc.persistence.provider.apart.*.data.attachments" = "big"\n'
-        f'"svc.persistence.big.base-path" = "{directory}/big"\n'
-    )
-    (directory / "big").mkdir()
+    apart = attachments_apart("apart.*", "big", directory / "big")
     config.write_text('encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart)
     with running(directory, options=("--config", str(config)), env=env) as service:
         service.face = PUBLIC

@@ -29,12 +29,7 @@ def encrypted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[
     if services.is_proxied:
         pytest.skip("the keys are this service's")
     EncryptionKeys(str(tmp_path / "ring.json"), trees=[str(tmp_path / "data")]).new()
-    (tmp_path / "big").mkdir()
-    more = (
-        'encryption_keys = "ring.json"\n'
-        '"svc.persistence.provider.apart.*.data.attachments" = "big"\n'
-        f'"svc.persistence.big.base-path" = "{tmp_path}/big"'
-    )
+    more = 'encryption_keys = "ring.json"\n' + services.attachments_apart("apart.*", "big", tmp_path / "big")
     form = request.param
     with a_service(tmp_path, more=more) as service:
         assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201

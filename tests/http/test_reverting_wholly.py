@@ -20,7 +20,7 @@ from tests.http.test_leases import lock, unlock
 from tests.http.test_reverting import V1, at, history, instant, naming, restore
 from tests.in_process import serving
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, Service, attachments_apart
 
 FORM = "acme/order"
 _NAMES = ("a.bin", "b.bin", "c.bin", "d.bin", "e.bin")
@@ -29,14 +29,11 @@ _NAMES = ("a.bin", "b.bin", "c.bin", "d.bin", "e.bin")
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Service]:
     """A service in this process, with bodies of attachments in a directory of their own for the form acme/split."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
     keys_of(tmp_path).new()
     (tmp_path / "settings.toml").write_text(
         'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.files.lease" = true\n"svc.persistence.files.enforce-lease" = true\n'
-        '"svc.persistence.provider.acme.split.data.attachments" = "files-elsewhere"\n'
-        f'"svc.persistence.files-elsewhere.base-path" = "{elsewhere}"\n'
+        + attachments_apart("acme.split", "files-elsewhere", tmp_path / "elsewhere")
     )
     with serving(tmp_path, options=("--config", "settings.toml"), alone=True) as service:
         service.face = PUBLIC
