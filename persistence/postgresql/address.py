@@ -1,4 +1,4 @@
-"""The address of a database: what ``postgresql://`` says, and how it is named without its password."""
+"""The address of a database: the parts of ``postgresql://…``, and its name, which has no password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ DEFAULT_SCHEMA = "persistence"
 
 _FLAT = "_flat"
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
 _PROBES = 3
 """Probes of the network without an answer after which a connection is lost."""
 
@@ -76,25 +75,6 @@ def _unreadable() -> ConfigurationError:
         "the address of a database cannot be read: it must be as postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…"
         " with known parameters, and %-escapes for characters such as / and @ in the password"
     )
-
-
-def masked(uri: str) -> str:
-    """Return the address of a database with stars for its passwords; any other text as it is."""
-    scheme, mark, rest = uri.partition("://")
-    if scheme not in SCHEMES or not mark:
-        return uri
-    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
-    user, _, password = authority.partition(":")
-    if "/" in user or "?" in user:  # the @ is in a parameter: nobody can tell what is what
-        return f"{scheme}://***"
-    base, asked, query = place.partition("?")
-    shown = "&".join(_masked_parameter(each) for each in query.split("&"))
-    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
-
-
-def _masked_parameter(parameter: str) -> str:
-    name, mark, _ = parameter.partition("=")
-    return f"{name}=***" if mark and name in _SECRETS else parameter
 
 
 def _without_schema(uri: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
@@ -37,7 +37,7 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIREC
 
 _TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
-_SECRETS = ("password", "sslpassword")
+_SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Parameters of the address of a database that are not shown."""
 
 
@@ -196,8 +196,13 @@ def without_user(uri: str) -> str:
     if not is_database(uri):
         return _USER.sub("//", uri)
     scheme, _, rest = uri.partition("://")
-    base, mark, query = rest.rpartition("@")[2].partition("?")  # the last one: a password may have one, not escaped
-    shown = (name + ("=***" if name in _SECRETS else between + value) for name, between, value in _parameters(query))
+    user, _, place = rest.rpartition("@")  # the last one: a password may have one, not escaped
+    if "?" in user:  # or it is in a parameter, perhaps a password: nobody can tell
+        return f"{scheme}://***"
+    base, mark, query = place.partition("?")
+    shown = (
+        name + ("=***" if unquote(name) in _SECRETS else between + value) for name, between, value in _parameters(query)
+    )
     return f"{scheme}://{base}{mark}{'&'.join(shown)}"
 
 

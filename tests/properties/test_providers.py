@@ -207,6 +207,13 @@ def test_a_refused_uri_does_not_show_its_password(uri: str) -> None:
         ("xmldb:exist://u:KEY@far/db", "xmldb:exist://far/db"),
         ("http://far/a@b", "http://far/a@b"),
         ("lea@example.org", "lea@example.org"),
+        ("postgresql://u:KEY@h:1/d?schema=s", "postgresql://h:1/d?schema=s"),
+        ("postgresql://u:K@E/Y@h/d", "postgresql://h/d"),
+        ("postgresql://h/d?password=KEY&user=u", "postgresql://h/d?password=***&user=u"),
+        ("postgresql://h/d?pass%77ord=KEY", "postgresql://h/d?pass%77ord=***"),
+        ("postgresql://h/d?scram_client_key=KEY", "postgresql://h/d?scram_client_key=***"),
+        ("postgresql://h/d?password=K@EY", "postgresql://***"),
+        ("postgresql:///d", "postgresql:///d"),
     ],
 )
 def test_an_address_is_shown_without_its_user(uri: str, shown: str) -> None:
