@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import persistence.postgresql
+import persistence.providers.databases
 from persistence.app import create_app
 from persistence.cli import main
 from persistence.errors import PersistenceError, StartupError
@@ -98,7 +100,9 @@ def test_a_database_that_is_lost_is_not_ready(tmp_path: Path) -> None:
 
 @pytest.fixture
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No driver is installed."""
+    """No driver is installed. What the test imports instead of it goes with it, also from the packages above."""
+    monkeypatch.setattr(persistence, "postgresql", persistence.postgresql)
+    monkeypatch.setattr(persistence.providers, "databases", persistence.providers.databases)
     for name in [each for each in sys.modules if each.startswith(("psycopg", "persistence.postgresql"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "persistence.providers.databases", raising=False)
