@@ -21,7 +21,7 @@ from persistence.limits.requests import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers, server_urls
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import general_names, is_database
+from persistence.properties.property_table import general_names, is_database, resolved_place
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
@@ -140,16 +140,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def roots(self) -> Roots:
         """The places of all forms."""
-        return Roots(_place(self.data), {name: _place(each.data) for name, each in self.datasource.items()})
+        return Roots(
+            resolved_place(self.data), {name: resolved_place(each.data) for name, each in self.datasource.items()}
+        )
 
     @property
     def home(self) -> str:
         """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
         return self.local if is_database(self.data) else self.data
-
-
-def _place(data: str) -> str:
-    return data if is_database(data) else os.path.realpath(data)
 
 
 MEANINGS: Mapping[str, str] = {
@@ -350,6 +348,8 @@ def _default_paths(file: str) -> dict[str, object]:
 
 def _absolute(name: str, value: object, directory: str) -> object:
     """The value of a setting, with its path made absolute if it is one; an empty path says nothing, and stays."""
+    if name == "data":
+        resolved_place(str(value))  # refuses what joined to a directory would be a path
     if name in _PATHS and value and not is_database(str(value)):
         return os.path.abspath(os.path.join(directory, str(value)))
     if name == "datasource" and isinstance(value, dict):

@@ -13,7 +13,7 @@ from persistence import __version__
 from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
-from persistence.properties.entries import without_user
+from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
@@ -74,7 +74,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
 
 
 def _place(place: str) -> str:
-    return without_user(place) if is_database(place) else f"data directory {place}"
+    return shown_address(place) if is_database(place) else f"data directory {place}"
 
 
 def log_line(line: str) -> str:

@@ -23,8 +23,8 @@ from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import Form
-from persistence.properties.entries import without_user
-from persistence.properties.property_table import DATABASES, is_database
+from persistence.properties.entries import shown_address
+from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.opened import readable_bodies
 from persistence.providers.places import is_in_object_store, open_place
 from persistence.providers.preparing import init_database
@@ -125,7 +125,7 @@ def _read(path: str) -> bytes:
 
 @click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
-@click.option("--to", metavar="NAME=DIR", multiple=True, help="Restore this part of the backup to DIR.")
+@click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
@@ -163,12 +163,11 @@ def restore(
     for name, uri in roots.items():
         if is_database(uri):
             problems += _into_database(choice, chosen, name, uri)
-    count, shown = run.count, ", ".join(map(without_user, roots.values()))
-    click.echo(
-        f"{run.source} restored to {shown}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB)"
-        f", {count.known} were there already; {time.monotonic() - started:.1f} s",
-        err=True,
-    )
+    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
+    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
+    has_files = directories or count.files or count.known
+    took = time.monotonic() - started
+    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {took:.1f} s", err=True)
     if problems:
         click.echo("next: persistence check --repair", err=True)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
@@ -189,7 +188,7 @@ def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str
         bodies_of = partial(_bodies_in, choice, chosen)
         run = StorageRestore(chosen, part, target, bodies_of, partial(is_in_object_store, properties))
         problems = follow(f"restoring {name}", lambda: 0, run.run())
-        click.echo(f"{name}: {run.report.line(0)}", err=True)
+        click.echo(f"{name}: {run.report.line(run.copied_bytes)}", err=True)
     return problems
 
 
@@ -212,7 +211,7 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
     for each in to:
         name, path = _named(each)
         if not name or not path:
-            raise click.UsageError(f"--to {each} is not NAME=DIR")
+            raise click.UsageError(f"--to {shown_address(each)} is not NAME=PLACE")
         given[name] = path
     known = [part.name for part in held.parts]
     for name in given:
@@ -222,13 +221,10 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
 
 
 def _named(option: str) -> tuple[str, str]:
-    """Return the name and the place of an option; the address of a database may have ``=``, too."""
-    for scheme in DATABASES:
-        name, mark, address = option.partition(f"={scheme}://")
-        if mark:
-            return name, f"{scheme}://{address}"
-    name, _, path = option.rpartition("=")
-    return name, path
+    """Return the name and the place of an option; an address may have ``=``, too."""
+    before, mark, address = option.partition("://")
+    name, _, path = before.rpartition("=")
+    return name, path + mark + address
 
 
 def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -242,7 +238,7 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
         if path is not None:
-            roots[part.name] = path if is_database(path) else os.path.realpath(path)
+            roots[part.name] = resolved_place(path)
         elif part.name not in given and choice.is_named:
             click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
         elif part.name not in given:

@@ -11,7 +11,7 @@ from persistence import settings
 from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
-from persistence.properties.entries import Reason, without_user
+from persistence.properties.entries import Reason, shown_address
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
 from persistence.providers.locations import base_of, database_of, root_of
@@ -98,8 +98,10 @@ def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -
 def _setting(value: object) -> str:
     """Return the value of a setting as Python writes it, without the passwords of addresses."""
     if isinstance(value, dict):
-        return repr({name: msgspec.structs.replace(each, data=without_user(each.data)) for name, each in value.items()})
-    return repr(without_user(value) if isinstance(value, str) else value)
+        return repr(
+            {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
+        )
+    return repr(shown_address(value) if isinstance(value, str) else value)
 
 
 def _toml(value: Value) -> str:
@@ -111,7 +113,7 @@ def _shown(known: KnownProperty, value: Value) -> str:
     """Return a value of a property, but no secret, and no password of an address."""
     if known.kind is ValueType.SECRET and value:
         return "(not shown)"
-    return _toml(without_user(value) if isinstance(value, str) else value)
+    return _toml(shown_address(value) if isinstance(value, str) else value)
 
 
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
@@ -142,10 +144,10 @@ def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
     database = database_of(provider, effective.settings.roots)
     where = f"another service, {provider.address}" if root is None else f"a tree here, {root} ({name})"
     if database is not None:
-        where = f"a database, {without_user(database)}"
+        where = f"a database, {shown_address(database)}"
     yield f"provider {provider.name} is {where}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     for name, value in provider.mirrored:
-        yield f"  {dialect.header(name)}: {without_user(value)}"
+        yield f"  {dialect.header(name)}: {shown_address(value)}"

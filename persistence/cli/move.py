@@ -17,8 +17,8 @@ from persistence.cli.terminal import progress, safe
 from persistence.errors import BadRequestError
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
-from persistence.properties.entries import without_user
-from persistence.properties.property_table import is_database
+from persistence.properties.entries import shown_address
+from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.places import Place, is_in_object_store, open_place
 from persistence.providers.preparing import init_database, upgrade_database
 from persistence.services.moving.moving import Move, MoveSource, MoveTarget
@@ -68,7 +68,7 @@ def move(  # noqa: PLR0913 - each is an option
     settings = effective.settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = _resolved(source or settings.data), _resolved(destination)
+    there, here = resolved_place(source or settings.data), resolved_place(destination)
     _require_apart(there, here)
     caller = Identity.current()
     with owner.acting(_home(settings, there, here)), ExitStack() as opened:
@@ -78,7 +78,7 @@ def move(  # noqa: PLR0913 - each is an option
         status = _followed("first pass", run.first(), run)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches)
-            line = f"everything is in {without_user(here)}: {advice}"
+            line = f"everything is in {shown_address(here)}: {advice}"
             status = opened.enter_context(_last_pass(origin, run, line))
             if not status:
                 with owner.being(caller):
@@ -111,10 +111,6 @@ def _pattern(text: str) -> FormPattern:
 def _source(effective: Effective, origin: Place) -> MoveSource:
     keeps_apart = partial(is_in_object_store, effective.properties)
     return MoveSource(origin.name, origin.storage, origin.revisions, keeps_apart)
-
-
-def _resolved(place: str) -> str:
-    return place if is_database(place) else os.path.realpath(place)
 
 
 def _home(settings: Settings, there: str, here: str) -> str:
@@ -163,11 +159,11 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
     """Return the change of the settings that makes the service use the destination."""
     if matches:
-        return f"let the properties lead these forms to a provider at {without_user(here)}, and restart the service"
+        return f"let the properties lead these forms to a provider at {shown_address(here)}, and restart the service"
     names = [name for name, path in settings.roots.named.items() if path == there]
     if there != settings.roots.default and names:
-        return f'set data = "{without_user(here)}" in [datasource.{names[0]}], and restart the service'
-    return f'set data = "{without_user(here)}" in the settings, and restart the service'
+        return f'set data = "{shown_address(here)}" in [datasource.{names[0]}], and restart the service'
+    return f'set data = "{shown_address(here)}" in the settings, and restart the service'
 
 
 def _switched(command: str | None) -> int:

@@ -22,7 +22,7 @@ from persistence.model.instants import Instant, parse
 from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
-from persistence.properties.entries import without_user
+from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
 from persistence.providers.locations import base_of, database_of, definitions_root, root_of
@@ -191,7 +191,7 @@ class ChosenTree:
     @property
     def shown(self) -> str:
         """The place without a password."""
-        return without_user(self.place)
+        return shown_address(self.place)
 
     @property
     def home(self) -> str:

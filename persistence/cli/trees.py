@@ -18,6 +18,7 @@ from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
+from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
 from persistence.providers.preparing import init_database, init_places, upgrade_database
 from persistence.providers.trees import open_index
@@ -32,11 +33,10 @@ from persistence.storage.reader import StoreReader
 @click.argument("directory", metavar="[DIR]", required=False)
 @tree_options
 def init(*, directory: str | None, **options: str | None) -> None:
-    """Make a data directory of DIR, which must be empty or missing.
+    """Make a data directory of DIR, which must be empty or missing, or the tables in a database.
 
-    Without DIR those of the settings: the default one and that of each datasource, or the one of --datasource. A
-    data directory that is there already is left as it is. Run it as the user of the service. In a database, the
-    schema and the tables are made.
+    DIR may be the address of a database. Without DIR all places of the settings: the default one and that of each
+    datasource, or the one of --datasource. What is there already is left as it is. Run it as the user of the service.
 
     \b
     Exit status: 0  there is a data directory now, or was before
@@ -52,11 +52,11 @@ def _make(directory: str | None, options: Mapping[str, str | None]) -> list[tupl
     is_named = options["data"] is not None or options["datasource"] is not None
     if directory is not None and is_named:
         raise click.UsageError("DIR, --data and --datasource exclude each other")
-    if directory is not None:
-        path = os.path.realpath(directory)
+    if directory is not None and not is_database(directory):
+        path = resolved_place(directory)
     else:
-        choice = choose_trees(options)
-        if not is_named:
+        choice = choose_trees({**options, "data": directory or options["data"]})
+        if directory is None and not is_named:
             return init_places(choice.settings, choice.properties)
         if choice.trees[0].is_database:
             return [init_database(choice.settings, choice.trees[0].place)]

@@ -5,6 +5,7 @@ Contents are not reported. Nothing is changed, and nobody has to wait.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -111,6 +112,10 @@ class TreeReader:
         """Return the path of the content of an address; ``None`` where there are no files."""
         return None if self.layout is None else self.layout.paths(address).content
 
+    def has_directory(self, main: DocumentAddress) -> bool:
+        """Return whether a document has a directory, even without a sidecar in it."""
+        return self.layout is not None and os.path.isdir(self.layout.paths(main).directory)
+
     def summary(self, published: PublishedVersion) -> VersionSummary:
         """Summarize a version: its own permissions count before those of the property (spec crud 4.12, 6.3)."""
         configured = self.properties.of(published.form)
@@ -192,7 +197,7 @@ def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool | None:
     except DamagedError:
         return False
     if sidecar is None:
-        return False if reader.store.names(main) else None
+        return False if reader.store.names(main) or reader.has_directory(main) else None
     return sidecar.deleted
 
 

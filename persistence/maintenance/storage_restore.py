@@ -15,7 +15,7 @@ from persistence.maintenance.manifest import BackupPart
 from persistence.maintenance.restore import ChosenBackup
 from persistence.model.addresses import Form
 from persistence.services.moving.moving import Move, MoveSource, MoveTarget
-from persistence.services.moving.outcomes import MoveReport
+from persistence.services.moving.outcomes import MoveReport, MoveResult
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
@@ -39,6 +39,7 @@ class StorageRestore:
     bodies_of: BasesOf
     keeps_apart: Callable[[Form], bool] = lambda _: False
     report: MoveReport = field(default_factory=MoveReport)
+    copied_bytes: int = 0
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file or document that is done, and a line for a problem.
@@ -52,12 +53,16 @@ class StorageRestore:
         self._require_empty(source.name)
         yield from manifest.verify(self.backup.path, self.part)
         move = Move(source, self.target)
-        for _ in move.first():
+        for outcome in move.first():
+            if outcome.result in (MoveResult.MOVED, MoveResult.THERE):
+                self.report.add(outcome)
             yield None
         for outcome in move.last():  # looks again at what was refused, and removes what an earlier call has left
-            self.report.add(outcome)
+            if outcome.result is not MoveResult.THERE:
+                self.report.add(outcome)
             if outcome.cause:
                 yield f"{outcome.name}: not restored: {outcome.cause}"
+        self.copied_bytes = move.copied_bytes
         if not self.report.refused:
             move.end()
 

@@ -37,7 +37,7 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIREC
 
 _TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
-_SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+_SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Parameters of the address of a database that are not shown."""
 
 
@@ -191,23 +191,26 @@ def remote_address(uri: str) -> str:
     return given.rstrip("/")
 
 
-def without_user(uri: str) -> str:
-    """Return an address without the user and password that it may have, to be shown; any other text as it is."""
+def shown_address(uri: str) -> str:
+    """Return an address as it may be shown: a database's with stars for its passwords, and another one without user.
+
+    Any other text stays as it is.
+    """
     if not is_database(uri):
         return _USER.sub("//", uri)
     scheme, _, rest = uri.partition("://")
-    user, _, place = rest.rpartition("@")  # the last one: a password may have one, not escaped
-    if "?" in user:  # or it is in a parameter, perhaps a password: nobody can tell
+    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
+    user, _, password = authority.partition(":")
+    if "/" in user or "?" in authority:  # the @ may be in a parameter: nobody can tell what is what
         return f"{scheme}://***"
-    base, mark, query = place.partition("?")
-    shown = (
-        name + ("=***" if unquote(name) in _SECRETS else between + value) for name, between, value in _parameters(query)
-    )
-    return f"{scheme}://{base}{mark}{'&'.join(shown)}"
+    base, asked, query = place.partition("?")
+    shown = "&".join(map(_shown_parameter, query.split("&")))
+    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
 
 
-def _parameters(query: str) -> Iterator[tuple[str, str, str]]:
-    return (each.partition("=") for each in query.split("&"))
+def _shown_parameter(parameter: str) -> str:
+    name, mark, _ = parameter.partition("=")
+    return f"{name}=***" if mark and unquote(name) in _SECRETS else parameter
 
 
 @dataclass(frozen=True, slots=True)

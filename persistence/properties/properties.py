@@ -20,7 +20,7 @@ from persistence.properties.entries import (
     from_file,
     remote_address,
     shipped,
-    without_user,
+    shown_address,
 )
 from persistence.properties.property_table import (
     ANY,
@@ -87,7 +87,7 @@ class ProviderProperties:
     @property
     def address(self) -> str:
         """The uri as it may be shown: without user and password."""
-        return without_user(self.uri)
+        return shown_address(self.uri)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Names stand here without the dialect's prefix, and with a word in ``<>`` where e
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from enum import Enum
 from itertools import product
 
 from persistence.dialect import DIALECTS
+from persistence.errors import StartupError
 from persistence.model.object_places import SCHEME
 from persistence.model.retention import FOREVER
 from persistence.model.versions import DATA_FORMATS
@@ -50,6 +52,7 @@ They are named as entry points are: an engine is imported where a provider needs
 RESERVED = frozenset({"provider", "persistence", "attachments", "proxy", "retention"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PROVIDER_NAME = re.compile(r"[^\s.*]+")
 
 
@@ -131,6 +134,19 @@ def _general(place: str) -> str:
 def is_database(place: str) -> bool:
     """Return whether the place of forms is the address of a database, and not a directory."""
     return place.partition("://")[0] in DATABASES
+
+
+def resolved_place(place: str) -> str:
+    """Return the place of forms: the address of a database as it is, or the path of a directory, absolute.
+
+    Raises:
+        StartupError: it is the address of something else. No part of it is in the text: any may be a password.
+    """
+    if is_database(place):
+        return place
+    if _ADDRESS.match(place):
+        raise StartupError("forms are in a directory, or in a database whose address begins with postgresql://")
+    return os.path.realpath(place)
 
 
 def is_provider(name: str) -> bool:

@@ -120,7 +120,8 @@ def loaded(name: str) -> Any:
         if extra is None:
             raise
         raise StartupError(
-            f"a provider needs {error.name or 'psycopg'}, which is not installed: pip install 'persistence[{extra}]'"
+            f"a provider needs {error.name or 'psycopg'}, which is not installed:"
+            f" install the service with its extra [{extra}], as docs/{extra}.md says"
         ) from error
 
 

@@ -121,13 +121,13 @@ class RemoteBodies:
         sidecar: Sidecar,
         upload: Upload,
         over: Sidecar | None,  # noqa: ARG002
-    ) -> Iterator[None]:
+    ) -> Iterator[Sidecar]:
         """See ``Bodies``; the body before is gone then, also where the record cannot be stored."""
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
         with body_of(upload) as (body, length):
             fields = [self._version(sidecar.version), ("Content-Type", kind), length]
             self._done(RemoteCall("PUT", self._client.names.path(address), fields, body=body))
-        yield
+        yield sidecar
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:

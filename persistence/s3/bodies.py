@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 
+import msgspec
+
 from persistence.errors import DamagedError, DiskError, PersistenceError
 from persistence.limits.objects import FIRST_PIECE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -163,14 +165,14 @@ class ObjectChanges(ManagedChanges):
     @contextmanager
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
-    ) -> Iterator[None]:
-        """See ``BodyChanges``; the body is stored already, under its content id."""
-        if sidecar.id != upload.id:
-            raise ValueError("a body whose record has another id")
+    ) -> Iterator[Sidecar]:
+        """See ``BodyChanges``; the body is stored already, under the content id of its upload."""
         self._take(upload)
+        if sidecar.id != upload.id:  # it comes from elsewhere
+            sidecar = msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
         if over is not None and not (address.keeps_history and self._keeps_history(address.form)):
             self._free([BodyReference(address, over.id)])
-        yield
+        yield sidecar
 
     @contextmanager
     def replacing(

@@ -123,7 +123,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
     @contextmanager
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
-    ) -> Iterator[None]:
+    ) -> Iterator[Sidecar]:
         """Have a body durable where only its sidecar leads; give it its name when that is committed.
 
         After an error nothing is cleaned up: the sidecar may be committed all the same.
@@ -136,7 +136,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         arrived = paths.next_content(sidecar.id)
         self._place(upload, arrived, stamp(sidecar))
         self._directories.settle(paths.directory)
-        yield
+        yield sidecar
         with suppress(OSError):  # the next writer finishes it
             files.rename(arrived, paths.content)
 

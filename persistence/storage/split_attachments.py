@@ -132,8 +132,8 @@ class _SplitWriter(Writing):
             return self._writer.commit(address, sidecar, upload, over=over)
         self._require(address, over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
-        with self._changes.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
-            return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
+        with self._changes.placing(address, sidecar, upload, kept) as placed, self._main.upload(address) as nothing:
+            return described(self._writer.commit(address, recorded(placed), nothing, over=over))
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         with self._removing(address, over):

@@ -126,9 +126,10 @@ class BodyChanges(Protocol):
 
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
-    ) -> AbstractContextManager[None]:
-        """Have a body durable before the block, which commits its sidecar; ``over`` is the living revision before.
+    ) -> AbstractContextManager[Sidecar]:
+        """Have a body durable before the block, which commits the sidecar that it gives.
 
+        That may have another content id, with the entity tag as it was. ``over`` is the living revision before.
         Where the block fails, it may be committed all the same.
         """
 

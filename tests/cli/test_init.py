@@ -63,6 +63,28 @@ def test_init_makes_a_tree_once(tmp_path: Path) -> None:
     assert persistence("init", "x", "--data", "y", cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("init", "mysql://u:secret@h/d"),
+        ("init", "--data", "PostgreSQL://u:secret@h/d"),
+        ("serve", "--init", "--data", "s3://u:secret@h"),
+        ("config", "--data", "mysql://u:secret@h/d"),
+        ("move", "--to", "mysql://u:secret@h/d"),
+        ("move", "--to", "x", "--from", "mysql://u:secret@h/d"),
+    ],
+    ids=" ".join,
+)
+def test_an_address_of_something_else_is_no_directory(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """The password would be in the name of the directory."""
+    done = persistence(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "persistence: forms are in a directory, or in a database whose address begins with postgresql://\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_init_makes_the_trees_of_the_settings_or_one(tmp_path: Path) -> None:
     text = 'data = "data"\n[datasource.second]\ndata = "disk2"\n[datasource.third]\ndata = "disk3"\n'
     (tmp_path / "own.toml").write_text(text)

@@ -153,7 +153,7 @@ def test_a_tree_that_the_settings_do_not_name_is_refused_or_goes_where_an_option
     [
         (("--to", "datasource/x=/d"), "the backup has no datasource/x; it has data, datasource/disk2, attachments/big"),
         (("--leave-out", "nothing"), "the backup has no nothing"),
-        (("--to", "data"), "--to data is not NAME=DIR"),
+        (("--to", "data"), "--to data is not NAME=PLACE"),
     ],
 )
 def test_a_part_that_there_is_not_is_wrong_usage(place: Several, options: tuple[str, ...], said: str) -> None:

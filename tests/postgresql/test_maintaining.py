@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.maintenance.findings import FindingKind
 from persistence.postgresql.inspection import RevisionInspection
-from persistence.properties.entries import without_user
+from persistence.properties.entries import shown_address
 from persistence.storage.maintained import StorageFault
 from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended
@@ -129,7 +129,7 @@ def test_forms_are_moved_to_a_database_and_back(forms: Forms, tmp_path: Path) ->
     assert (done.status, "1 definitions to be moved" in done.errors[0]) == (0, True)
     done = forms.run("move", "--to", forms.uri, config=forms.tree)
     assert (done.status, done.out) == (0, "")
-    assert done.errors[-1].endswith(f'set data = "{without_user(forms.uri)}" in the settings, and restart the service')
+    assert done.errors[-1].endswith(f'set data = "{shown_address(forms.uri)}" in the settings, and restart the service')
     assert forms.found() == ["d"]
     done = forms.run("move", "--to", str(tmp_path / "back"))
     assert done.status == 0
@@ -244,6 +244,8 @@ def test_backups_are_restored_into_either_kind(moved: Forms, tmp_path: Path) -> 
     other = f"{moved.uri.partition('?')[0]}?schema={fresh_schema()}"
     done = moved.run("restore", str(tmp_path / "backups"), "--to", f"data={other}")
     assert done.status == 0, done
+    assert "data: 1 definitions moved, 0 there already; 2 documents moved, 0 there already; " in done.errors[0]
+    assert re.fullmatch(r".* restored to postgresql://[^,;]*; [0-9.]+ s", done.errors[1])
     assert moved.run("move", "--from", other, "--to", str(tmp_path / "back")).status == 0
     assert tree(tmp_path / "back") == tree(moved.root)
     refused = moved.run("restore", str(tmp_path / "backups"))
@@ -257,6 +259,16 @@ def test_a_backup_of_a_tree_is_restored_into_the_database_of_the_settings(forms:
     assert forms.findings("--deep", status=0) == []
     assert forms.run("move", "--to", str(tmp_path / "back")).status == 0
     assert tree(tmp_path / "back") == tree(forms.root)
+
+
+def test_init_takes_the_address_of_a_database(forms: Forms) -> None:
+    for word in ("now", "already"):
+        done = forms.run("init", forms.uri, config=forms.tree)
+        assert (done.status, done.out.startswith("database "), done.out.endswith(f" is prepared {word}\n")) == (
+            0,
+            True,
+            True,
+        )
 
 
 def test_a_database_that_cannot_be_had_is_named(forms: Forms, tmp_path: Path) -> None:

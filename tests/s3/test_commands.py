@@ -118,6 +118,29 @@ def test_a_backup_has_the_attachments_and_a_restore_needs_no_bucket(stored: Path
     assert len(server.keys_of("x/")) == 1
 
 
+def test_an_archive_with_attachments_is_imported(stored: Path, server: S3Server) -> None:
+    """Under the entity tags that they had: an object has the id of its upload."""
+    archive = str(stored / "all.zip")
+    result = run(stored, "export", archive, "--history", "include")
+    assert result.exit_code == 0, result.output
+    with serving(stored, options=("--config", str(stored / "settings.toml"))) as service:
+        service.face = PUBLIC
+        tag = service.get(f"{D}/a.bin")["ETag"]
+    server.objects.clear()
+    file = stored / "settings.toml"
+    file.write_text(file.read_text().replace('data = "data"', 'data = "other"'))
+    assert run(stored, "init", str(stored / "other")).exit_code == 0
+    for said in ("3 new, 0 known", "0 new, 3 known"):
+        result = run(stored, "import", archive)
+        assert (result.exit_code, said in result.output) == (0, True), result.output
+    with serving(stored, data=stored / "other", options=("--config", str(file))) as service:
+        service.face = PUBLIC
+        answer = service.get(f"{D}/a.bin")
+        assert (answer.status, answer.body, answer["ETag"]) == (200, b"two", tag)
+    assert len(server.keys_of("x/")) == 2
+    assert run(stored, "check", "--deep").exit_code == 0
+
+
 def newest(stored: Path) -> Path:
     return max(path for path in (stored / "backups").iterdir() if path.is_dir())
 

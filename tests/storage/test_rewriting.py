@@ -138,7 +138,7 @@ def test_a_write_that_was_killed_is_finished_or_removed(place: Place) -> None:
 
 def test_a_body_that_is_lost_foreign_or_in_an_unknown_place_cannot_be_rewritten(place: Place) -> None:
     place.write(b"cat")
-    with pytest.raises(ConfigurationError, match="no directory here"):
+    with pytest.raises(ConfigurationError, match="has no place here"):
         RevisionRewriter(place.store, lambda _: None).read(CAT, None)
     sidecar = Path(place.store.root, "pics/album/data/D/cat.bin.json")
     written = sidecar.read_bytes()
