@@ -37,6 +37,7 @@ _LEFT = (
     "logs and the audit log, which name documents and users and have no form content",
     "blocks of the disk, snapshots and copies of other programs, where removed files may be read until overwritten",
 )
+_LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its write-ahead log, archives and replicas"
 
 
 @click.command(short_help="Remove everything of documents, with a certificate.")
@@ -180,7 +181,7 @@ class _Request:
 
     def end(self, begun: Certificate, found: _Found) -> None:
         """Remove copies from backups if they are to go, and complete the certificate."""
-        remaining = list(_LEFT)
+        remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)
         for each in begun.backups:
             if each.removed:
                 if os.path.lexists(each.backup):  # it may have gone since the run before
@@ -225,6 +226,7 @@ class _Found:
     known: dict[tuple[str, Form, str], ErasedDocument]
     mentions: int = 0
     damaged: int = 0
+    is_in_database: bool = False
 
     def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
         """Look in a tree for what a request names; raises ``NotFoundError`` if that is in no backup either."""
@@ -243,6 +245,7 @@ class _Found:
                         raise
                     known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
                 self.known[tree.name, form, document] = known
+        self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
 
     def documents(self, request: _Request) -> list[ErasedDocument]:
         """Return the documents. Raises ``NotFoundError`` if there are none."""

@@ -29,7 +29,7 @@ from persistence.storage import owner, root
 from persistence.storage.reader import StoreReader
 
 
-@click.command()
+@click.command(short_help="Make a data directory, or tables.")
 @click.argument("directory", metavar="[DIR]", required=False)
 @tree_options
 def init(*, directory: str | None, **options: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The address of a database: what ``postgresql://`` says, and how it is named without its password."""
+"""The address of a database: the parts of ``postgresql://…``, and its name, which has no password."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.places import FormNumbers, check, kind_of
 from persistence.postgresql.revisions import RevisionReader
 from persistence.postgresql.writing import decoded
@@ -33,7 +33,7 @@ class DatabaseTraces(Traces):
         if number is None:
             return
         for collection in Collection:
-            main = DocumentAddress(self.form, collection, self.document, "data.xml")
+            main = DocumentAddress(self.form, collection, self.document, DATA_XML)
             check(main)
             for row in self.reader.folder(number, kind_of(main), self.document):
                 address = main.moved(collection, row.name)

@@ -78,13 +78,8 @@ class Move:
     _ours: set[Form] = field(default_factory=set)
 
     def count(self) -> int:
-        """Count the documents, drafts and versions of definitions."""
-        storage = self.source.storage
-        return sum(
-            sum(1 for _ in storage.versions(form))
-            + sum(1 for collection in Collection for _ in storage.documents(form, collection))
-            for form in self._forms(storage)
-        )
+        """Count the documents with their drafts, and the versions of definitions: one outcome each."""
+        return sum(1 for form in self._forms(self.source.storage) for _ in self._units(form))
 
     def first(self) -> Iterator[MoveOutcome]:
         """Copy everything, while others may write to the source; yield the outcome for each document and version.
