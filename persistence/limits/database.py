@@ -24,6 +24,9 @@ IDLE_SECONDS = 300
 CONNECT_SECONDS = 5
 """Seconds for a connection to one host, where the address does not say it."""
 
+OUTAGE_SECONDS = 2
+"""Seconds that a request waits for a connection while the server refuses new ones: more would only keep threads."""
+
 SILENT_SECONDS = 12
 """Seconds after which a database that answers nothing at all, not even to its network's probes, is lost."""
 

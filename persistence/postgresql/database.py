@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
@@ -27,6 +28,7 @@ from persistence.limits.database import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
     MOST_CONNECTIONS,
+    OUTAGE_SECONDS,
     SILENT_SECONDS,
     STATEMENT_SECONDS,
 )
@@ -232,15 +234,25 @@ class Database(Closable):
             yield connection
 
     def _taken(self, doing: str, what: object) -> Session:
+        """Return a connection of the pool, waiting for one to be free; not for long while the server refuses new ones.
+
+        Raises:
+            BusyError: none was to be had.
+        """
+        begun, waits = time.monotonic(), min(self._patience, OUTAGE_SECONDS)
         with database_errors(doing, what):
-            try:
-                return self._pool().getconn()
-            except psycopg.OperationalError as error:
-                text = f"{doing} {what}".rstrip()
-                refused = f": {self._refused}" if self._refused else ""
-                raise BusyError(
-                    f"{text}: no connection to {self.address} within {self._patience:g} s{refused}", RETRY_AFTER
-                ) from error
+            while True:
+                try:
+                    return self._pool().getconn(waits)
+                except psycopg.OperationalError as error:
+                    waited = time.monotonic() - begun
+                    waits = min(self._patience - waited, OUTAGE_SECONDS)
+                    if waits <= 0 or self._refused:
+                        text = f"{doing} {what}".rstrip()
+                        refused = f": {self._refused}" if self._refused else ""
+                        raise BusyError(
+                            f"{text}: no connection to {self.address} within {waited:.1f} s{refused}", RETRY_AFTER
+                        ) from error
 
     def _put_back(self, connection: Session) -> None:
         pool = self._pools.get(os.getpid())

@@ -96,6 +96,7 @@ def test_a_database_that_is_lost_is_not_ready(tmp_path: Path) -> None:
         answers = [client.get(path) for path in ("/healthz", "/readyz", CRUD)]
         assert [each.status_code for each in answers] == [200, 503, 503]
         assert "Retry-After" in answers[2].headers
+        assert " within 2." in answers[2].text  # and not the five seconds that a connection may take
 
 
 @pytest.fixture
