@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
 from persistence.model.object_places import object_place
-from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.model.sidecar import Sidecar
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.sweep import settle_notes
@@ -18,6 +17,7 @@ from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.s3.server import BUCKET, S3Server
+from tests.storage.contract import put
 
 FORM = Form("pics", "album")
 CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
@@ -37,22 +37,7 @@ class BucketPlace:
         self.attached = SplitStorage(self.store, self.bodies)
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
-        with self.attached.upload(address) as upload:
-            upload.write(body)
-            upload.flush()
-            with self.attached.writing(address) as writer:
-                over = writer.current(address)
-                modified = next_after(over.sidecar.modified if over else None)
-                sidecar = Sidecar(
-                    schema=SCHEMA,
-                    id=upload.id,
-                    version=1,
-                    modified=modified,
-                    created=modified,
-                    size=upload.size,
-                    digest=upload.digest,
-                )
-                return writer.commit(address, sidecar, upload, over=over)
+        return put(self.attached, address, body)
 
     def body(self, address: DocumentAddress = CAT) -> bytes:
         found = self.attached.read(address, content=True)

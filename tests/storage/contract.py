@@ -100,9 +100,22 @@ def write(
     finds: bool = True,
     **facts: object,
 ) -> Sidecar:
+    """One PUT of a text; with ``finds`` over what is there, else ``over`` what the caller says."""
+    return put(storage, address, body(address, text), over, finds=finds, **facts)
+
+
+def put(
+    storage: RevisionStorage,
+    address: Address,
+    content: bytes,
+    over: StoredRevision | None = None,
+    *,
+    finds: bool = True,
+    **facts: object,
+) -> Sidecar:
     """One PUT, as the services do it; with ``finds`` over what is there, else ``over`` what the caller says."""
     with storage.upload(address) as upload:
-        upload.write(body(address, text))
+        upload.write(content)
         upload.flush()
         with storage.writing(address) as writer:
             found = writer.current(address)

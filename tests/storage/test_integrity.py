@@ -19,7 +19,8 @@ from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
-from tests.storage.test_store import ATTACHMENT, DATA, delete, write
+from tests.storage.contract import put
+from tests.storage.test_store import ATTACHMENT, DATA, delete
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -62,7 +63,7 @@ def test_the_policy_tells_edits_of_xml_from_damage(
     root: Path, hand_edits: HandEdits, edit: bytes, *, is_served: bool
 ) -> None:
     store = store_at(root, hand_edits)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(edit)
     if is_served:
         assert served(store) == (edit, True)
@@ -71,13 +72,13 @@ def test_the_policy_tells_edits_of_xml_from_damage(
         with pytest.raises(DamagedError, match=r"data\.xml is damaged"):
             store.read(DATA, content=with_content)
     with pytest.raises(DamagedError, match="damaged"):
-        write(store, DATA, b"<d>two</d>")
+        put(store, DATA, b"<d>two</d>")
 
 
 @pytest.mark.parametrize("hand_edits", [HandEdits.XML, HandEdits.NONE])
 def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_edits: HandEdits) -> None:
     store = store_at(root, hand_edits)
-    write(store, ATTACHMENT, b"<d>one</d>")
+    put(store, ATTACHMENT, b"<d>one</d>")
     content(root, "a.bin").write_bytes(EDIT)
     with pytest.raises(DamagedError, match=r"a\.bin is damaged"):
         store.read(ATTACHMENT, content=True)
@@ -87,14 +88,14 @@ def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_
 def test_the_right_content_under_another_time_keeps_its_tag(root: Path, hand_edits: HandEdits) -> None:
     """As after a checkout, or a copy without times: the digest tells."""
     store = store_at(root, hand_edits)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     os.utime(content(root), (1, 1))
     assert served(store) == (b"<d>one</d>", False)
 
 
 def test_a_file_is_looked_at_once_per_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     past = os.stat(content(root)).st_mtime_ns - 60_000_000_000
     os.utime(content(root), ns=(past, past))
@@ -124,7 +125,7 @@ def _counted(function, calls: list[str]):  # type: ignore[no-untyped-def]
 def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
     """It may change once more within the tick of the file system's clock."""
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
     status = os.stat(content(root))
@@ -138,8 +139,8 @@ def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
 def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
     """A disk that went back, or a copy of a busy tree: well-formed, and an acknowledged save is missing."""
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>two</d>")
     older = next((content(root).parent / HISTORY).glob("*.data.xml"))
     content(root).unlink()
     os.link(older, content(root))
@@ -149,8 +150,8 @@ def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
 
 def test_an_older_revision_is_never_edited(root: Path) -> None:
     store = store_at(root)
-    first = write(store, DATA, b"<d>one</d>")
-    write(store, DATA, b"<d>two</d>")
+    first = put(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>two</d>")
     older = next((content(root).parent / HISTORY).glob("*.data.xml"))
     older.write_bytes(EDIT)
     with pytest.raises(DamagedError, match="an older revision is never edited"):
@@ -160,7 +161,7 @@ def test_an_older_revision_is_never_edited(root: Path) -> None:
 def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> None:
     """Rot that keeps size and time is what the default cannot see."""
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     status = os.stat(content(root))
     content(root).write_bytes(b"<d>ohe</d>")
     os.utime(content(root), ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -172,11 +173,11 @@ def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> Non
 
 def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path) -> None:
     store = store_at(root)
-    first = write(store, DATA, b"<d>one</d>")
+    first = put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     edited = store.read(DATA, content=False)
     assert edited is not None
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
     assert found is not None
     with found.opened as file:
@@ -186,7 +187,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
 
 def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Path) -> None:
     store = store_at(root)
-    written = write(store, DATA, b"<d>one</d>")
+    written = put(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     data = path.read_bytes()
     harmless = 0
@@ -211,7 +212,7 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Pa
 
 def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     os.rename(content(root).parent, root / "hr/leave/data/E")
     with pytest.raises(DamagedError, match=r"belongs to hr/leave/data/D/data\.xml"):
         store.read(replace(DATA, document="E"), content=True)
@@ -229,7 +230,7 @@ def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
 )
 def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str, object]) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     path.write_bytes(files_json(said(path) | change))
     with pytest.raises(DamagedError, match="sidecar"):
@@ -238,7 +239,7 @@ def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str,
 
 def test_another_layout_of_the_same_json_is_no_change(root: Path) -> None:
     store = store_at(root)
-    written = write(store, DATA, b"<d>one</d>")
+    written = put(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     path.write_bytes(files_json(said(path)))
     found = store.read(DATA, content=False)
@@ -257,14 +258,14 @@ def files_json(fields: dict[str, object]) -> bytes:
 @pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve", ".quarantine", ".index"])
 def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     directories.remove_tree(str(root / name))
     assert store.free_bytes() > 0
-    write(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
+    put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     with store.writing(DATA) as writer:
         writer.discard_draft(DATA.form, DATA.document)
     assert not (root / "hr/leave/draft/D").exists()
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>two</d>")
     with store.creating(DATA.form):
         pass
 
@@ -273,11 +274,11 @@ def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(root)
-    saved = write(store, DATA, b"<d>one</d>")
+    saved = put(store, DATA, b"<d>one</d>")
     monkeypatch.setattr("persistence.model.instants.time.time_ns", lambda: 10**18)
-    draft = write(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
+    draft = put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     assert draft.modified > saved.modified
-    again = write(store, DATA, b"<d>two</d>")
+    again = put(store, DATA, b"<d>two</d>")
     assert isinstance(again, Sidecar)
     assert again.modified > draft.modified
 
@@ -285,19 +286,19 @@ def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
 @pytest.mark.parametrize("bad", ["2026-13-01T00-00-00.000Z", "2026-02-30T00-00-00.000Z", "2026-01-01T99-00-00.000Z"])
 def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(root: Path, bad: str) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>two</d>")
     (content(root).parent / HISTORY / f"{bad}.data.xml").write_bytes(b"?")
     content(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
-    write(store, DATA, b"<d>three</d>")
+    put(store, DATA, b"<d>three</d>")
     assert served(store) == (b"<d>three</d>", False)
 
 
 def test_a_revision_that_was_edited_meanwhile_is_not_rewritten(root: Path) -> None:
     """It was planned before: the edit must be neither overwritten nor encrypted unseen."""
     store = store_at(root)
-    written = write(store, DATA, b"<d>one</d>")
+    written = put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     with store.upload(DATA) as upload:
         upload.write(b"<d>sealed</d>")
@@ -313,7 +314,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(root, HandEdits.ALL)
-    first = write(store, DATA, b"<d>one</d>")
+    first = put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     original = files.copied
 
@@ -326,7 +327,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
         return found
 
     monkeypatch.setattr(files, "copied", copied)
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
     assert found is not None
     with found.opened as file:
@@ -336,12 +337,12 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
 @pytest.mark.parametrize("how", ["saved over", "deleted"])
 def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Path, how: str) -> None:
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
-    stored = write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>one</d>")
+    stored = put(store, DATA, b"<d>two</d>")
     content(root).rename(content(root).with_name(f".data.xml.{stored.id}"))
     content(root).write_bytes(EDIT)
     if how == "saved over":
-        write(store, DATA, b"<d>three</d>")
+        put(store, DATA, b"<d>three</d>")
     else:
         delete(store, DATA)
     assert EDIT in [path.read_bytes() for path in (root / ".quarantine").rglob("data.xml")]
@@ -350,7 +351,7 @@ def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Pat
 def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(root: Path) -> None:
     """An unmounted disk: nothing is found missing, and nothing is stored into the mount point."""
     store = store_at(root)
-    write(store, DATA, b"<d>one</d>")
+    put(store, DATA, b"<d>one</d>")
     root.rename(root.with_name("mounted"))
     root.mkdir()
     for look in (
@@ -359,7 +360,7 @@ def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(root: Path) -> Non
         lambda: list(store.forms()),
         lambda: list(store.documents(DATA.form)),
         lambda: list(store.versions(DATA.form)),
-        lambda: write(store, DATA, b"<d>two</d>"),
+        lambda: put(store, DATA, b"<d>two</d>"),
         store.free_bytes,
     ):
         with pytest.raises(DiskError):
@@ -368,4 +369,4 @@ def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(root: Path) -> Non
     root.rmdir()
     root.with_name("mounted").rename(root)
     assert served(store) == (b"<d>one</d>", False)
-    write(store, DATA, b"<d>two</d>")
+    put(store, DATA, b"<d>two</d>")

@@ -24,6 +24,7 @@ from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.storage.contract import put
 
 FORM = Form("pics", "album")
 CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
@@ -41,21 +42,7 @@ class Place:
         self.attached = SplitStorage(self.store, self.bodies)
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
-        with self.attached.upload(address) as upload:
-            upload.write(body)
-            with self.attached.writing(address) as writer:
-                over = writer.current(address)
-                modified = next_after(over.sidecar.modified if over else None)
-                sidecar = Sidecar(
-                    schema=SCHEMA,
-                    id=upload.id,
-                    version=1,
-                    modified=modified,
-                    created=modified,
-                    size=upload.size,
-                    digest=upload.digest,
-                )
-                return writer.commit(address, sidecar, upload, over=over)
+        return put(self.attached, address, body)
 
     def body(self, address: DocumentAddress = CAT) -> bytes:
         found = self.attached.read(address, content=True)

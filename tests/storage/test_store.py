@@ -11,11 +11,12 @@ import pytest
 from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.model.sidecar import Sidecar, tombstone
 from persistence.storage import directories, files
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.storage.contract import put
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -30,25 +31,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "spooled":
         monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
     return opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
-
-
-def write(store: Store, address: Address, content: bytes) -> Sidecar:
-    """One PUT, as the service does it."""
-    with store.upload(address) as upload:
-        upload.write(content)
-        with store.writing(address) as writer:
-            over = writer.current(address)
-            modified = next_after(over.sidecar.modified if over else None)
-            sidecar = Sidecar(
-                schema=SCHEMA,
-                id=upload.id,
-                version=1,
-                modified=modified,
-                created=modified,
-                size=upload.size,
-                digest=upload.digest,
-            )
-            return writer.commit(address, sidecar, upload, over=over)
 
 
 def delete(store: Store, address: Address) -> Sidecar:
@@ -77,8 +59,8 @@ def tree(store: Store) -> set[str]:
 
 
 def test_a_draft_keeps_no_older_revision(store: Store) -> None:
-    write(store, DRAFT, b"one")
-    write(store, DRAFT, b"two")
+    put(store, DRAFT, b"one")
+    put(store, DRAFT, b"two")
     assert tree(store) == {"hr/leave/draft/D/data.xml", "hr/leave/draft/D/data.xml.json"}
 
 
@@ -87,21 +69,21 @@ def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
 ) -> None:
     """It was discarded all the same; what is left of it in the trash must not add up until a restart."""
     trash = Path(store.root) / ".trash"
-    write(store, DRAFT, b"one")
+    put(store, DRAFT, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(directories, "remove_tree", lambda _: None)
         with store.writing(DATA) as writer:
             writer.discard_draft(FORM, "D")
     assert store.read(DRAFT, content=False) is None
     assert len(list(trash.iterdir())) == 1
-    write(store, DRAFT, b"two")
+    put(store, DRAFT, b"two")
     with store.writing(DATA) as writer:
         writer.discard_draft(FORM, "D")
     assert list(trash.iterdir()) == []
 
 
 def test_names_that_no_request_has_given_are_not_listed(store: Store) -> None:
-    write(store, DATA, b"d")
+    put(store, DATA, b"d")
     foreign = Path(store.root) / "hr/leave/data"
     (foreign / ".hidden").mkdir()
     (foreign / "a%zz:").mkdir()
@@ -111,9 +93,9 @@ def test_names_that_no_request_has_given_are_not_listed(store: Store) -> None:
 
 def test_nothing_is_left_beside_the_files(store: Store) -> None:
     for body in (b"one", b"two"):
-        write(store, DATA, body)
+        put(store, DATA, body)
     delete(store, DATA)
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     left = {name for name in tree(store) if not name.startswith("hr/leave/data/D/.history/")}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
@@ -131,7 +113,7 @@ def test_a_disk_that_refuses_leaves_the_old_revision(
 ) -> None:
     """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     before = tree(store)
 
     def refuse(*_: object) -> None:
@@ -140,10 +122,10 @@ def test_a_disk_that_refuses_leaves_the_old_revision(
     with monkeypatch.context() as patch:
         patch.setattr(module, call, refuse)
         with pytest.raises(kind, match=os.strerror(code)):
-            write(store, DATA, b"two")
+            put(store, DATA, b"two")
     assert content(store, DATA) == b"one"
     assert {name for name in tree(store) if ".history" not in name} == before
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     assert content(store, DATA) == b"three"
 
 
@@ -161,22 +143,22 @@ def fail_after(calls: int, real: Callable[..., object]) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("number", range(2))
-@pytest.mark.parametrize("step", [write, lambda store, address, _body: delete(store, address)], ids=["write", "delete"])
+@pytest.mark.parametrize("step", [put, lambda store, address, _body: delete(store, address)], ids=["write", "delete"])
 def test_the_next_writer_finishes_or_discards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
 ) -> None:
     """A writer that stops before or after the commit's rename leaves one whole revision, and nothing for good."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", fail_after(number, files.rename))
         patch.setattr(files, "remove", fail_after(0, files.remove))
         with pytest.raises(KeyboardInterrupt):
             step(store, DATA, b"two")
     committed = number == 1
-    new = None if step is not write else b"two"
+    new = None if step is not put else b"two"
     assert content(store, DATA) == (new if committed else b"one")
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     assert content(store, DATA) == b"three"
     left = {name for name in tree(store) if ".history" not in name}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
@@ -184,16 +166,16 @@ def test_the_next_writer_finishes_or_discards(
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b'{"schema": 2}', b'{"schema": 1}', b"\xff"])
 def test_a_sidecar_that_cannot_be_read_is_damage_not_absence(store: Store, damage: bytes) -> None:
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     (Path(store.root) / "hr/leave/data/D/data.xml.json").write_bytes(damage)
     with pytest.raises(DamagedError):
         store.read(DATA, content=True)
     with pytest.raises(DamagedError):
-        write(store, DATA, b"two")
+        put(store, DATA, b"two")
 
 
 def test_a_sidecar_of_another_schema_is_not_guessed_at(store: Store) -> None:
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     path = Path(store.root) / "hr/leave/data/D/data.xml.json"
     path.write_bytes(path.read_bytes().replace(b'"schema": 2', b'"schema": 3'))
     with pytest.raises(DamagedError, match="schema is 3, not 2: a newer version"):
@@ -201,7 +183,7 @@ def test_a_sidecar_of_another_schema_is_not_guessed_at(store: Store) -> None:
 
 
 def test_a_missing_content_is_damage(store: Store) -> None:
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     (Path(store.root) / "hr/leave/data/D/data.xml").unlink()
     with pytest.raises(DamagedError, match="missing"):
         store.read(DATA, content=True)
@@ -215,15 +197,15 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    first = write(store, DATA, b"one")
-    write(store, DATA, b"two")
+    first = put(store, DATA, b"one")
+    put(store, DATA, b"two")
     old = store.read_revision(DATA, first.modified, content=True)
     assert old is not None
     assert old.file is not None
     with old.file:
         assert (old.etag, old.file.read()) == (first.id, b"one")
     delete(store, DATA)
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     assert content(store, DATA) == b"three"
 
 
@@ -232,15 +214,15 @@ def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
 ) -> None:
     """The acknowledged content was in the history already, when a person put another file in its place: both stay."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", fail_after(0, files.rename))
         with pytest.raises(KeyboardInterrupt):
-            write(store, DATA, b"two")
+            put(store, DATA, b"two")
     path = Path(store.root) / "hr/leave/data/D/data.xml"
     (tmp_path / "edited").write_bytes(b"<by-hand/>")
     (tmp_path / "edited").rename(path)
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     history = [file.read_bytes() for file in (path.parent / ".history").iterdir() if ".json" not in file.name]
     assert sorted(history) == [b"<by-hand/>", b"one"]
 
@@ -250,10 +232,10 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     path = Path(store.root) / "hr/leave/data/D/data.xml"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"by hand")
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     delete(store, DATA)
     path.write_bytes(b"by hand, too")
-    write(store, DATA, b"two")
+    put(store, DATA, b"two")
     assert content(store, DATA) == b"two"
     kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml"))
     assert kept == [b"by hand", b"by hand, too"]
@@ -261,7 +243,7 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
 
 def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
     """A copy by an older tool keeps whole seconds: still the same revision, found the slow way."""
-    sidecar = write(store, DATA, b"one")
+    sidecar = put(store, DATA, b"one")
     path = Path(store.root) / "hr/leave/data/D/data.xml"
     seconds = int(path.stat().st_mtime)
     os.utime(path, (seconds, seconds))
@@ -291,11 +273,11 @@ def test_a_form_without_history_keeps_one_whole_revision_through_crashes(
 ) -> None:
     """The one before or the one after, and nothing of any other once the next writer was there."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2, keeps_history=lambda _: False))
-    write(store, DATA, b"one")
+    put(store, DATA, b"one")
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(files, call, fail_after(number, getattr(files, call)))
-        write(store, DATA, b"two")
+        put(store, DATA, b"two")
     assert content(store, DATA) in {b"one", b"two"}
-    write(store, DATA, b"three")
+    put(store, DATA, b"three")
     assert content(store, DATA) == b"three"
     assert tree(store) == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
