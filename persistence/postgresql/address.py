@@ -55,6 +55,10 @@ def parse(uri: str) -> DatabaseAddress:
         raise ConfigurationError(
             f"the schema of a database's address must be a name of letters, digits and _ of at most {LONGEST_SCHEMA}"
         )
+    if schema.endswith(_FLAT):
+        raise ConfigurationError(
+            f"the schema of a database's address must not end in {_FLAT}: so do those of flat views, beside the tables'"
+        )
     try:
         known = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
     except ProgrammingError:

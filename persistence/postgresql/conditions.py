@@ -1,7 +1,7 @@
 """The conditions of a search in SQL: which documents meet them.
 
 Most conditions are a *selection*, a query for the ``seq`` of documents, each perhaps several times; the others are a
-*test* of a document ``d``. The database decides in which order it looks at them.
+*test* of a document ``d``. A selection is a test, too. The planner decides which one the database begins with.
 """
 
 from __future__ import annotations
@@ -9,22 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from persistence.index.cards import FACTS, Fact, key_of
+from persistence.index.cards import FACTS, Fact
 from persistence.index.queries import OwnerFacts, owner_groups, time_ranges
-from persistence.model.search import Comparison, ControlFilter, DraftFilter, Field, Query, Scope, TextMatch
+from persistence.model.search import Comparison, DraftFilter, Field, Query, Scope, TextMatch
 from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
-from persistence.postgresql.index_rows import plain
-
-_TRIGRAM = 3
-"""Characters of the shortest text that an index of texts helps to find."""
-
-
-@dataclass(frozen=True, slots=True)
-class BoundSql:
-    """A piece of SQL and its parameters."""
-
-    text: str
-    parameters: tuple[object, ...] = ()
+from persistence.postgresql.selections import BoundSql, EntryKey, Reach, Selection, joined
+from persistence.postgresql.texts import TRIGRAM, KnownTexts, KnownValues, like, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +31,11 @@ class SearchedPartition:
     owner_sets: OwnerSets = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class EntryKey:
-    """One value of a control or a fact: the documents with it are one range of entries, each of them once."""
-
-    control: int
-    fold: str
-    value: str
-
-    @classmethod
-    def of(cls, control: int, text: str) -> EntryKey:
-        """Return the key of a text."""
-        fold, value = key_of(text)
-        return cls(control, plain(str(fold)), plain(str(value)))
-
-    def on(self, partitions: Sequence[int]) -> BoundSql:
-        """Return the selection of the documents on some partitions."""
-        return BoundSql(
-            "SELECT seq FROM entry WHERE control = %s AND partition = ANY(%s::int[]) AND fold = %s AND value = %s",
-            (self.control, list(partitions), self.fold, self.value),
-        )
-
-
 @dataclass(slots=True)
 class SearchConditions:
-    """The conditions of a search on some partitions. ``only`` is the key that they are, if they are nothing else."""
+    """The conditions of a search on some partitions."""
 
-    selections: list[BoundSql] = field(default_factory=list)
+    selections: list[Selection] = field(default_factory=list)
     tests: list[BoundSql] = field(default_factory=list)
     keys: list[EntryKey] = field(default_factory=list)
 
@@ -76,45 +44,18 @@ class SearchConditions:
         """Return whether every document meets them."""
         return not (self.selections or self.tests or self.keys)
 
-    @property
-    def only(self) -> EntryKey | None:
-        """Return the key."""
-        return self.keys[0] if len(self.keys) == 1 and not self.selections and not self.tests else None
-
-    def of(self, partitions: Sequence[int], columns: str) -> BoundSql:
-        """Return the query for columns of the documents ``d`` on some partitions that meet them."""
-        selections = [*(key.on(partitions) for key in self.keys), *self.selections]
-        pieces = [
-            BoundSql("d.partition = ANY(%s::int[])", (list(partitions),)),
-            *self.tests,
-            *(BoundSql(f"d.seq IN ({each.text})", each.parameters) for each in selections),
-        ]
-        where = joined(" AND ", pieces)
-        return BoundSql(f"SELECT {columns} FROM document d WHERE {where.text}", where.parameters)
-
-
-def joined(separator: str, pieces: Iterable[BoundSql]) -> BoundSql:
-    """Return several pieces as one, with a separator between."""
-    pieces = tuple(pieces)
-    return BoundSql(
-        separator.join(piece.text for piece in pieces),
-        tuple(parameter for piece in pieces for parameter in piece.parameters),
-    )
-
-
-def texts_in(query: Query, searched: Sequence[SearchedPartition]) -> list[int]:
-    """Return the numbers of the controls in whose values texts are searched."""
-    paths = {control.path for control in query.controls if control.match is not TextMatch.EXACT}
-    return sorted({number for each in searched for path, number in each.controls.items() if path in paths})
+    def all_selections(self, partitions: Sequence[int]) -> list[Selection]:
+        """Return all selections, those of the keys first."""
+        keys = (Selection(key.on(partitions), Reach.RANGES, is_distinct=True) for key in self.keys)
+        return [*keys, *self.selections]
 
 
 def conditions(
-    scope: Scope, query: Query, searched: Sequence[SearchedPartition], long: frozenset[int] = frozenset()
+    scope: Scope, query: Query, searched: Sequence[SearchedPartition], texts: KnownTexts
 ) -> SearchConditions | None:
-    """Return the conditions of a search of some partitions.
+    """Return the conditions of a search of some partitions; ``texts`` are known of controls in which one is looked for.
 
-    ``long`` are the controls that have values which are longer than their folds, among those in which texts are
-    searched. Return ``None`` where no document can meet the conditions, because a control is not indexed.
+    Return ``None`` where no document can meet the conditions, because a control is not indexed.
 
     Raises:
         BadRequestError: the permissions have too many conditions on owners.
@@ -131,7 +72,7 @@ def conditions(
         if control.match is TextMatch.EXACT:
             found.keys.append(EntryKey.of(number, control.text))
         else:
-            found.selections.append(_matching(number, control, numbers, is_long=number in long))
+            found.selections.append(matching(number, control, numbers, texts.get(control, KnownValues())))
     _add_fields(found, query, numbers)
     if query.text:
         _add_text(found, query.text.casefold(), sorted(controls.values()), numbers)
@@ -155,46 +96,14 @@ def _add_fields(found: SearchConditions, query: Query, partitions: list[int]) ->
         else:
             between = "control = %s AND partition = ANY(%s::int[]) AND fold >= %s AND fold < %s"
             parameters = int(FACTS[of]), partitions, low, high
-            found.selections.append(BoundSql(f"SELECT seq FROM entry WHERE {between}", parameters))
-
-
-def _like(text: str) -> str:
-    """Return the pattern of a text with anything around it."""
-    for special in "\\%_":
-        text = text.replace(special, f"\\{special}")
-    return f"%{text}%"
-
-
-def _matching(number: int, control: ControlFilter, partitions: list[int], *, is_long: bool) -> BoundSql:
-    """Return the selection of the documents of which one value has a text, or all words of it, in it."""
-    folded = control.text.casefold()
-    if control.match is TextMatch.SUBSTRING:
-        texts, tests = [folded], [BoundSql("{} LIKE %s", (_like(folded),))]
-    else:
-        texts = list(dict.fromkeys(folded.split()))
-        tests = [BoundSql("strpos(' ' || {} || ' ', %s) <> 0", (f" {word} ",)) for word in texts] or [
-            BoundSql("{} <> ''")
-        ]
-    narrow = [BoundSql("{} LIKE %s", (_like(text),)) for text in texts if len(text) >= _TRIGRAM]
-    on = BoundSql("control = %s AND control > 0 AND partition = ANY(%s::int[])", (number, partitions))
-    arms = [[on, *_over("fold", [*narrow, *tests])]]
-    if is_long:  # a text in the fold, which is the beginning, is in the value too
-        arms.append([on, *_over("whole", [*narrow, *tests])])
-    return joined(" UNION ALL ", [_entries(joined(" AND ", arm)) for arm in arms])
-
-
-def _over(column: str, tests: Iterable[BoundSql]) -> list[BoundSql]:
-    return [BoundSql(test.text.format(column), test.parameters) for test in tests]
-
-
-def _entries(where: BoundSql) -> BoundSql:
-    return BoundSql(f"SELECT seq FROM entry WHERE {where.text}", where.parameters)
+            within = BoundSql(f"SELECT seq FROM entry WHERE {between}", parameters)
+            found.selections.append(Selection(within, Reach.RANGES, is_distinct=True))
 
 
 def _add_text(found: SearchConditions, folded: str, controls: list[int], partitions: list[int]) -> None:
     """Add the condition that a text node of the document has the text in it."""
-    pattern = _like(folded)
-    if len(folded) >= _TRIGRAM:
+    pattern = like(folded)
+    if len(folded) >= TRIGRAM:
         arms = [
             BoundSql(
                 f"SELECT seq FROM entry WHERE control > 0 AND partition = ANY(%s::int[]) AND {column} LIKE %s",
@@ -203,7 +112,7 @@ def _add_text(found: SearchConditions, folded: str, controls: list[int], partiti
             for column in ("fold", "whole")
         ]
         arms.append(BoundSql("SELECT seq FROM free_text WHERE fold LIKE %s", (pattern,)))
-        found.selections.append(joined(" UNION ALL ", arms))
+        found.selections.append(Selection(joined(" UNION ALL ", arms), Reach.TEXTS, is_of_all=True))
         return
     entry = "e.seq = d.seq AND e.control = ANY(%s::int[]) AND (e.fold LIKE %s OR e.whole LIKE %s)"
     text = "SELECT f.fold LIKE %s FROM free_text f WHERE f.seq = d.seq"
@@ -226,7 +135,7 @@ def _add_owners(found: SearchConditions, searched: Sequence[SearchedPartition], 
             found.keys.append(key)
             return
     arms = [_of_owners(owner_sets, facts, numbers) for (owner_sets, facts), numbers in groups.items()]
-    found.selections.append(joined(" UNION ALL ", arms))
+    found.selections.append(Selection(joined(" UNION ALL ", arms), Reach.RANGES))
 
 
 def _key_of(owner_sets: OwnerSets, facts: OwnerFacts) -> EntryKey | None:

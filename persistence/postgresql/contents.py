@@ -13,17 +13,14 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from persistence.errors import DiskError, PersistenceError, ReplacedError, disk_errors
-from persistence.limits.database import INLINE, PIECE, UNCLAIMED_SECONDS
+from persistence.errors import DiskError, OutcomeUnknownError, PersistenceError, ReplacedError, disk_errors
+from persistence.limits.database import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
 from persistence.storage.layout import SPOOL
 from persistence.storage.uploads import Upload
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-_SWEPT = 10
-"""Contents that a large upload sweeps at most: more than it makes."""
 
 _BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
 _PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"
@@ -41,11 +38,18 @@ SELECT count(*) FROM gone
 _READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
 
 
-def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = _SWEPT) -> int:
+def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SWEPT_AT_ONCE) -> int:
     """Remove some contents that no revision has had for so many seconds; return how many there were."""
     with database.apart("removing old contents") as connection:
         row = connection.execute(_SWEEP, (seconds, most)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def sweep_all(database: Database) -> None:
+    """Remove the contents that no revision has had for long; of very many only some."""
+    for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
+        if not sweep(database):
+            return
 
 
 class PiecedContents:
@@ -92,6 +96,7 @@ class DatabaseUpload(Upload):
             sweep(self._database)
         number, folder = self._folder()
         self._has_pieces = True  # from now on there is something to give up
+        self._database.require_committing()
         with self._database.apart("storing", "a body") as connection:
             connection.execute(_BEGIN, (self.id, number, folder))
         with self.opened() as file:
@@ -101,6 +106,7 @@ class DatabaseUpload(Upload):
 
     def _write(self, number: int, file: FileIO) -> None:
         piece = file.read(PIECE)
+        self._database.require_committing()
         with self._database.apart("storing", "a body") as connection:  # not for longer: others wait for connections
             connection.execute(_PIECE, (self.id, number, piece))
 
@@ -116,9 +122,12 @@ class DatabaseUpload(Upload):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._has_pieces:  # those of a stored content are not unclaimed any more, whatever became of its commit
-                with suppress(PersistenceError), self._database.apart("giving up", "a body") as connection:
-                    connection.execute(_GIVE_UP, (self.id,))
+            # Those of a stored content are not unclaimed any more; one that nobody knows of is left to the sweep.
+            if self._has_pieces and not isinstance(error, OutcomeUnknownError):
+                with suppress(PersistenceError):
+                    self._database.require_committing()
+                    with self._database.apart("giving up", "a body") as connection:
+                        connection.execute(_GIVE_UP, (self.id,))
         finally:
             super().__exit__(kind, error, trace)
 

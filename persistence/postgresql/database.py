@@ -1,4 +1,4 @@
-"""A database, as a process uses it: its pool of connections, transactions and reads, each with its deadlines.
+"""A database, as a process uses it: transactions and reads.
 
 A thread has a stack of the transactions that it is in. What it reads meanwhile through the same database, it reads in
 the innermost one, and so sees what that has changed.
@@ -6,66 +6,35 @@ the innermost one, and so sees what that has changed.
 
 from __future__ import annotations
 
-import os
-import select
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
 
 import psycopg
-from psycopg import Connection
 from psycopg import errors as codes
 from psycopg.pq import TransactionStatus
-from psycopg.rows import TupleRow
-from psycopg_pool import ConnectionPool
 
-from persistence.closable import Closable, closed
+from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import (
-    ANSWER_SECONDS,
-    CONNECT_SECONDS,
-    IDLE_SECONDS,
-    MOST_CONNECTIONS,
-    OUTAGE_SECONDS,
-    SILENT_SECONDS,
-    STATEMENT_SECONDS,
-)
+from persistence.limits.database import MOST_CONNECTIONS
 from persistence.postgresql.address import parse
+from persistence.postgresql.connections import PooledConnections
 from persistence.postgresql.failures import (
     RETRY_AFTER,
+    UnconfirmedError,
     as_domain_error,
-    cause,
     database_errors,
     is_elsewhere,
     outcome_unknown,
 )
+from persistence.postgresql.probes import Probe
 from persistence.postgresql.session import Session
 
-Rows = Connection[TupleRow]
+Rows = Session
 """A connection whose rows are tuples."""
 
 OLDEST_SERVER = 13
 """The oldest major version of PostgreSQL that the service works with."""
-
-_RECONNECTING = 2.0
-"""Seconds in which the pool tries again by itself; after them, the next request makes it try."""
-
-_SESSION = """
-SELECT set_config('search_path', %(search_path)s, false),
-  set_config('TimeZone', 'UTC', false),
-  set_config('default_transaction_isolation', 'read committed', false),
-  set_config('jit', 'off', false),
-  set_config('lock_timeout', %(lock)s, false),
-  set_config('statement_timeout', %(statement)s, false),
-  set_config('idle_in_transaction_session_timeout', %(idle)s, false),
-  set_config('tcp_keepalives_idle', %(silent)s, false),
-  set_config('tcp_keepalives_interval', %(silent)s, false),
-  set_config('tcp_keepalives_count', '2', false),
-  set_config('synchronous_commit',
-    CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
-"""
 
 
 class _Blocks(threading.local):
@@ -78,8 +47,7 @@ class _Blocks(threading.local):
 class Database(Closable):
     """A database and a schema in it. ``lock_timeout`` is in seconds.
 
-    ``address`` says which one it is. A process that was forked makes connections of its own. ``generation`` is another
-    number after each new connection, which may lead to another server.
+    ``address`` says which one it is. A process that was forked makes connections of its own.
     """
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
@@ -90,30 +58,27 @@ class Database(Closable):
         """
         self.address = parse(uri)
         self.lock_timeout = lock_timeout
-        self._most = most_connections
-        self._patience = max(lock_timeout, CONNECT_SECONDS)
-        self._lock = threading.Lock()
-        self._pools: dict[int, ConnectionPool[Session]] = {}  # those of other processes are kept: not ours to end
-        self._is_closed = False
-        self._refused = ""
-        self.generation = 0
+        self._probe = Probe(self.apart, self.address)
+        self._connections = PooledConnections(self.address, lock_timeout, most_connections, self._probe)
         self._blocks = _Blocks()
 
     def close(self) -> None:
         """End all connections of this process; nothing is read or written afterwards."""
-        with self._lock:
-            self._is_closed = True
-            pool = self._pools.pop(os.getpid(), None)
-        if pool is not None:
-            pool.close()
+        self._connections.close()
+
+    @property
+    def generation(self) -> int:
+        """Return a number that is another one after each new connection, which may lead to another server."""
+        return self._connections.generation
 
     @contextmanager
     def transaction(
-        self, doing: str, what: object = "", *, first: str = "", values: Sequence[object] = ()
+        self, doing: str, what: object = "", *, first: str | None = "", values: Sequence[object] = ()
     ) -> Iterator[Session]:
         """Run a block as one transaction, which is committed at its end; ``doing`` and ``what`` are for errors.
 
         The statements ``first`` are run in the same round trip that begins it; ``Session.first`` has their results.
+        If they are ``None``, nothing is waited for but the results that are fetched, and at last the commit.
         All reads of this thread within the block are part of the transaction.
 
         Raises:
@@ -121,7 +86,7 @@ class Database(Closable):
             BusyError: the database cannot be had, or a lock or statement took too long.
             DiskError: it refused, or has no room left; or a statement of the block has failed, whoever caught that.
         """
-        connection = self._taken(doing, what)
+        connection = self._connections.take(doing, what)
         try:
             with database_errors(doing, what), ExitStack() as block:
                 connection.begin(block, first, values)
@@ -135,7 +100,7 @@ class Database(Closable):
             _roll_back(connection, error)
             raise
         finally:
-            self._put_back(connection)
+            self._connections.put_back(connection)
 
     @contextmanager
     def reading(self, doing: str, what: object = "") -> Iterator[Rows]:
@@ -161,12 +126,12 @@ class Database(Closable):
             yield connection
 
     @contextmanager
-    def apart(self, doing: str, what: object = "") -> Iterator[Rows]:
+    def apart(self, doing: str, what: object = "") -> Iterator[Session]:
         """Lend a connection on which each statement is committed alone, also within a transaction of this thread.
 
         Raises as ``transaction``.
         """
-        connection = self._taken(doing, what)
+        connection = self._connections.take(doing, what)
         try:
             with database_errors(doing, what):
                 yield connection
@@ -174,7 +139,7 @@ class Database(Closable):
             _roll_back(connection, error)
             raise
         finally:
-            self._put_back(connection)
+            self._connections.put_back(connection)
 
     @contextmanager
     def session(self, doing: str, what: object = "") -> Iterator[Rows]:
@@ -202,21 +167,24 @@ class Database(Closable):
                 connection.execute("ROLLBACK")
 
     def probe(self) -> str | None:
-        """Return the cause that keeps the service from writing for now; ``None`` where nothing does."""
-        try:
-            with self.reading("looking at", self.address) as connection:
-                row = connection.execute(
-                    "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
-                ).fetchone()
-        except (BusyError, DiskError) as error:
-            return str(error)
-        return None if row == (False, "off") else f"{self.address} can only be read: it is a replica, or made read-only"
+        """Return the cause that keeps the service from writing for now, by a commit; ``None`` where nothing does."""
+        return self._probe.cause()
+
+    def require_committing(self) -> None:
+        """Begin nothing that would wait for replicas, or for a disk that hangs, as another commit did.
+
+        Raises:
+            BusyError: no commit succeeds yet.
+        """
+        cause = self._probe.cause() if self._probe.is_doubted else None
+        if cause is not None:
+            raise BusyError(cause, RETRY_AFTER)
 
     @contextmanager
-    def connected(self) -> Iterator[Rows]:
+    def connected(self, patience: float | None = None) -> Iterator[Rows]:
         """Connect once, apart from the pool and before it: at a start, when the cause of a failure has to be said.
 
-        Each statement is a transaction, and none has a deadline.
+        Each statement is a transaction. The server has no deadline for it; ``patience`` is for its answer, in seconds.
 
         Raises:
             StartupError: it cannot be had, or is too old; the text has no password.
@@ -226,111 +194,12 @@ class Database(Closable):
                 connection = opened.enter_context(Session.connect(self.address.conninfo, autocommit=True))
                 if connection.info.server_version < OLDEST_SERVER * 10_000:
                     raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
-                self._configure(connection)
+                self._connections.configure(connection)
                 connection.execute("SELECT set_config('statement_timeout', '0', false)")
             except psycopg.Error as error:
                 raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
-            connection.patience = None
+            connection.patience = patience
             yield connection
-
-    def _taken(self, doing: str, what: object) -> Session:
-        """Return a connection of the pool, waiting for one to be free; not for long while the server refuses new ones.
-
-        Raises:
-            BusyError: none was to be had.
-        """
-        begun, waits = time.monotonic(), min(self._patience, OUTAGE_SECONDS)
-        with database_errors(doing, what):
-            while True:
-                try:
-                    return self._pool().getconn(waits)
-                except psycopg.OperationalError as error:
-                    waited = time.monotonic() - begun
-                    waits = min(self._patience - waited, OUTAGE_SECONDS)
-                    if waits <= 0 or self._refused:
-                        text = f"{doing} {what}".rstrip()
-                        refused = f": {self._refused}" if self._refused else ""
-                        raise BusyError(
-                            f"{text}: no connection to {self.address} within {waited:.1f} s{refused}", RETRY_AFTER
-                        ) from error
-
-    def _put_back(self, connection: Session) -> None:
-        pool = self._pools.get(os.getpid())
-        if pool is None:
-            connection.close()
-        else:
-            pool.putconn(connection)
-
-    def _pool(self) -> ConnectionPool[Session]:
-        pool = self._pools.get(os.getpid())
-        return self._opened() if pool is None else pool
-
-    def _opened(self) -> ConnectionPool[Session]:
-        with self._lock:
-            if self._is_closed:
-                raise closed(str(self.address))
-            pool = self._pools.get(os.getpid())
-            if pool is None:
-                pool = ConnectionPool(
-                    self.address.conninfo,
-                    connection_class=self._noting(),
-                    kwargs={"autocommit": True},
-                    min_size=0,
-                    max_size=self._most,
-                    open=True,
-                    configure=self._configure,
-                    check=_require_open,
-                    name=self.address.described,
-                    timeout=self._patience,
-                    reconnect_timeout=_RECONNECTING,
-                    num_workers=2,
-                )
-                self._pools[os.getpid()] = pool
-            return pool
-
-    def _noting(self) -> type[Session]:
-        """Return the class of connections that notes why none can be had: the pool says only that it waited."""
-        database = self
-
-        class Noting(Session):
-            @classmethod
-            def connect(cls, conninfo: str = "", **options: Any) -> Self:
-                try:
-                    made = super().connect(conninfo, **options)
-                except psycopg.Error as error:
-                    database._refused = cause(error)
-                    raise
-                database._refused = ""
-                return made
-
-        return Noting
-
-    def _configure(self, connection: Session) -> None:
-        self.generation += 1
-        connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
-        connection.execute(
-            _SESSION,
-            {
-                "search_path": f'"{self.address.schema}"',
-                "lock": str(max(1, round(self.lock_timeout * 1000))),
-                "statement": str(STATEMENT_SECONDS * 1000),
-                "idle": str(IDLE_SECONDS * 1000),
-                "silent": str(SILENT_SECONDS // 3),
-            },
-        )
-
-
-def _require_open(connection: Session) -> None:
-    """Make sure that the server has not ended an idle connection: without a round trip.
-
-    Raises:
-        OperationalError: it has; the pool takes another one.
-    """
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):  # an idle server says nothing but that it ends
-        connection.close()
-        raise psycopg.OperationalError("the server has ended the connection")
 
 
 def _commit(connection: Session, doing: str, what: object) -> None:
@@ -346,7 +215,7 @@ def _commit(connection: Session, doing: str, what: object) -> None:
     if committed != "COMMIT":
         raise _swallowed(doing, what)
     if connection.warnings:  # a synchronous replica was given up waiting for: it is stored here, and only here
-        raise outcome_unknown(psycopg.OperationalError(connection.warnings[0]), doing, what)
+        raise outcome_unknown(UnconfirmedError(connection.warnings[0]), doing, what)
 
 
 def _swallowed(doing: str, what: object) -> DiskError:

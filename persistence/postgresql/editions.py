@@ -14,10 +14,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+from psycopg import Cursor
+from psycopg.rows import TupleRow
 
+from persistence.bounded_cache import BoundedCache
 from persistence.index.sources import DefinitionState, IndexedDefinition, Source
 from persistence.limits.database import PARTITIONS_KEPT
-from persistence.limits.definitions import DEFINITIONS_KEPT
+from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
 from persistence.model.addresses import Form
 from persistence.model.versions import IndexKey
 from persistence.postgresql.database import Database, Rows
@@ -131,18 +134,30 @@ class Editions:
         self._numbers = numbers
         self._source_of = source_of
         self._partitions: dict[PartitionKey, int] = {}
+        self._definitions: BoundedCache[IndexedDefinition] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._lock = threading.Lock()
 
-    def current(self, connection: Rows, form: Form, version: int) -> Edition:
-        """Return the edition of a version. One that has none gets it now: its definition may be stored elsewhere."""
+    def ask(self, connection: Rows, form: int, version: int) -> Cursor[TupleRow]:
+        """Ask for the edition of a version of a form with a number; within a pipeline, wait for nothing."""
+        return connection.execute(_EDITION, (form, version))
+
+    def current(self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None) -> Edition:
+        """Return the edition of a version, for which was perhaps asked already.
+
+        One that has none gets it now: its definition may be stored elsewhere.
+        """
         number = self._numbers.require(form)
-        row = connection.execute(_EDITION, (number, version)).fetchone()
+        row = (asked or self.ask(connection, number, version)).fetchone()
         if row is None:
             with self._database.apart("indexing", form) as other:
                 made = self._read(other, form, version)
                 other.execute(_KEEP_EDITION, (number, version, *made.row))
             row = connection.execute(_EDITION, (number, version)).fetchone()
-        return made if row is None else Edition.of_row(row)
+        edition = made if row is None else Edition.of_row(row)
+        # Once it was read in this process, values are extracted while a body is received.
+        key = form, version, edition.fingerprint
+        self._definitions.get(key, lambda: self._source_of(form).definition(version))
+        return edition
 
     def renew(self, connection: Rows, form: Form, version: int) -> None:
         """Bring the edition of a version up to date with its definition, in the transaction of a connection."""

@@ -24,6 +24,7 @@ RETRY_AFTER = 5
 """Seconds after which a client may try again where the database cannot be had."""
 
 _UNAVAILABLE = "the database cannot be had: "
+_LOST = "the connection to the database was lost within the commit"
 _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str], ...] = (
     ((codes.LockNotAvailable,), BusyError, "another request has the lock"),
     ((codes.QueryCanceled,), BusyError, "the database took too long"),
@@ -82,12 +83,15 @@ def is_elsewhere(error: BaseException) -> bool:
     return isinstance(error, codes.ReadOnlySqlTransaction)
 
 
+class UnconfirmedError(psycopg.OperationalError):
+    """A commit waits for synchronous replicas; it is not undone, but they may never confirm it."""
+
+
 def outcome_unknown(error: psycopg.Error, doing: str, what: object) -> OutcomeUnknownError:
-    """Return the error for a connection that was lost while it committed."""
+    """Return the error for a connection that was lost, or given up, while it committed."""
+    said = "the commit was not confirmed" if isinstance(error, UnconfirmedError) else _LOST
     return OutcomeUnknownError(
-        f"{doing} {what}: the connection to the database was lost within the commit ({cause(error)}): whether it is"
-        " stored, the entity tag says",
-        RETRY_AFTER,
+        f"{doing} {what}: {said} ({cause(error)}): whether it is stored, the entity tag says", RETRY_AFTER
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import errors as codes
+from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
@@ -30,7 +31,9 @@ from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reindexing import Failed, IndexJobs, RereadDocuments
 from persistence.postgresql.searches import DatabaseSearch
+from persistence.postgresql.selections import BoundSql, joined
 from persistence.postgresql.session import Session
+from persistence.postgresql.texts import known, looking
 from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
@@ -47,8 +50,6 @@ SELECT number, version, draft, partition.round,
 FROM partition JOIN edition USING (form, version) WHERE form = %s ORDER BY number
 """
 _DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
-
-_NO_VALUES = list[str]()
 
 T = TypeVar("T")
 
@@ -84,37 +85,37 @@ class DatabaseIndex(Closable):
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """See ``SearchIndex``."""
-        return self._ask(form, scope, budget, lambda search: search.find(query), Hits())
+        found = self._ask(form, scope, query, budget, lambda search: search.find(query))
+        return Hits() if found is None else found
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """See ``SearchIndex``."""
-        yield from self._ask(form, scope, budget, lambda search: list(search.distinct(by)), _NO_VALUES)
+        yield from self._ask(form, scope, Query(), budget, lambda search: list(search.distinct(by))) or ()
 
     def checking(self, definition: Definition) -> Streaming:
         """See ``SearchIndex``."""
         return self._source_of(definition.form).checking(definition)
 
     def _ask(
-        self, form: Form, scope: Scope, budget: Budget | None, work: Callable[[DatabaseSearch], T], nothing: T
-    ) -> T:
-        """Return what some work finds, after documents were read again where that is due."""
+        self, form: Form, scope: Scope, query: Query, budget: Budget | None, work: Callable[[DatabaseSearch], T]
+    ) -> T | None:
+        """Return what some work finds, after documents were read again where that is due; nothing of no such form."""
         number = self._numbers.find(form)
         if number is None:
-            return nothing
+            return None
         for _ in range(_ATTEMPTS):
             if budget is not None:
                 budget.restart()
-            with self._searching(form, number, budget) as (connection, allow):
+            with self._searching(form, number, query, budget) as (connection, allow):
                 asked = ScopeOfPartitions(scope)
-                while connection.first.nextset():
-                    pass  # its last statement has the rows
-                found = [_Partition.of(row) for row in connection.first.fetchall()]
+                rows, texts = _first_rows(connection)
+                found = [_Partition.of(row) for row in rows]
                 found = [each for each in found if asked.owners(each.version, is_draft=each.is_draft) is not None]
                 stale = self._stale(form, found)
                 if not stale.versions and not stale.documents:
                     searched = [each.searched(asked) for each in found if each.documents and each.is_seen]
                     allow(sum(each.documents for each in searched))
-                    return work(DatabaseSearch(connection, scope, searched, budget))
+                    return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
             self._bring_up_to_date(form, stale)
         raise _being_read(form)
 
@@ -146,11 +147,11 @@ class DatabaseIndex(Closable):
 
     @contextmanager
     def _searching(
-        self, form: Form, number: int, budget: Budget | None
+        self, form: Form, number: int, query: Query, budget: Budget | None
     ) -> Iterator[tuple[Session, Callable[[int], None]]]:
         """Search in one transaction, which sees one state; give a function that allows the time of some documents.
 
-        The partitions of the form have been asked for.
+        The partitions of the form have been asked for, and what is known of the texts of a query.
 
         Raises:
             BadRequestError: a statement takes longer than that.
@@ -165,7 +166,10 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.allow_for(documents)
 
-        with self._database.transaction("searching", form, first=_PARTITIONS, values=(number,)) as connection:
+        texts = looking(number, query)
+        first = BoundSql(_PARTITIONS, (number,))
+        first = first if texts is None else joined(";", (first, texts))
+        with self._database.transaction("searching", form, first=first.text, values=first.parameters) as connection:
             connection.pipeline_until_commit()
             if budget is not None:
                 budget.start()
@@ -229,6 +233,15 @@ class DatabaseReindexer:
     def status(self) -> ReindexingStatus:
         """See ``Reindexer``."""
         return self._jobs.status()
+
+
+def _first_rows(connection: Session) -> tuple[list[TupleRow], list[TupleRow]]:
+    """Return the rows of the two queries that begin a search; of the second one none if nothing is asked there."""
+    found = []
+    while connection.first.nextset():
+        if connection.first.description is not None:
+            found.append(connection.first.fetchall())
+    return found[0], found[1] if len(found) > 1 else []
 
 
 def _being_read(form: Form) -> BusyError:

@@ -8,8 +8,11 @@ has read what was stored last, be it a save or a job that reads documents again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from psycopg import Cursor
+from psycopg.rows import TupleRow
 
 from persistence.index.cards import (
     LONGEST_KEY,
@@ -23,7 +26,7 @@ from persistence.index.cards import (
     is_cut,
     key_of,
 )
-from persistence.index.sources import DocumentName, IndexedDefinition
+from persistence.index.sources import DocumentName, IndexedDefinition, ReadAhead, Source
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.editions import Edition, Editions, PartitionKey, SourceOf
@@ -85,9 +88,18 @@ class KeptDocument:
 class ReadDocument:
     """A document or draft as it is now; ``rest`` is folded."""
 
+    version: int
     partition: int
     card: Card
     rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The rows of a document and its draft, and editions by version, asked for."""
+
+    kept: Cursor[TupleRow]
+    editions: Mapping[int, Cursor[TupleRow]]
 
 
 class IndexRows:
@@ -104,15 +116,23 @@ class IndexRows:
         with self._database.reading("indexing", form) as connection:
             self.editions.renew(connection, form, version)
 
+    def changing(self, form: Form, document: str, version: int) -> None:
+        """Ask for what is needed to bring the rows of a document of a version up to date. They are locked."""
+        number = self._numbers.require(form)
+        with self._database.reading("indexing", form) as connection:
+            kept = self._kept(connection, number, document)
+            connection.asked[form, document] = _Asked(kept, {version: self.editions.ask(connection, number, version)})
+
     def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
         """Bring the rows of a document and its draft up to date; ``is_rewritten`` writes all of them."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
-            key = lock_key(self._database.address.schema, "index", str(number), document)
-            connection.execute(_LOCK, (key,))
-            found = connection.execute(_KEPT, (number, document))
-            now = dict(self._read(connection, form, number, document))  # what is read for it, the same round trip reads
-            kept = {is_draft: KeptDocument(*row) for is_draft, *row in found.fetchall()}
+            asked = connection.asked.pop((form, document), None)
+            if not isinstance(asked, _Asked):
+                asked = _Asked(self._kept(connection, number, document), {})
+            reading = self.reading(connection, form, asked.editions)
+            now = dict(reading.read(document))  # what is read for it, the same round trip reads
+            kept = {is_draft: KeptDocument(*row) for is_draft, *row in asked.kept.fetchall()}
             change = _Change(connection, number, document)
             for is_draft in (True, False):
                 change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
@@ -125,30 +145,59 @@ class IndexRows:
         """
         number = self._numbers.require(form)
         with self._database.transaction("comparing the index of", form) as connection:
-            connection.execute(_LOCK, (lock_key(self._database.address.schema, "index", str(number), document),))
+            connection.execute(_LOCK, (self.lock(number, document),))
             rows = connection.execute(_KEPT, (number, document)).fetchall()
             kept = {is_draft: KeptDocument(*row) for is_draft, *row in rows}
-            now = dict(self._read(connection, form, number, document))
+            now = dict(self.reading(connection, form).read(document))
             found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
             return next(filter(None, found), None)
 
-    def _read(self, connection: Rows, form: Form, number: int, document: str) -> Iterator[tuple[bool, ReadDocument]]:
-        """Read the draft and the saved document, as they are stored now."""
-        source = self._source_of(form)
-        editions: dict[int, Edition] = {}
+    def _kept(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
+        """Lock the rows of a document and its draft, and ask for them."""
+        connection.execute(_LOCK, (self.lock(number, document),))
+        return connection.execute(_KEPT, (number, document))
 
-        def definition_of(version: int) -> IndexedDefinition:
-            if version not in editions:
-                editions[version] = self.editions.current(connection, form, version)
-            return editions[version].definition
+    def lock(self, number: int, document: str) -> int:
+        """Return the key of the lock of a document's rows; ``number`` is that of its form."""
+        return lock_key(self._database.address.schema, "index", str(number), document)
 
+    def reading(
+        self, connection: Rows, form: Form, asked: Mapping[int, Cursor[TupleRow]] | None = None
+    ) -> DocumentReading:
+        """Read documents of a form in the transaction of a connection; some editions were ``asked`` for already."""
+
+        def current(version: int) -> Edition:
+            return self.editions.current(connection, form, version, None if asked is None else asked.get(version))
+
+        return DocumentReading(self._numbers.require(form), self._source_of(form), self.editions, current)
+
+
+class DocumentReading:
+    """Reads documents of a form as they are stored now, in a transaction, by the editions of their versions."""
+
+    def __init__(self, number: int, source: Source, editions: Editions, current: Callable[[int], Edition]) -> None:
+        """Read by ``current``, the editions of the versions of a form with a number."""
+        self._number = number
+        self._source = source
+        self._editions = editions
+        self._current = current
+        self._known: dict[int, Edition] = {}
+
+    def read(self, document: str, ahead: ReadAhead | None = None) -> Iterator[tuple[bool, ReadDocument]]:
+        """Read the draft and the saved document, unless they were read ``ahead``."""
         for is_draft in (True, False):
-            read = source.read(DocumentName(document, is_draft), "stored", definition_of)
+            read = self._source.read(DocumentName(document, is_draft), "stored", self._definition, ahead)
             if read is not None:
-                edition = editions[read.hit.facts.version]
-                key = PartitionKey(number, read.hit.facts.version, is_draft, edition.round)
-                card = card_of(read, edition.numbers)
-                yield is_draft, ReadDocument(self.editions.partition(key), card, plain(read.rest.casefold()))
+                version = read.hit.facts.version
+                edition = self._known[version]
+                key = PartitionKey(self._number, version, is_draft, edition.round)
+                card, rest = card_of(read, edition.numbers), plain(read.rest.casefold())
+                yield is_draft, ReadDocument(version, self._editions.partition(key), card, rest)
+
+    def _definition(self, version: int) -> IndexedDefinition:
+        if version not in self._known:
+            self._known[version] = self._current(version)
+        return self._known[version].definition
 
 
 def _difference(connection: Rows, kept: KeptDocument | None, now: ReadDocument | None) -> str | None:
@@ -191,16 +240,14 @@ class _Change:
         if kept is not None:
             self._change(kept, now, text)
             return
-        columns = _columns(now.card, entries(now.card))
+        columns = columns_of(now.card, entries(now.card))
         values = self._form, self._document, is_draft, now.partition, now.card.modified, text, now.rest, *columns
         self._connection.execute(_ADD, values)
         self._totals[now.partition] += 1
 
     def count(self) -> None:
-        """Add what has come and gone to the totals, in the shard of this connection."""
-        changed = sorted((number, added) for number, added in self._totals.items() if added)
-        if changed:
-            self._connection.execute(_COUNT, [list(column) for column in zip(*changed, strict=True)])
+        """Add what has come and gone to the totals."""
+        count(self._connection, self._totals)
 
     def _change(self, kept: KeptDocument, now: ReadDocument, text: str) -> None:
         before, after = set(entries(decode(kept.card))), set(entries(now.card))
@@ -208,9 +255,16 @@ class _Change:
             controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
             self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
         if come := after - before:
-            self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *_columns(now.card, come)))
+            self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *columns_of(now.card, come)))
         changed = {"rest": now.rest, "modified": now.card.modified, "card": text, "seq": kept.seq}
         self._connection.execute(_CHANGE, changed)
+
+
+def count(connection: Rows, totals: Mapping[int, int]) -> None:
+    """Add to the totals of partitions, in the shard of a connection."""
+    changed = sorted((number, added) for number, added in totals.items() if added)
+    if changed:
+        connection.execute(_COUNT, [list(column) for column in zip(*changed, strict=True)])
 
 
 def plain(text: str) -> str:
@@ -224,7 +278,7 @@ def _stored(entry: EntryRow) -> tuple[int, str, str, int]:
     return number, "" if fold == NOTHING else plain(str(fold)), "" if value == NOTHING else plain(str(value)), edge
 
 
-def _columns(
+def columns_of(
     card: Card, found: Iterable[EntryRow]
 ) -> tuple[list[int], list[str], list[str], list[int], list[str | None]]:
     """Return the columns of entries of a card: numbers, folds, values, edges, and folded values that are cut."""

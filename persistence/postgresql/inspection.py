@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 from persistence.errors import DamagedError
 from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
-from persistence.model.addresses import Collection
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import sweep
 from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
-from persistence.postgresql.writing import decoded
 from persistence.storage.integrity import digest_text
-from persistence.storage.maintained import StorageFault, StorageFinding
+from persistence.storage.maintained import RecordCheck, StorageFault, StorageFinding
 
+_COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
 _FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}
 _ROWS = """
 SELECT r.form, r.kind, r.folder, r.name, r.modified, f.app, f.name, r.is_current, r.id, r.sidecar,
@@ -49,6 +50,7 @@ AND NOT EXISTS (SELECT FROM revision WHERE revision.id = piece.id)
 """
 _CLAIM = "DELETE FROM unclaimed WHERE id = %s AND EXISTS (SELECT FROM revision WHERE revision.id = unclaimed.id)"
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
+_IS_THERE = f"SELECT 1 FROM revision WHERE {_AT} AND modified = %s AND id = %s"
 _MAKE_CURRENT = f"""
 UPDATE revision SET is_current = true WHERE {_AT} AND modified = (SELECT max(modified) FROM revision WHERE {_AT})
 AND NOT EXISTS (SELECT FROM revision WHERE {_AT} AND is_current)
@@ -80,13 +82,24 @@ class _Row(NamedTuple):
         form = f"{self.app}/{self.form_name}" if self.app is not None else f"the form number {self.form}, which is lost"
         return f"{form}/{_FOLDERS.get(self.kind, self.kind)}/{self.folder}/{self.name}"
 
+    @property
+    def address(self) -> DocumentAddress | None:
+        """The address of a file of a document; ``None`` of a definition, and if the form is lost."""
+        if self.app is None or self.form_name is None or self.kind not in _COLLECTIONS:
+            return None
+        return DocumentAddress(Form(self.app, self.form_name), _COLLECTIONS[self.kind], self.folder, self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionInspection:
-    """Inspects the revisions and contents of a database; ``is_deep`` compares the digest of every content."""
+    """Inspects the revisions and contents of a database; ``is_deep`` compares the digest of every content.
+
+    ``body_fault`` judges the bodies of records.
+    """
 
     database: Database
     is_deep: bool
+    body_fault: RecordCheck
 
     def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
         """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
@@ -132,6 +145,15 @@ class RevisionInspection:
         what = self._content(connection, row, sidecar)
         if what:
             yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {what}")
+        address = row.address
+        fault = None if address is None or sidecar.body is None else self.body_fault(address, sidecar)
+        if fault is not None and self._is_still_there(row):
+            yield StorageFinding(fault[0], row.place, fault[1])
+
+    def _is_still_there(self, row: _Row) -> bool:
+        """Return whether a revision is there now, and not only in the snapshot: its body goes after it."""
+        with self.database.apart("looking at", row.place) as connection:
+            return connection.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
 
     def _content(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
         """Return what is wrong with the content of a revision; empty if nothing is."""

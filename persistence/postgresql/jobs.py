@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+
+import psycopg
 
 from persistence.errors import BusyError, StartupError
+from persistence.limits.database import STATEMENT_SECONDS
 from persistence.postgresql.database import Database
 from persistence.postgresql.failures import RETRY_AFTER, database_errors
 from persistence.postgresql.places import lock_key
@@ -16,6 +19,7 @@ _LOOK = 0.1
 """Seconds between two attempts to have a turn."""
 
 _TRY = "SELECT pg_try_advisory_lock(%s)"
+_GIVE = "SELECT pg_advisory_unlock(%s)"
 _TRY_TO_SHARE = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 _READ = "SELECT report FROM job WHERE name = %s"
 _WRITE = "INSERT INTO job (name, report) VALUES (%s, %b) ON CONFLICT (name) DO UPDATE SET report = excluded.report"
@@ -34,7 +38,7 @@ class DatabaseJob(JobRecord):
         ends = time.monotonic() + timeout
         with ExitStack() as stack:
             try:
-                connection = stack.enter_context(self._database.connected())
+                connection = stack.enter_context(self._database.connected(STATEMENT_SECONDS))
             except StartupError as error:
                 raise BusyError(str(error), RETRY_AFTER) from error
             while True:
@@ -45,7 +49,11 @@ class DatabaseJob(JobRecord):
                 if time.monotonic() >= ends or is_ending():
                     raise BusyError(refusal)
                 time.sleep(_LOOK)
-            yield  # the lock ends with the connection
+            try:
+                yield
+            finally:  # the lock ends with the connection, but the server may take a while to notice that
+                with suppress(psycopg.Error):
+                    connection.execute(_GIVE, (self._key,))
 
     def is_taken(self) -> bool:
         """See ``JobRecord``."""

@@ -15,7 +15,7 @@ from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.inspection import RevisionInspection
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.storage import DatabaseStorage
-from persistence.storage.maintained import MaintainedDatabase, StorageFinding
+from persistence.storage.maintained import MaintainedDatabase, RecordCheck, StorageFinding
 from persistence.storage.storage import Arrivals
 
 _BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
@@ -55,9 +55,9 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
     """Return the database of a storage that keeps all older revisions; ``rows`` are those of its index, if any."""
     database = storage.database
 
-    def inspect(is_deep: bool) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as the value has it
+    def inspect(is_deep: bool, body_fault: RecordCheck) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as there
         with database.snapshot() as connection:
-            yield from RevisionInspection(database, is_deep).run(connection)
+            yield from RevisionInspection(database, is_deep, body_fault).run(connection)
             if rows is not None:
                 yield from IndexInspection(database, rows, is_deep).run(connection)
 

@@ -1,42 +1,48 @@
 """Reading documents again for the index: one job at a time in a database, whichever node does it.
 
-The process that works holds a lock of the session, on a connection that does nothing else but say how far it is. Where
-the process or its connection ends, so does the lock. Each document is one transaction, which saves may wait for.
+Documents are read in batches, several at once; each batch is one transaction, which saves may wait for.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import chain
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain, islice
 
-import psycopg
+import msgspec
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.index.sources import DefinitionState
+from persistence.limits.database import LISTED_ROWS, MOST_READERS, REREAD_AT_ONCE
 from persistence.model.addresses import Form
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database
 from persistence.postgresql.editions import SourceOf
+from persistence.postgresql.index_batches import IndexBatches
 from persistence.postgresql.index_rows import IndexRows
-from persistence.postgresql.places import FormNumbers, lock_key
+from persistence.postgresql.jobs import DatabaseJob
+from persistence.postgresql.places import FormNumbers
 
 Failed = Callable[[Form | None, Exception], None]
 """Called when a job that a search has started has failed."""
 
-_AT_ONCE = 200
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which a job waits for another one, which comes to an end."""
-_LOOK = 0.2
-"""Seconds between two looks whether another job has ended, and between two reports."""
+_PAUSE = 0.2
+"""Seconds between two reports."""
 _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 _MOST_AT_ONCE = 2
 """Calls in a process that run or wait: each keeps a thread, of which there are few."""
 _RETRY_AFTER = 30
+_READERS = min(MOST_READERS, max(2, os.cpu_count() or 1))
+"""Threads of a job: while one waits for the database, another one reads."""
 
 _OUTDATED = """
 SELECT number FROM partition JOIN edition USING (form, version)
@@ -76,39 +82,34 @@ ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documen
 """
 """Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
 
-_TAKE = "SELECT pg_try_advisory_lock(%s)"
-_GIVE = "SELECT pg_advisory_unlock(%s)"
-_REPORT = """
-INSERT INTO reindexing (current, total) VALUES (%(current)s, %(total)s)
-ON CONFLICT (is_only) DO UPDATE SET current = excluded.current, total = excluded.total
-"""
-_STATUS = """
-SELECT current, total FROM reindexing WHERE EXISTS (
-    SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND ((classid::bigint << 32) | objid::bigint) = %s
-)
-"""
+
+class _Progress(msgspec.Struct, frozen=True):
+    """How many documents of a job are done."""
+
+    current: int
+    total: int
 
 
 class RereadDocuments:
-    """Reads documents of forms again, each in a transaction of its own. Methods raise domain errors."""
+    """Reads documents of forms again. Methods raise domain errors, and yield how many were looked at, time and again.
+
+    ``at_once`` batches are read at the same time, each by a thread and a connection.
+    """
 
     def __init__(self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf) -> None:
         self._database = database
         self._numbers = numbers
         self._rows = rows
         self._source_of = source_of
+        self._batches = IndexBatches(database, numbers, rows, source_of)
 
-    def outdated(self, form: Form) -> Iterator[str]:
-        """Read the documents again that were read by an older edition; yield each."""
+    def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
+        """Read the documents again that were read by an older edition."""
         number = self._numbers.require(form)
         while partitions := self._partitions(number):
             before = self._count(partitions)
             for partition in partitions:
-                for document in self._in(partition):
-                    self._reread(form, document)
-                    yield document
+                yield from _together(self._in(partition), lambda some: self._batches.reread(form, some), at_once)
                 with self._database.reading("counting documents") as connection:
                     connection.execute(_COMPACT, (partition,))
             if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
@@ -118,18 +119,19 @@ class RereadDocuments:
         """Return how many documents were read by an older edition."""
         return self._count(self._partitions(self._numbers.require(form)))
 
-    def everything(self, form: Form, version: int | None) -> Iterator[str]:
-        """Write all rows of a form anew, or those of one version; yield each document that was looked at."""
+    def everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
+        """Write all rows of a form anew, or those of one version."""
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
                 self._rows.published(form, each)
         with self._database.reading("looking for strays of", form) as connection:
             strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
-        for document in chain((name.document for name in source.documents()), strays):
-            if version is None or source.version(document) == version:
-                self._reread(form, document, is_rewritten=True)
-            yield document
+
+        def rewrite(documents: Sequence[str]) -> None:
+            self._batches.reread(form, documents, is_rewritten=True, version=version)
+
+        yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
         recount(self._database, form, number)
 
     def count(self, form: Form) -> int:
@@ -137,12 +139,6 @@ class RereadDocuments:
         with self._database.reading("counting the documents of", form) as connection:
             row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
         return int(row[0]) if row is not None else 0
-
-    def _reread(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
-        unsynced = "SET LOCAL synchronous_commit = off"  # what a crash takes is outdated again
-        with self._database.transaction("indexing", form, first=unsynced) as connection:
-            connection.pipeline_until_commit()
-            self._rows.changed(form, document, is_rewritten=is_rewritten)
 
     def _partitions(self, number: int) -> list[int]:
         with self._database.reading("looking for outdated documents") as connection:
@@ -158,12 +154,38 @@ class RereadDocuments:
         last: tuple[str, int] = ("", 0)
         while True:
             with self._database.reading("listing documents") as connection:
-                found = connection.execute(_DOCUMENTS, (partition, *last, _AT_ONCE)).fetchall()
+                found = connection.execute(_DOCUMENTS, (partition, *last, LISTED_ROWS)).fetchall()
             for document, *last_found in found:
                 yield document
                 last = (last_found[0], last_found[1])
-            if len(found) < _AT_ONCE:
+            if len(found) < LISTED_ROWS:
                 return
+
+
+def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None], at_once: int) -> Iterator[int]:
+    """Read documents again in batches, several of them at once; yield the number of each batch that is done."""
+    batches = iter(lambda: list(islice(documents, REREAD_AT_ONCE)), [])
+    if at_once == 1:
+        for batch in batches:
+            reread(batch)
+            yield len(batch)
+        return
+    with ThreadPoolExecutor(at_once, "rereading") as pool:
+        running: deque[tuple[int, Future[None]]] = deque()
+        try:
+            for batch in batches:
+                running.append((len(batch), pool.submit(reread, batch)))
+                if len(running) > at_once:
+                    yield _done(*running.popleft())
+            while running:
+                yield _done(*running.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _done(documents: int, batch: Future[None]) -> int:
+    batch.result()
+    return documents
 
 
 def recount(database: Database, form: Form, number: int) -> None:
@@ -176,10 +198,9 @@ class IndexJobs(Closable):
     """The jobs of this process, one at a time in the database. It owns the threads of those that searches start."""
 
     def __init__(self, database: Database, reread: RereadDocuments, failed: Failed) -> None:
-        self._database = database
         self._reread = reread
         self._failed = failed
-        self._key = lock_key(database.address.schema, "reindexing")
+        self._job = DatabaseJob(database, "reading of documents")
         self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
         self._lock = threading.Lock()
         self._threads: dict[Form, threading.Thread] = {}
@@ -214,51 +235,45 @@ class IndexJobs(Closable):
         forms = tuple(forms)
         try:
             total = sum(map(self._reread.count, forms))
-            self._work(total, chain.from_iterable(self._reread.everything(form, version) for form in forms))
+            everything = (self._reread.everything(form, version, _READERS) for form in forms)
+            self._work(total, chain.from_iterable(everything))
         finally:
             self._turns.release()
 
     def status(self) -> ReindexingStatus:
         """Return the progress of the job, whichever node does it."""
-        with self._database.reading("looking how far the index is") as connection:
-            row = connection.execute(_STATUS, (self._key,)).fetchone()
-        return ReindexingStatus() if row is None else ReindexingStatus(ReindexingState.INDEXING, *row)
+        if not self._job.is_taken():
+            return ReindexingStatus()
+        try:
+            said = msgspec.json.decode(self._job.read(), type=_Progress)
+        except msgspec.DecodeError:
+            said = _Progress(0, 0)
+        return ReindexingStatus(ReindexingState.INDEXING, said.current, said.total)
 
     def _bring_up_to_date(self, form: Form) -> None:
         try:
-            self._work(self._reread.count_outdated(form), self._reread.outdated(form))
+            self._work(self._reread.count_outdated(form), self._reread.outdated(form, _READERS))
         except PersistenceError as error:
             if not self._is_closing.is_set():
                 self._failed(form, error)
 
-    def _work(self, total: int, documents: Iterator[str]) -> None:
-        """Go through documents when it is this process's turn, and say how far it is."""
-        with self._turn(total) as connection:
-            said = time.monotonic()
-            for current, _ in enumerate(documents, 1):
-                if self._is_closing.is_set():
-                    raise closed("the index")
-                if time.monotonic() > said + _LOOK:
-                    said = time.monotonic()
-                    connection.execute(_REPORT, {"current": min(current, total), "total": total})
-
-    @contextmanager
-    def _turn(self, total: int) -> Iterator[Rows]:
-        """Hold the lock for a block.
+    def _work(self, total: int, looked_at: Iterator[int]) -> None:
+        """Go through documents when it is this process's turn, and say how far it is.
 
         Raises:
-            BusyError: the service ends, or others hold it for very long.
+            BusyError: the service ends, or others have their turn for very long.
         """
-        ends = time.monotonic() + _LONGEST_WAIT
-        with self._database.apart("reading documents again") as connection:
-            while connection.execute(_TAKE, (self._key,)).fetchone() != (True,):
-                if time.monotonic() > ends:
-                    raise BusyError("another index is being made", _RETRY_AFTER)
-                if self._is_closing.wait(_LOOK):
+        with self._job.turn("another index is being made", _LONGEST_WAIT, self._is_closing.is_set):
+            self._say(0, total)
+            said, current = time.monotonic(), 0
+            for documents in looked_at:
+                current += documents
+                if self._is_closing.is_set():
                     raise closed("the index")
-            try:
-                connection.execute(_REPORT, {"current": 0, "total": total})
-                yield connection
-            finally:
-                with suppress(psycopg.Error):  # a connection that has ended has no lock
-                    connection.execute(_GIVE, (self._key,))
+                if time.monotonic() > said + _PAUSE:
+                    said = time.monotonic()
+                    self._say(min(current, total), total)
+
+    def _say(self, current: int, total: int) -> None:
+        with suppress(PersistenceError):  # data of nobody
+            self._job.write(msgspec.json.encode(_Progress(current, total)))

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 
+from psycopg import Cursor
 from psycopg import errors as codes
 
 from persistence.bounded_cache import BoundedCache
@@ -65,12 +66,14 @@ class FlatRows:
     def ask(self, form: Form) -> States:
         """Ask for the views of a form after a change, in its transaction: the answer comes with that of others."""
         with self._database.reading("writing the flat views of", form) as connection:
-            return flat_catalogue.ask_states(connection, form)
+            asked = connection.asked[form] = flat_catalogue.ask_states(connection, form)
+            return asked
 
-    def changed(self, form: Form, document: str, asked: States | None = None) -> None:
+    def changed(self, form: Form, document: str) -> None:
         """Bring the rows of a saved document up to date after a change, in its transaction."""
         with self._database.reading("writing the flat views of", form) as connection:
-            if found := flat_catalogue.states(asked or self.ask(form)):
+            asked = connection.asked.pop(form, None)
+            if found := flat_catalogue.states(asked if isinstance(asked, Cursor) else self.ask(form)):
                 self._views(connection, form, found).write(connection, self._source_of(form), [document])
 
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:

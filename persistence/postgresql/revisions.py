@@ -16,8 +16,8 @@ from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.database import Database
+from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DEFINITION, ResourceKey
-from persistence.postgresql.writing import decoded
 from persistence.storage.revision_list import RevisionList, count_since
 
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
@@ -43,6 +43,13 @@ _DOCUMENTS = """
 SELECT folder FROM revision WHERE form = %s AND kind = %s AND is_current AND folder > %s
 GROUP BY folder ORDER BY folder LIMIT %s
 """
+_SUMS = """
+SELECT folder, sum(('x' || left(encode(sha256(convert_to(
+    concat_ws(' ', (kind = 1)::int, name, modified, id, is_current::int), 'UTF8')), 'hex'), 16))::bit(64)::bigint)
+FROM revision WHERE form = %s AND kind = %s AND folder > %s GROUP BY folder ORDER BY folder LIMIT %s
+"""
+"""Calculates ``sum_of_revisions`` of ``storage.marks``."""
+
 _VERSIONS = """
 SELECT folder, max(id) FILTER (WHERE name = %s) FROM revision
 WHERE form = %s AND kind = %s AND is_current GROUP BY folder
@@ -119,6 +126,17 @@ class RevisionReader:
             with self.database.reading("listing the documents of", form) as connection:
                 rows = connection.execute(_DOCUMENTS, (number, kind, last, LISTED_ROWS)).fetchall()
             yield from (str(folder) for (folder,) in rows)
+            if len(rows) < LISTED_ROWS:
+                return
+            last = rows[-1][0]
+
+    def sums(self, form: Form, number: int, kind: int) -> Iterator[tuple[str, int]]:
+        """Yield each folder of a kind, in order, with the ``sum_of_revisions`` in it."""
+        last = ""
+        while True:
+            with self.database.reading("listing the revisions of", form) as connection:
+                rows = connection.execute(_SUMS, (number, kind, last, LISTED_ROWS)).fetchall()
+            yield from ((str(folder), int(total)) for folder, total in rows)
             if len(rows) < LISTED_ROWS:
                 return
             last = rows[-1][0]

@@ -6,27 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from persistence.index.cards import AS_FOLDED, FACTS, Edge, decode, hit_of, is_cut, key_of
+from persistence.index.cards import AS_FOLDED, FACTS, decode, hit_of, is_cut, key_of
 from persistence.index.protocol import Budget
-from persistence.limits.database import FEW_FOUND, LEAPS
-from persistence.limits.search import HIT_COSTS, LARGEST_FOUND
+from persistence.limits.database import LEAPS, NEWEST_TRIED
 from persistence.model.search import Field, Hits, Query, Scope
-from persistence.postgresql.conditions import (
-    BoundSql,
-    EntryKey,
-    SearchConditions,
-    SearchedPartition,
-    conditions,
-    joined,
-    texts_in,
-)
+from persistence.postgresql.conditions import SearchConditions, SearchedPartition, conditions
 from persistence.postgresql.database import Rows
 from persistence.postgresql.index_rows import plain
+from persistence.postgresql.pages import MOST_ROWS, PageOrder
+from persistence.postgresql.planner import SearchPlan, SearchPlanner
+from persistence.postgresql.selections import BoundSql
+from persistence.postgresql.texts import KnownTexts
 
-_MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
-"""Documents of a page that are looked for: so many are too large an answer already."""
-
-_LAST = 1 << 62
 _AT_ONCE = 32
 """Documents of a page that are in memory at once."""
 
@@ -34,6 +25,11 @@ _CARDS = "SELECT seq, document, draft, card FROM document WHERE seq = ANY(%s::bi
 _WITH_CARDS = """
 SELECT place, seq, document.document, draft, card
 FROM (SELECT seq, row_number() OVER () AS place FROM ({}) walk) page JOIN document USING (seq)
+"""
+_TOTAL_AND_CARDS = """
+SELECT total, seq, document.document, draft, card
+FROM ({} OFFSET 0) AS found (total, page)
+LEFT JOIN (LATERAL unnest(page) WITH ORDINALITY AS p (seq, place) JOIN document USING (seq)) ON true ORDER BY place
 """
 _NEXT = (
     "SELECT fold, value FROM entry WHERE control = %(control)s AND partition = number"
@@ -50,10 +46,6 @@ WITH RECURSIVE leaps AS (
 SELECT fold, value FROM leaps LIMIT %(most)s
 """
 _NONE = "SELECT FROM entry WHERE control = %s AND partition = ANY(%s::int[]) AND fold = '' AND value = '' LIMIT 1"
-_WITH_LONG = """
-SELECT number FROM unnest(%s::int[]) AS number
-WHERE EXISTS (SELECT FROM entry WHERE control = number AND partition = ANY(%s::int[]) AND whole IS NOT NULL)
-"""
 _LONG = """
 SELECT card FROM document JOIN entry USING (seq)
 WHERE control = %s AND entry.partition = ANY(%s::int[]) AND fold = %s AND value = %s LIMIT 1
@@ -64,13 +56,15 @@ WHERE control = %s AND entry.partition = ANY(%s::int[]) AND fold = %s AND value 
 class DatabaseSearch:
     """A search of some partitions, in the transaction of a connection. Methods raise errors of the database.
 
-    ``cards`` are those of a short page, by document, where they were found with it.
+    ``texts`` are known of the controls in which a query looks for texts. ``cards`` are those of a short page, by
+    document, where they were found with it.
     """
 
     connection: Rows
     scope: Scope
     searched: Sequence[SearchedPartition]
     budget: Budget | None
+    texts: KnownTexts
     cards: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
 
     def find(self, query: Query) -> Hits:
@@ -79,10 +73,10 @@ class DatabaseSearch:
         Raises:
             BadRequestError: it asks for more than the budget.
         """
-        asked = conditions(self.scope, query, self.searched, self._long(query))
+        asked = conditions(self.scope, query, self.searched, self.texts)
         if asked is None or not self.searched:
             return Hits()
-        order = _Order.of(query, self.searched)
+        order = PageOrder.of(query, self.searched)
         total, rows = self._rows(asked, order)
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {
@@ -106,7 +100,7 @@ class DatabaseSearch:
         Raises:
             BadRequestError: there are more than the budget allows.
         """
-        asked = conditions(self.scope, Query(), self.searched)
+        asked = conditions(self.scope, Query(), self.searched, {})
         number = self._number(by)
         if number is None or asked is None or not self.searched:
             return
@@ -134,42 +128,63 @@ class DatabaseSearch:
 
     # Searches.
 
-    def _long(self, query: Query) -> frozenset[int]:
-        """Return the controls that have long values, among those in whose values texts are searched.
-
-        For most there are none, and the database plans one list of entries better than two.
-        """
-        controls = texts_in(query, self.searched)
-        found = self.connection.execute(_WITH_LONG, (controls, self._partitions)).fetchall() if controls else []
-        return frozenset(number for (number,) in found)
-
-    def _rows(self, asked: SearchConditions, order: _Order) -> tuple[int, list[int]]:
+    def _rows(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]]:
         """Return the number of documents, and the rows of the page."""
         if asked.is_empty:
             total = sum(partition.documents for partition in self.searched)
             return total, self._walked(order, total)
-        if asked.only is not None and order.control is None:
-            counted = asked.only.on(self._partitions)
-            total = int(self._one(BoundSql(f"SELECT count(*) FROM ({counted.text}) c", counted.parameters))[0])
-            if total > FEW_FOUND:
-                return total, self._walked(order, total, asked.only)
+        selections = asked.all_selections(self._partitions)
+        if len(selections) == 1 and not asked.tests:
+            for is_walked in (True, False):
+                one = order.page_of_selection(selections[0], self.searched, is_walked=is_walked)
+                total, rows = self._counted(one, order)
+                if not is_walked or len(rows) == order.rows_of(total):
+                    return total, rows
+        plan = SearchPlanner(self.connection, tuple(self._partitions)).plan(asked)
+        if plan.is_walked and order.control is None:
+            found = self._among_newest(plan, order)
+            if found is not None:
+                return found
         columns = "d.seq, d.modified" if order.control is None else "d.seq, d.modified, d.partition"
-        hits = asked.of(self._partitions, columns)
+        hits = plan.hits(columns)
         page = order.page_of_hits()
-        row = self._one(
+        return self._counted(
             BoundSql(
                 f"WITH hits AS MATERIALIZED ({hits.text})"
                 f" SELECT (SELECT count(*) FROM hits), ARRAY(SELECT seq FROM ({page.text}) p)",
                 hits.parameters + page.parameters,
-            )
+            ),
+            order,
         )
-        return int(row[0]), row[1]
 
-    def _walked(self, order: _Order, total: int, key: EntryKey | None = None) -> list[int]:
-        """Return the page of all documents in their order, or of those that have a key."""
+    def _counted(self, found: BoundSql, order: PageOrder) -> tuple[int, list[int]]:
+        """Return the number of documents, and the page, by a query for both; with the cards of a short page."""
+        if order.size > _AT_ONCE:
+            total, page = self._one(found)
+            return int(total), list(page)
+        statement = _TOTAL_AND_CARDS.format(found.text).encode()
+        rows = self.connection.execute(statement, found.parameters, prepare=False).fetchall()
+        self.cards.update((seq, tuple(card)) for _, seq, *card in rows if seq is not None)
+        return int(rows[0][0]), [seq for _, seq, *_ in rows if seq is not None]
+
+    def _among_newest(self, plan: SearchPlan, order: PageOrder) -> tuple[int, list[int]] | None:
+        """Return the number of documents, and the rows of the page; ``None`` if the newest are not enough for it."""
+        total = int(self._one(plan.total())[0])
+        documents = sum(partition.documents for partition in self.searched)
+        wanted = order.rows_of(total)
+        if wanted == 0:
+            return total, []
+        if (order.offset + wanted) * documents > NEWEST_TRIED * total:
+            return None
+        page = order.page_of_foremost(self._partitions, plan.passing)
+        rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
+        return (total, rows) if len(rows) == wanted else None
+
+    def _walked(self, order: PageOrder, total: int) -> list[int]:
+        """Return the page of all documents in their order."""
         if order.offset >= total:
             return []
-        walk = order.page_of_all(self.searched, key)
+        walk = order.page_of_all(self.searched)
         if order.size > _AT_ONCE:
             return list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({walk.text}) p)", walk.parameters))[0])
         found = self.connection.execute(
@@ -203,10 +218,11 @@ class DatabaseSearch:
             if len(found) <= LEAPS:
                 none = self.connection.execute(_NONE, (control, self._partitions), prepare=False).fetchone()
                 return sorted({*found, *([("", "")] if none is not None else ())})
-        seen = BoundSql("") if asked.is_empty else asked.of(self._partitions, "d.seq")
+        planner = SearchPlanner(self.connection, tuple(self._partitions))
+        seen = BoundSql("") if asked.is_empty else planner.plan(asked).hits("d.seq")
         text = "SELECT DISTINCT fold, value FROM entry WHERE control = %s AND partition = ANY(%s::int[])"
         among = f" AND seq IN ({seen.text})" if seen.text else ""
-        statement = f"{text}{among} ORDER BY fold, value LIMIT {_MOST_ROWS}"
+        statement = f"{text}{among} ORDER BY fold, value LIMIT {MOST_ROWS}"
         parameters = control, self._partitions, *seen.parameters
         return self.connection.execute(statement.encode(), parameters, prepare=False).fetchall()
 
@@ -220,88 +236,3 @@ class DatabaseSearch:
 def _key(value: str) -> tuple[str, str]:
     fold, key = key_of(value)
     return str(fold), str(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The order that a query asks for, and the page of it. ``control`` is ``None`` where it is by last save."""
-
-    control: int | None
-    is_descending: bool
-    offset: int
-    size: int
-
-    @classmethod
-    def of(cls, query: Query, searched: Sequence[SearchedPartition]) -> _Order:
-        by = query.sort.by
-        if isinstance(by, Field):
-            control: int | None = FACTS.get(by)
-        else:
-            control = next((each.controls[by] for each in searched if by in each.controls), None)
-        # A control that no document has a value of leaves the second order: the last save comes first.
-        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
-        number = None if control is None else int(control)
-        return cls(number, is_descending, min(query.offset, _LAST), min(query.size, _MOST_ROWS))
-
-    def page_of_hits(self) -> BoundSql:
-        """Return the query for the page of the documents in ``hits``."""
-        if self.control is None:
-            return BoundSql(f"SELECT seq FROM hits ORDER BY {self._by_save} {self._page}")
-        edge = "e.seq = h.seq AND e.control = %s AND e.partition = h.partition AND e.edge & %s > 0"
-        return BoundSql(
-            "SELECT h.seq, coalesce(e.fold, '') AS fold, coalesce(e.value, '') AS value, h.modified"
-            f" FROM hits h LEFT JOIN entry e ON {edge} ORDER BY {self._by_value} {self._page}",
-            (self.control, self._edge),
-        )
-
-    def page_of_all(self, searched: Sequence[SearchedPartition], key: EntryKey | None) -> BoundSql:
-        """Return the query for the page of all documents on some partitions; of those with a key, if there is one."""
-        if self.control is not None:
-            arms = joined(" UNION ALL ", [self._sorted_arm(partition) for partition in searched])
-            return BoundSql(
-                f"SELECT d.seq, e.fold, e.value, d.modified FROM ({arms.text}) e JOIN document d USING (seq)"
-                f" ORDER BY {self._by_value} {self._page}",
-                arms.parameters,
-            )
-        arms = joined(" UNION ALL ", [self._saved_arm(partition, key) for partition in searched])
-        return BoundSql(f"SELECT seq FROM ({arms.text}) d ORDER BY {self._by_save} {self._page}", arms.parameters)
-
-    @staticmethod
-    def _saved_arm(partition: SearchedPartition, key: EntryKey | None) -> BoundSql:
-        text = "SELECT seq, modified FROM document d WHERE partition = %s"
-        if key is None:
-            return BoundSql(text, (partition.number,))
-        with_key = key.on((partition.number,))
-        # As a value, not as a join: the documents are looked at in their order, until the page is full.
-        return BoundSql(
-            f"{text} AND (SELECT true FROM ({with_key.text} AND seq = d.seq) one)",
-            (partition.number, *with_key.parameters),
-        )
-
-    def _sorted_arm(self, partition: SearchedPartition) -> BoundSql:
-        if self.control is None or (self.control > 0 and self.control not in partition.controls.values()):
-            return BoundSql(
-                "SELECT seq, '' AS fold, '' AS value FROM document WHERE partition = %s", (partition.number,)
-            )
-        return BoundSql(
-            "SELECT seq, fold, value FROM entry WHERE control = %s AND partition = %s AND edge & %s > 0",
-            (self.control, partition.number, self._edge),
-        )
-
-    @property
-    def _edge(self) -> int:
-        return int(Edge.HIGHEST if self.is_descending else Edge.LOWEST)
-
-    @property
-    def _by_save(self) -> str:
-        direction = "DESC" if self.is_descending else "ASC"
-        return f"modified {direction}, seq {direction}"
-
-    @property
-    def _by_value(self) -> str:
-        direction = "DESC" if self.is_descending else "ASC"
-        return f"fold {direction}, value {direction}, modified DESC, seq DESC"
-
-    @property
-    def _page(self) -> str:
-        return f"LIMIT {self.size} OFFSET {self.offset}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -18,50 +19,90 @@ T = TypeVar("T")
 _LOOKS = 0.1
 """Seconds between two looks at whether the service is being ended while a server is waited for."""
 
+_LOOKS_OVERDUE = 2.0
+"""Seconds between two looks what keeps a statement that is overdue."""
+
 
 class Session(Connection[TupleRow]):
     """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
 
+    ``asked`` are questions of a transaction, the answers of which come with those of others, by what they are about.
     A server that is stopped, or has a disk that hangs, cancels nothing itself, and its network goes on answering.
+    A transaction that waits only for the results that it fetches is one wait: all its waits together have that time.
+    After ``overdue_after`` seconds it calls ``on_overdue`` now and then, with the seconds waited; that may raise an
+    error of the library to give the statement up. ``on_silence`` hears that the server was given up.
     """
 
     patience: float | None = None
+    overdue_after = math.inf
+    is_pooled = True
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
         self.warnings: list[str] = []
+        self.on_overdue: Callable[[Session, float], None] = lambda *_: None
+        self.on_silence: Callable[[str], None] = lambda _: None
         self.first = ClientCursor(self)
-        self._block = ExitStack()
-        self._pipeline_until_commit: psycopg.Pipeline | None = None
+        self.asked: dict[object, object] = {}
+        self._pipelined = ExitStack()
+        self._waited: float | None = None
         self.add_notice_handler(self._noticed)
 
     def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
         """See ``Connection``."""
+        if timeout is not None or self.patience is None:
+            return super().wait(gen, interval, timeout)
         began = time.monotonic()
-        patience = self.patience if timeout is None else timeout
         try:
-            return super().wait(gen, interval, patience)
-        except psycopg.OperationalError as error:
-            if timeout is None and patience is not None and time.monotonic() - began >= patience:
-                self.close()
-                raise psycopg.OperationalError(f"the server has not answered for {patience:g} s") from error
-            raise
+            return self._wait_patiently(gen, interval, max(_LOOKS, self.patience - (self._waited or 0)), began)
+        finally:
+            if self._waited is not None:
+                self._waited += time.monotonic() - began
 
-    def begin(self, block: ExitStack, first: str, values: Sequence[object]) -> None:
-        """Begin a transaction, which ends before ``block``, and run some statements in the same round trip."""
-        self._block, self._pipeline_until_commit = block, None
-        self.first = ClientCursor(self)
-        self.first.execute(f"BEGIN;{first}".encode(), values or None)
+    def _wait_patiently(self, gen: PQGen[T], interval: float, patience: float, began: float) -> T:
+        until = min(patience, self.overdue_after)
+        while True:
+            try:
+                return super().wait(gen, interval, max(0.0, until - (time.monotonic() - began)))
+            except psycopg.OperationalError as error:
+                waited = time.monotonic() - began
+                if self.closed or waited < until or getattr(gen, "gi_frame", None) is None:  # it did not time out
+                    raise
+                if waited >= patience:
+                    self.close()
+                    cause = f"the server has not answered for {patience:.3g} s"
+                    self.on_silence(cause)
+                    raise psycopg.OperationalError(cause) from error
+                self.on_overdue(self, waited)
+                until = min(patience, waited + _LOOKS_OVERDUE)
+
+    def begin(self, block: ExitStack, first: str | None, values: Sequence[object]) -> None:
+        """Begin a transaction, which ends before ``block``, and run some statements in the same round trip.
+
+        Without any, the next statement whose result is fetched begins it: ``pipeline_until_commit``.
+        """
+        self.asked = {}
+        block.callback(self._end)
+        self._pipelined = block.enter_context(ExitStack())
+        if first is None:
+            self._waited = 0.0
+            self.pipeline_until_commit()
+            self.execute("BEGIN")
+        else:
+            self.first = ClientCursor(self)
+            self.first.execute(f"BEGIN;{first}".encode(), values or None)
+
+    def _end(self) -> None:
+        self._waited = None
 
     def pipeline_until_commit(self) -> None:
         """Wait from here on for no statement of the transaction whose result is not fetched, until the commit."""
-        self._pipeline_until_commit = self._block.enter_context(self.pipeline())
+        self._pipelined.enter_context(self.pipeline())
 
     def commit_transaction(self) -> str | None:
         """Commit, with all statements that nobody has waited for; return what the server says that it has done."""
         committed = self.execute("COMMIT")
-        if self._pipeline_until_commit is not None:
-            self._pipeline_until_commit.sync()
+        self._pipelined.close()
         return committed.statusmessage
 
     def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:

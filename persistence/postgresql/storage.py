@@ -10,12 +10,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import psycopg
 
 from persistence.errors import DamagedError
-from persistence.model.addresses import Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload, PiecedContents
@@ -23,8 +31,10 @@ from persistence.postgresql.database import Database
 from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
+from persistence.postgresql.lookups import Lookup, decoded, looking
 from persistence.postgresql.places import (
     DATA,
+    DEFINITION,
     DRAFT,
     FormNumbers,
     ResourceKey,
@@ -36,8 +46,9 @@ from persistence.postgresql.places import (
 )
 from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
 from persistence.postgresql.traces import DatabaseTraces
-from persistence.postgresql.writing import DatabaseWriter, decoded, facts, opening
+from persistence.postgresql.writing import CommitListener, DatabaseWriter, facts
 from persistence.storage.managed import ManagedStorage
+from persistence.storage.marks import StateMark
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
@@ -46,24 +57,11 @@ _READ_ONLY = "read-only"
 _KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
 
 
-class CommitListener(Protocol):
-    """Hears of what a block of ``writing`` has changed, before its commit and within its transaction.
-
-    What it raises keeps all of it from being stored.
-    """
-
-    def changed(self, form: Form, document: str) -> None:
-        """The ``data.xml`` of a document, or of its draft, is another one."""
-
-    def published(self, form: Form, version: int) -> None:
-        """The ``form.xhtml`` of a version is another one."""
-
-
-class _Writers(threading.local):
-    """The writers of a thread, the innermost last."""
+class _Lookups(threading.local):
+    """The lookups of the blocks that a thread is in, the innermost last."""
 
     def __init__(self) -> None:
-        self.inside: list[DatabaseWriter] = []
+        self.inside: list[Lookup] = []
 
 
 class DatabaseStorage(ManagedStorage):
@@ -91,7 +89,7 @@ class DatabaseStorage(ManagedStorage):
         self._numbers = FormNumbers(database)
         self._reader = RevisionReader(database)
         self._keeps_history = keeps_history
-        self._writers = _Writers()
+        self._lookups = _Lookups()
         self._gate = lock_key(database.address.schema, _READ_ONLY)
         self._leases = DatabaseLeases(database)
         self._reencryption = DatabaseJob(database, "encryption anew")
@@ -108,7 +106,8 @@ class DatabaseStorage(ManagedStorage):
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """See ``Revisions``."""
-        known = self._known(address)
+        inside = self._lookups.inside
+        known = inside[-1].sidecar(address) if inside else None
         if known is not None:
             return known[0]
         place = self._place(address)
@@ -160,21 +159,21 @@ class DatabaseStorage(ManagedStorage):
 
     def fingerprint(self, address: Address) -> Fingerprint:
         """See ``Readable``: a content id is one state's alone."""
+        inside = self._lookups.inside
+        known = inside[-1].content_id(address) if inside else None
+        if known is not None:
+            return _fingerprint(known[0])
         place = self._place(address)
         return _fingerprint(None if place is None else self._reader.content_id(place, address))
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """See ``Readable``."""
-        number = self._numbers.find(form)
-        if number is not None:
-            for version, content in self._reader.versions(form, number):
-                yield version, _fingerprint(content)
+        for version, content in self._versions(form):
+            yield version, _fingerprint(content)
 
     def versions(self, form: Form) -> Iterator[int]:
         """See ``Readable``."""
-        number = self._numbers.find(form)
-        if number is not None:
-            yield from (version for version, _ in self._reader.versions(form, number))
+        yield from (version for version, _ in self._versions(form))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """See ``Readable``."""
@@ -192,6 +191,18 @@ class DatabaseStorage(ManagedStorage):
         """See ``ManagedStorage``."""
         found = heapq.merge(*(self.documents(form, each) for each in Collection))
         yield from (document for document, _ in groupby(found))
+
+    def marks(self, form: Form) -> Iterator[StateMark]:
+        """See ``StateMarks``; all are sums."""
+        number = self._numbers.find(form)
+        if number is None:
+            return
+        for version, total in self._reader.sums(form, number, DEFINITION):
+            yield StateMark(DefinitionAddress(form, int(version), FORM_XHTML), str(total), is_sum=True)
+        both = heapq.merge(*(self._reader.sums(form, number, kind) for kind in (DATA, DRAFT)))
+        for document, found in groupby(both, lambda each: each[0]):
+            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            yield StateMark(main, str(sum(total for _, total in found)), is_sum=True)
 
     def revisions(self, address: Address) -> list[Instant]:
         """See ``ManagedStorage``."""
@@ -229,21 +240,34 @@ class DatabaseStorage(ManagedStorage):
         return self._contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
 
     @contextmanager
+    def deciding(self, address: Address) -> Iterator[None]:
+        """See ``RevisionStorage``: what is usually asked for is read at once."""
+        lookup, number = Lookup(), self._number(address)
+        if number is not None:
+            statement, values = looking(number, address)
+            with self.database.reading("reading", address) as connection:
+                lookup.add(address, connection.execute(statement.encode(), values, binary=True).fetchall())
+        self._lookups.inside.append(lookup)
+        try:
+            yield
+        finally:
+            self._lookups.inside.pop()
+
+    @contextmanager
     def writing(self, address: Address) -> Iterator[DatabaseWriter]:
         """See ``RevisionStorage``; all of the block is one transaction, which is committed at its end."""
+        self.database.require_committing()
         number = self._number(address)
-        first, values = opening(self._key(*address.scope), self._gate, address, number)
-        with self.database.transaction("writing", address, first=first, values=values) as connection:
-            writer = DatabaseWriter(connection, self._numbers, self._keeps_history)
-            writer.begin(address, is_known=number is not None)
-            self._writers.inside.append(writer)
+        with self.database.transaction("writing", address, first=None) as connection:
+            writer = DatabaseWriter(connection, self._numbers, self._keeps_history, self._listener)
+            writer.begin(address, number, self._key(*address.scope), self._gate)
+            self._lookups.inside.append(writer.lookup)
             try:
                 yield writer
-                if self._listener is not None:
-                    connection.pipeline_until_commit()
-                    _tell(self._listener, writer)
+                writer.tell()
+                self.database.require_committing()
             finally:
-                self._writers.inside.remove(writer)
+                self._lookups.inside.pop()
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
@@ -278,10 +302,14 @@ class DatabaseStorage(ManagedStorage):
     def _key(self, *scope: str) -> int:
         return lock_key(self.database.address.schema, *scope)
 
-    def _known(self, address: Address) -> tuple[Sidecar | None] | None:
-        """Return what the writer of this thread knows already, whose transaction nobody else can change."""
-        inside = self._writers.inside
-        return inside[-1].known(address) if inside else None
+    def _versions(self, form: Form) -> list[tuple[int, str | None]]:
+        """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
+        inside = self._lookups.inside
+        known = inside[-1].versions(form) if inside else None
+        if known is not None:
+            return known
+        number = self._numbers.find(form)
+        return [] if number is None else self._reader.versions(form, number)
 
     def _number(self, address: Address) -> int | None:
         check(address)
@@ -305,13 +333,6 @@ class DatabaseStorage(ManagedStorage):
         return StoredRevision(
             sidecar, sidecar.etag, sidecar.size, self._contents.opened(sidecar.id, sidecar.size, row[1])
         )
-
-
-def _tell(listener: CommitListener, writer: DatabaseWriter) -> None:
-    for form, version in writer.definitions:
-        listener.published(form, version)
-    for form, document in writer.documents:
-        listener.changed(form, document)
 
 
 def _fingerprint(content: str | None) -> Fingerprint:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import FormNumbers, check, kind_of
 from persistence.postgresql.revisions import RevisionReader
-from persistence.postgresql.writing import decoded
 from persistence.storage.managed import TracedFile, Traces
 
 _UNCLAIMED = "SELECT id FROM unclaimed WHERE folder = %s AND (form = %s OR form IS NULL) ORDER BY id"

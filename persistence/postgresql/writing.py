@@ -7,32 +7,27 @@ where another one is there: so two writers never overwrite each other unseen, ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
+from psycopg import Cursor
 from psycopg import errors as codes
+from psycopg.rows import TupleRow
 
-from persistence.errors import BusyError, DamagedError, ReplacedError
+from persistence.errors import BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
 from persistence.postgresql.failures import RETRY_AFTER
-from persistence.postgresql.places import (
-    DATA,
-    DRAFT,
-    FormNumbers,
-    ResourceKey,
-    folder_of,
-    place_of,
-    twin_of,
-)
+from persistence.postgresql.lookups import Lookup, looking
+from persistence.postgresql.places import DATA, DRAFT, FormNumbers, ResourceKey, place_of, twin_of
 from persistence.postgresql.session import Session
 from persistence.storage.managed import ManagedWriting
 from persistence.storage.storage import KeepsHistory
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
-_decoder = msgspec.json.Decoder(Sidecar)
 _encoder = msgspec.json.Encoder()
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
@@ -85,52 +80,27 @@ SELECT count(*) FROM gone
 """Removes revisions with everything of them, at once."""
 
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
-_OF_DOCUMENT = """
-SELECT kind, name, sidecar FROM revision
-WHERE form = %s AND kind = 0 AND folder = %s AND name IN (%s, %s) AND is_current
-UNION ALL SELECT kind, name, sidecar FROM revision WHERE form = %s AND kind = 1 AND folder = %s AND is_current
-"""
-_OF_DEFINITION = """
-SELECT kind, name, sidecar FROM revision
-WHERE form = %s AND kind = 2 AND folder = %s AND name IN (%s, %s) AND is_current
-"""
-
-
-def opening(key: int, gate: int, address: Address, number: int | None) -> tuple[str, tuple[object, ...]]:
-    """Return the statements that take the lock of an address, and then look at what its scope usually asks for.
-
-    Writers who are to be kept out have the lock ``gate``. ``number`` is that of the form, where it is known.
-    """
-    if number is None:
-        return _LOCK, (key, gate)
-    statement, values = _looking(number, address)
-    return f"{_LOCK};{statement}", (key, gate, *values)
-
-
-def _looking(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
-    """Return what finds the current sidecars of an address, of the main one beside it, and of all of its draft."""
-    folder = folder_of(address)
-    values = (number, folder, address.main.name, address.name)
-    if isinstance(address, DefinitionAddress):
-        return _OF_DEFINITION, values
-    return _OF_DOCUMENT, (*values, number, folder)
-
-
-def decoded(data: bytes, address: object) -> Sidecar:
-    """Read the sidecar in a row.
-
-    Raises:
-        DamagedError: it is none.
-    """
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
 
 
 def facts(sidecar: Sidecar) -> StoredRevision:
     """Return what is known of a revision without its content."""
     return StoredRevision(sidecar, sidecar.etag, sidecar.size)
+
+
+class CommitListener(Protocol):
+    """Hears of what a block of ``writing`` has changed, before its commit and within its transaction.
+
+    What it raises keeps all of it from being stored.
+    """
+
+    def changing(self, form: Form, document: str, version: int) -> None:
+        """The ``data.xml`` of a document of a version is being changed: ask for what ``changed`` will need."""
+
+    def changed(self, form: Form, document: str) -> None:
+        """The ``data.xml`` of a document, or of its draft, is another one."""
+
+    def published(self, form: Form, version: int) -> None:
+        """The ``form.xhtml`` of a version is another one."""
 
 
 class DatabaseWriter(ManagedWriting):
@@ -139,42 +109,54 @@ class DatabaseWriter(ManagedWriting):
     ``documents`` and ``definitions`` are what was changed: documents with their drafts, and versions of forms.
     """
 
-    def __init__(self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory) -> None:
+    def __init__(
+        self,
+        connection: Session,
+        numbers: FormNumbers,
+        keeps_history: KeepsHistory,
+        listener: CommitListener | None = None,
+    ) -> None:
         self._connection = connection
         self._numbers = numbers
         self._keeps_history = keeps_history
-        self._known: dict[Address, Sidecar | None] = {}
-        self._of_drafts = set[tuple[Form, str]]()
+        self._listener = listener
+        self.lookup = Lookup()
         self.documents: dict[tuple[Form, str], None] = {}
         self.definitions: dict[tuple[Form, int], None] = {}
 
-    def begin(self, address: Address, *, is_known: bool) -> None:
-        """Go on from the results of ``opening``, by which the lock of an address was taken.
+    def begin(self, address: Address, number: int | None, key: int, gate: int) -> None:
+        """Take the lock ``key`` of an address, and then look at what its scope usually asks for.
+
+        Writers who are to be kept out have the lock ``gate``. ``number`` is that of the form, where it is known.
 
         Raises:
             BusyError: somebody keeps writers out.
         """
-        results = self._connection.first
-        results.nextset()
-        row = results.fetchone()
+        locked = self._connection.execute(_LOCK, (key, gate))
+        found = None if number is None else self._looked(number, address)
+        row = locked.fetchone()
         if row is None or not row[1]:
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
-        if is_known:
-            results.nextset()
-            self._remember(address, results.fetchall())
+        if found is not None:
+            self.lookup.add(address, found.fetchall())
 
-    def known(self, address: Address) -> tuple[Sidecar | None] | None:
-        """Return the current sidecar, in a tuple, where it was looked at in this transaction."""
-        return (self._known[address],) if address in self._known else None
+    def tell(self) -> None:
+        """Tell the listener what was changed."""
+        if self._listener is None:
+            return
+        for form, version in self.definitions:
+            self._listener.published(form, version)
+        for form, document in self.documents:
+            self._listener.changed(form, document)
 
     def current(self, address: Address) -> StoredRevision | None:
         """See ``Writing``."""
-        if address not in self._known:
+        if address not in self.lookup.sidecars:
             number = self._numbers.find(address.form)
             if number is None:
                 return None
-            self._look(number, address)
-        sidecar = self._known[address]
+            self.lookup.add(address, self._looked(number, address).fetchall())
+        sidecar = self.lookup.sidecars[address]
         return None if sidecar is None else facts(sidecar)
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
@@ -232,19 +214,9 @@ class DatabaseWriter(ManagedWriting):
         row = self._connection.execute(_ERASE.format(where), values).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _look(self, number: int, address: Address) -> None:
-        """Look at the current sidecars of an address and beside it."""
-        statement, values = _looking(number, address)
-        self._remember(address, self._connection.execute(statement.encode(), values).fetchall())
-
-    def _remember(self, address: Address, rows: Sequence[tuple[int, str, bytes]]) -> None:
-        """Know what ``_looking`` has found, and that there is nothing else of it."""
-        found = {_named(address, kind, name): data for kind, name, data in rows}
-        for each in {*_beside(address), *found}:
-            data = found.get(each)
-            self._known[each] = None if data is None else decoded(data, each)
-        if isinstance(address, DocumentAddress):
-            self._of_drafts.add((address.form, address.document))
+    def _looked(self, number: int, address: Address) -> Cursor[TupleRow]:
+        statement, values = looking(number, address)
+        return self._connection.execute(statement.encode(), values, binary=True)
 
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
@@ -258,7 +230,10 @@ class DatabaseWriter(ManagedWriting):
         keeps = address.keeps_history and (upload is None or self._keeps(address))
         statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
         try:
-            stored = self._connection.execute(statement, row).fetchone()
+            storing = self._connection.execute(statement, row)
+            if self._listener is not None and address.is_main and isinstance(address, DocumentAddress):
+                self._listener.changing(address.form, address.document, sidecar.version)
+            stored = storing.fetchone()
         except codes.UniqueViolation as error:
             raise _replaced(address) from error
         if stored is None:
@@ -316,7 +291,7 @@ class DatabaseWriter(ManagedWriting):
 
     def _note(self, address: Address, sidecar: Sidecar | None) -> None:
         """Know the revision that is stored now, and that it was changed."""
-        self._known[address] = sidecar
+        self.lookup.note(address, sidecar)
         if not address.is_main:
             return
         if isinstance(address, DefinitionAddress):
@@ -338,32 +313,18 @@ class DatabaseWriter(ManagedWriting):
         collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
         known = [
             each
-            for each, sidecar in self._known.items()
+            for each, sidecar in self.lookup.sidecars.items()
             if sidecar is not None
             and isinstance(each, DocumentAddress)
             and (each.form, each.document, each.collection) == (form, document, collection)
         ]
         number = self._numbers.find(form)
-        if number is None or (kind == DRAFT and not known and (form, document) in self._of_drafts):
+        if number is None or (kind == DRAFT and not known and (form, document) in self.lookup.drafts):
             return
         self._connection.execute(statement.format(_FOLDER), {"form": number, "kind": kind, "folder": document})
         for each in known:
-            self._known[each] = None
+            self.lookup.note(each, None)
         self.documents[form, document] = None
-
-
-def _named(address: Address, kind: int, name: str) -> Address:
-    """Return the address of a name beside one, in the collection of a kind."""
-    if isinstance(address, DefinitionAddress):
-        return DefinitionAddress(address.form, address.version, name)
-    return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
-
-
-def _beside(address: Address) -> list[Address]:
-    """Return the addresses that are looked at together with one."""
-    if isinstance(address, DefinitionAddress):
-        return [address, address.main]
-    return [each.moved(collection) for collection in Collection for each in (address, address.main)]
 
 
 def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:

@@ -32,12 +32,12 @@ class IndexedMemory:
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
         with self.database.transaction("publishing"):
             self.memory.publish(version, paths)
-            self.rows.published(FORM, version)
+            self.rows.published(self.memory.form, version)
 
     def unpublish(self, version: int) -> None:
         with self.database.transaction("unpublishing"):
             self.memory.unpublish(version)
-            self.rows.published(FORM, version)
+            self.rows.published(self.memory.form, version)
 
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
         """Save or delete."""
@@ -46,7 +46,7 @@ class IndexedMemory:
                 self.memory.delete(document, is_draft=is_draft)
             else:
                 self.memory.put(document, content, is_draft=is_draft)
-            self.rows.changed(FORM, document)
+            self.rows.changed(self.memory.form, document)
 
 
 @contextmanager
@@ -61,9 +61,9 @@ def indexed_memory(server: Server) -> Iterator[IndexedMemory]:
         server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
-def of_memory(database: Database) -> IndexedMemory:
-    """Nothing in memory, and its index in the schema of a database."""
-    memory, numbers = Memory(), FormNumbers(database)
+def of_memory(database: Database, form: Form = FORM) -> IndexedMemory:
+    """Nothing of a form in memory, and its index in the schema of a database."""
+    memory, numbers = Memory(form), FormNumbers(database)
     rows = IndexRows(database, numbers, lambda _: memory)  # type: ignore[arg-type, return-value]
     index = DatabaseIndex(database, numbers, rows, lambda _: memory, fail)  # type: ignore[arg-type, return-value]
     return IndexedMemory(memory, database, rows, index)

@@ -42,7 +42,13 @@ USER = "keeper"
 
 @cache
 def programs() -> Path | None:
-    """The directory of PostgreSQL's programs; ``None`` where it is not installed."""
+    """The directory of PostgreSQL's programs; ``None`` where it is not installed.
+
+    ``POSTGRESQL_BIN`` in the environment chooses one, for another version.
+    """
+    chosen = os.environ.get("POSTGRESQL_BIN")
+    if chosen is not None:
+        return Path(chosen)
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).resolve().parent
@@ -119,7 +125,7 @@ def _run(*command: str, timeout: float = _STARTING) -> None:
     )
 
 
-def _place() -> Path:
+def new_place() -> Path:
     """A new directory for a server: in memory where there is room. Its path is short, as that of a socket has to be."""
     memory = Path("/dev/shm")
     is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
@@ -138,11 +144,12 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def start(directory: Path, *, fsync: bool = False, options: str = "", port: int = 0) -> Server:
-    """Make a server in an empty directory of its own, or start again the one that is there."""
+def start(directory: Path, *, fsync: bool = False, options: str = "", port: int = 0, wal: Path | None = None) -> Server:
+    """Make a server in an empty directory of its own, or start again the one that is there; ``wal`` is for its log."""
     data, port = directory / "data", port or free_port()
     if not data.exists():
-        _run("initdb", "-D", str(data), "-U", "admin", "-E", "UTF8", "--locale=C", "--no-sync", "-A", "trust")
+        own = () if wal is None else ("-X", str(wal))
+        _run("initdb", "-D", str(data), "-U", "admin", "-E", "UTF8", "--locale=C", "--no-sync", "-A", "trust", *own)
         user = owner()
         hosts = "local all admin trust\nhost all admin 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
         (data / "pg_hba.conf").write_text(hosts)
@@ -156,6 +163,7 @@ def start(directory: Path, *, fsync: bool = False, options: str = "", port: int 
         "max_connections": "200",
         "shared_buffers": "64MB",
         "log_min_messages": "warning",
+        "password_encryption": "scram-sha-256",  # the default of 14 and later
     }
     flags = " ".join(f"-c {name}={value}" for name, value in settings.items())
     log = directory / "log"
@@ -179,7 +187,7 @@ def shared(session: Path) -> Server:
         if known.exists():
             return _known(known)
         _end_orphans()
-        place = _place()
+        place = new_place()
         (place / _SESSION).write_text(str(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()))
         server = start(place)
         make_database(server)
@@ -209,7 +217,7 @@ def session_directory(factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def running(*, fsync: bool = False, options: str = "") -> Iterator[Server]:
     """A server for one test, which may do anything to it."""
-    directory = _place()
+    directory = new_place()
     server = start(directory, fsync=fsync, options=options)
     try:
         make_database(server)
@@ -220,9 +228,11 @@ def running(*, fsync: bool = False, options: str = "") -> Iterator[Server]:
 
 def end(server: Server) -> None:
     """End a server, at once, and remove its data."""
-    pid_file = server.directory / "data/postmaster.pid"
-    if pid_file.exists():
-        Server(server.directory, server.port, int(pid_file.read_text().split()[0])).stop(signal.SIGQUIT)
+    data = server.directory / "data"
+    with suppress(FileNotFoundError, ProcessLookupError):  # a server that was killed leaves its file
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        if Path(f"/proc/{pid}/cwd").resolve() == data.resolve():  # else another process has the number
+            Server(server.directory, server.port, pid).stop(signal.SIGQUIT)
     shutil.rmtree(server.directory, ignore_errors=True)
 
 

@@ -6,7 +6,8 @@ from itertools import count
 from pathlib import Path
 
 from persistence.postgresql.database import Database
-from persistence.postgresql.storage import CommitListener, DatabaseStorage
+from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql.writing import CommitListener
 from persistence.storage.storage import KeepsHistory, keeps_all
 from tests.opened import opened
 

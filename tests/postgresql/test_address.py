@@ -54,3 +54,9 @@ def test_an_address_that_cannot_be_read_is_refused_without_any_of_it(uri: str) -
     with pytest.raises(ConfigurationError) as refused:
         parse(uri)
     assert "cret" not in str(refused.value)
+
+
+def test_a_schema_cannot_be_that_of_the_flat_views_of_another() -> None:
+    taken = parse("postgresql://u@h/d?schema=x").flat_schema
+    with pytest.raises(ConfigurationError, match="must not end in _flat"):
+        parse(f"postgresql://u@h/d?schema={taken}")

@@ -5,12 +5,13 @@ No answer and no log has a password or a traceback; an answer of 503 says when t
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +21,7 @@ import pytest
 
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
+from persistence.postgresql.steps import Step
 from tests import orders
 from tests import service as services
 from tests.cli.command_runner import ended
@@ -117,7 +119,7 @@ def served(
 @pytest.fixture
 def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDatabase]:
     """A service that waits shortly for the database."""
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     with served(tmp_path, server, monkeypatch) as asked:
         yield asked
 
@@ -163,11 +165,22 @@ def test_a_database_that_cannot_be_used_is_one_line_at_the_start(
     assert "wr0ng" not in said.errors[0]
 
 
+@pytest.mark.parametrize("command", ["init", "serve", "forms", "upgrade"])
+def test_a_server_that_is_too_old_is_one_line(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("persistence.postgresql.database.OLDEST_SERVER", 1000)
+    said = ended([command, "--data", server.uri(fresh_schema())], monkeypatch, capsys)
+    assert (said.status, len(said.errors)) == (1, 1)
+    assert said.errors[0].endswith("is older than PostgreSQL 1000")
+
+
 @pytest.mark.parametrize(
     ("steps", "text"),
     [
         (
-            lambda steps: (*steps, schema.Step("more", "SELECT 1")),
+            lambda steps: (*steps, Step("more", "SELECT 1")),
             "of an older version of the service: 'persistence upgrade'",
         ),
         (lambda steps: steps[:-1], "of a newer version of the service than this one"),
@@ -178,7 +191,7 @@ def test_tables_of_another_version_are_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    steps: Callable[[tuple[schema.Step, ...]], tuple[schema.Step, ...]],
+    steps: Callable[[tuple[Step, ...]], tuple[Step, ...]],
     text: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -235,7 +248,7 @@ def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None
         asked.execute("ALTER ROLE keeper RESET default_transaction_read_only")
         asked.end_connections()
     recovers(asked)
-    assert asked.is_ready().status == 200
+    becomes_ready(asked)
     assert asked.put("Bob").status == 204
 
 
@@ -266,6 +279,14 @@ def recovers(asked: ServedDatabase) -> None:
     assert answer.body == order("Ada")
 
 
+def becomes_ready(asked: ServedDatabase) -> None:
+    """The service finds out that it can store; what it found before counts for two seconds."""
+    ends = time.monotonic() + PATIENCE
+    while asked.is_ready().status != 200:
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
 @contextmanager
 def locked(asked: ServedDatabase, table: str) -> Iterator[None]:
     """Keep everybody from a table for a block."""
@@ -288,7 +309,7 @@ def test_who_waits_for_a_lock_too_long_is_busy(asked: ServedDatabase) -> None:
 def test_a_statement_that_takes_too_long_is_ended(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("persistence.postgresql.database.STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr("persistence.postgresql.connections.STATEMENT_SECONDS", 0.3)
     with served(tmp_path, server, monkeypatch) as asked:
         with locked(asked, "revision"):
             unavailable(asked.get(), "the database took too long")
@@ -301,8 +322,8 @@ def test_all_connections_in_use_keep_nobody_for_ever(
     defaults = Database.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "most_connections", 2)
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
-    monkeypatch.setattr("persistence.postgresql.database.STATEMENT_SECONDS", 4)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("persistence.postgresql.connections.STATEMENT_SECONDS", 4)
     with served(tmp_path, server, monkeypatch) as asked:
         asked.execute("ALTER ROLE keeper SET lock_timeout = 0")
         with locked(asked, "revision"):
@@ -329,18 +350,68 @@ def at_once(*work: Callable[[], Answer]) -> list[Answer]:
 def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS", "CONNECT_SECONDS"):
-        monkeypatch.setattr(f"persistence.postgresql.database.{name}", 1)
+    """Nor does it twice, where a request would try again, or give up what it has begun."""
+    for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(f"persistence.postgresql.connections.{name}", 2)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     uri = f"{server.uri('SCHEMA')}&connect_timeout=2"
     with served(tmp_path, server, monkeypatch, uri=uri) as asked:
-        at_once(*[asked.get] * 4)
+        kinds: list[Callable[[], Answer]] = [
+            asked.get,
+            lambda: asked.put("Bob"),
+            lambda: asked.service.put("acme/order/data/D/large.bin", b"x" * 600_000),
+            lambda: asked.service.delete(DOCUMENT),
+            lambda: asked.service.get("acme/order/form/form.xhtml"),
+            lambda: asked.service.raw("POST", "/fr/service/persistence/search/acme/order", {}, b"<search/>"),
+            asked.is_ready,
+        ]
+        with locked(asked, "revision"):  # as many connections as requests
+            at_once(*[asked.get] * 4)
         with stopped(server):
-            for answer in at_once(*[asked.get] * 6, *[lambda: asked.put("Bob")] * 4):
+            began = time.monotonic()
+            for answer in at_once(*kinds[:4]):
                 unavailable(answer, "")
-            unavailable(asked.is_ready(), "database forms at 127.0.0.1")
+            assert time.monotonic() - began < 4 + 3
+            began = time.monotonic()
+            for answer in at_once(*kinds[3:]):
+                unavailable(answer, "")
+            assert time.monotonic() - began < 4
             assert asked.service.raw("GET", "/healthz").status == 200
         recovers(asked)
         assert asked.put("Bob").status == 204
+
+
+@contextmanager
+def unconfirmed(server: Server) -> Iterator[None]:
+    """Let commits wait for a synchronous replica that is not there."""
+    try:
+        server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "postgres")
+        server.execute("SELECT pg_reload_conf()", "postgres")
+        while server.execute("SHOW synchronous_standby_names", "postgres") != [("nobody",)]:
+            time.sleep(0.01)
+        yield
+    finally:
+        server.execute("ALTER SYSTEM RESET synchronous_standby_names", "postgres")
+        server.execute("SELECT pg_reload_conf()", "postgres")
+
+
+def test_a_save_that_no_replica_confirms_ends_and_others_do_not_begin(asked: ServedDatabase) -> None:
+    assert asked.is_ready().status == 200
+    with unconfirmed(asked.server):
+        began = time.monotonic()
+        unavailable(asked.put("Bob"), "the commit was not confirmed (no synchronous replica has answered for 1.")
+        assert 0.9 < time.monotonic() - began < 4
+        assert asked.get().body == order("Ada")
+        unavailable(asked.put("Cid"), "no synchronous replica confirms commits")
+        unavailable(asked.is_ready(), "no synchronous replica confirms commits")
+        began = time.monotonic()
+        large = asked.service.put("acme/order/data/D/large.bin", b"x" * 600_000)
+        for answer in (asked.put("Cid"), asked.is_ready(), large):
+            unavailable(answer, "no synchronous replica confirms commits")
+        assert time.monotonic() - began < 6
+    becomes_ready(asked)
+    assert asked.get().body == order("Bob")
+    assert asked.put("Cid").status == 204
 
 
 @pytest.mark.parametrize("is_forwarded", [True, False])
@@ -412,7 +483,7 @@ def test_a_server_that_crashes_or_is_restarted_is_found_again(
     how: signal.Signals,
 ) -> None:
     """The log of a service says nothing of passwords, and has no traceback."""
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     with postgresql.running() as own, served(tmp_path, own, monkeypatch, start=start) as asked:
         own.stop(how)
         for answer in at_once(asked.get, asked.get, asked.is_ready, lambda: asked.put("Bob")):
@@ -426,3 +497,30 @@ def test_a_server_that_crashes_or_is_restarted_is_found_again(
             require_no_password(log)
             assert "Traceback" not in log
             assert "psycopg" not in log
+
+
+@pytest.mark.parametrize("path", ["data/D/large.bin", "data/L/data.xml?nonrelevant=remove"])
+def test_a_content_that_is_erased_while_it_is_sent_breaks_off_without_a_traceback(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    large = b"<form><customer><name>" + b"x" * (24 << 20) + b"</name></customer></form>"
+    with served(tmp_path, server, monkeypatch, start=running) as asked:
+        own = {"Content-Type": "application/octet-stream"}
+        stored = asked.service.put(f"acme/order/{path.partition('?')[0]}", large, own, Form_Definition_Version="1")
+        assert stored.status == 201
+        connection = http.client.HTTPConnection("127.0.0.1", asked.service.port, timeout=30)
+        with closing(connection):
+            connection.request("GET", f"{asked.service.face}/crud/acme/order/{path}")
+            response = connection.getresponse()
+            assert (response.status, int(response.headers["Content-Length"])) == (200, len(large))
+            begun = response.read(1000)
+            asked.execute(f"DELETE FROM {asked.schema}.piece")  # noqa: S608 - a schema of the test
+            with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+                response.read()
+            assert begun == large[:1000]
+        broken = [line for line in asked.service.log.read_text().splitlines() if '"event":"request"' not in line]
+        assert [line for line in broken if "was replaced while it was read" in line] == broken[-1:]
+        assert '"event":"answer-broken-off"' in broken[-1]
+        assert "Traceback" not in asked.service.log.read_text()
+        unavailable(asked.service.get(f"acme/order/{path}"), "was replaced while it was read")
+        assert asked.get().status == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,9 @@ from persistence.index.protocol import ReindexingState
 from persistence.model.addresses import Form
 from persistence.model.search import Drafts, Query, Scope
 from persistence.postgresql import index as database_index
+from persistence.postgresql import index_batches, reindexing
+from persistence.postgresql.database import Database
+from persistence.postgresql.maintained import maintained
 from tests import orders
 from tests.index.contract import NAME, STATUS, exact, only
 from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
@@ -251,18 +256,44 @@ def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
     assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 20
 
 
+def test_one_connection_is_enough_for_many_threads_that_begin_forms(
+    node: IndexedDatabase, database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forms, editions and partitions are made within the transactions of saves, but apart from them."""
+    defaults = Database.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "most_connections", 1)
+    small = IndexedDatabase(database_uri, tmp_path)
+
+    def begin(number: int) -> None:
+        form = small.of(Form("acme", f"form-{number}"))
+        form.publish(orders.definition())
+        save(form, "d", f"Name {number}")
+
+    began = time.monotonic()
+    try:
+        in_threads(*[partial(begin, number) for number in range(12)])
+    finally:
+        small.close()
+    assert time.monotonic() - began < _WAITS
+    for number in range(12):
+        assert total_of(node.of(Form("acme", f"form-{number}"))) == 1
+
+
 _NODE = """
 import sys, time
+from functools import partial
 from pathlib import Path
-from persistence.model.addresses import Form
-from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql import reindexing
+from persistence.postgresql.index_batches import IndexBatches
 from tests.postgresql.indexed import IndexedDatabase
-changed = IndexRows.changed
+reindexing.REREAD_AT_ONCE, reindexing._READERS = 2, 2
+reread = IndexBatches.reread
 def slowly(*given, **named):
-    changed(*given, **named)
-    print("one", flush=True)
+    reread(*given, **named)
+    print("some", flush=True)
     time.sleep(0.2)
-IndexRows.changed = slowly
+IndexBatches.reread = slowly
 node = IndexedDatabase(sys.argv[1], Path(sys.argv[2]))
 node.reindexer.all()
 """
@@ -278,11 +309,100 @@ def test_a_node_that_is_killed_in_a_rebuild_frees_it_and_leaves_nothing_half_don
     command = [sys.executable, "-c", _NODE, database_uri, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as killed:
         assert killed.stdout is not None
-        for _ in range(3):
-            killed.stdout.readline()
+        killed.stdout.readline()
         assert node.reindexer.status().state is ReindexingState.INDEXING
         os.kill(killed.pid, signal.SIGKILL)
     until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
     assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
     node.reindexer.all()
     assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
+
+
+def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
+    node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its document is read after it; meanwhile the others are read, and nobody waits for these."""
+    ours, theirs = node.of(FORM), other.of(FORM)
+    ours.publish(orders.definition())
+    for number in range(6):
+        save(ours, f"d-{number}", f"Name {number}")
+    with node.database.transaction("damaging") as connection:
+        connection.execute("DELETE FROM entry WHERE control > 0")
+    changed, has_locks, may_commit = other.rows.changed, threading.Event(), threading.Event()
+
+    def slowly(form: Form, document: str) -> None:
+        changed(form, document)
+        has_locks.set()
+        assert may_commit.wait(_WAITS)
+
+    def others_are_read() -> bool:
+        return total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 5
+
+    def rebuild_and_save() -> None:
+        assert has_locks.wait(_WAITS)
+        in_threads(node.reindexer.all, lambda: (until(others_are_read), save(ours, "d-4", "New"), may_commit.set())[0])
+
+    monkeypatch.setattr(other.rows, "changed", slowly)
+    in_threads(lambda: save(theirs, "d-3", "Saved"), rebuild_and_save)
+    assert total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 6
+    for name in ("Saved", "New"):
+        assert total_of(ours, Query(controls=(exact(NAME, name),), paths=())) == 1
+    assert total_of(ours, Query(controls=(exact(NAME, "Name 3"),), paths=())) == 0
+
+
+def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
+    node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reindexing, "REREAD_AT_ONCE", 8)
+    form, names = node.of(FORM), {f"d-{number}": f"Name {number}" for number in range(60)}
+    form.publish(orders.definition())
+    for document, name in names.items():
+        save(form, document, name)
+    is_over = threading.Event()
+
+    def keep_saving() -> None:
+        for number in itertools.count():
+            document = f"d-{number * 7 % 60}"
+            if number % 10 == 9 and document in names:
+                other.of(FORM).delete(document)
+                del names[document]
+            else:
+                names[document] = f"Again {number}"
+                save(other.of(FORM), document, names[document])
+            if is_over.is_set():
+                return
+
+    def rebuild() -> None:
+        try:
+            for definition in (WITHOUT_NAME, orders.definition()):
+                form.publish(definition)
+                node.reindexer.all()
+        finally:
+            is_over.set()
+
+    in_threads(keep_saving, rebuild)
+    for name in names.values():
+        assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
+    assert total_of(form) == len(names)
+    assert not any(maintained(node.storage, node.rows).inspect(True, lambda *_: None))
+
+
+def test_large_and_damaged_documents_and_drafts_are_read_alone(
+    node: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_batches, "LARGEST_REREAD", 200)
+    form = node.of(FORM)
+    form.publish(orders.definition())
+    save(form, "d-1", "Ann")
+    save(form, "d-2", "Bob" + " " * 300)
+    save(form, "d-3", "Eve")
+    form.save("d-1", b"<form><customer><name>Draft</name></customer></form>", is_draft=True)
+    with node.database.transaction("damaging") as connection:
+        connection.execute("DELETE FROM document")
+        connection.execute("DELETE FROM entry")
+        connection.execute("UPDATE revision SET sidecar = 'x' WHERE folder = 'd-3'")
+    node.reindexer.all()
+    assert total_of(form) == 3
+    for name in ("Ann", "Bob" + " " * 300):
+        assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
+    assert total_of(form, Query(controls=(exact(NAME, "Draft"),), paths=()), only(Drafts.ONLY)) == 1

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from persistence.postgresql import searches
+from persistence.model.addresses import Form
+from persistence.model.search import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
+from persistence.postgresql import pages, planner, searches, texts
 from tests.index import asked
-from tests.index.memory import FORM, plain
+from tests.index.memory import FORM, Content, plain
 from tests.index.test_against_oracle import DISTINCT, SAVES, beginning, texts_of
-from tests.postgresql.indexing import IndexedMemory, indexed_memory
+from tests.postgresql.indexing import IndexedMemory, indexed_memory, of_memory
 from tests.postgresql.server import Server, requires_postgresql
 
 pytestmark = requires_postgresql
 
 _QUICK = settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -26,11 +30,29 @@ _QUICK = settings(
 _LONG = settings(_QUICK, max_examples=25)
 _MANY = 12
 
-WAYS = {
+WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
-    "one value is walked": {"FEW_FOUND": 0, "LEAPS": 1},
-    "distinct values are read": {"LEAPS": 0},
-    "pages are put together": {"_AT_ONCE": 1},
+    "one value is walked": {"pages.FEW_FOUND": 0, "pages.NEWEST_TRIED": 10**9, "searches.LEAPS": 1},
+    "distinct values are read, and texts are looked for in all entries": {
+        "searches.LEAPS": 0,
+        "texts.FOLDS_TRIED": 0,
+    },
+    "pages are put together": {"searches._AT_ONCE": 1},
+    "all is broad": {
+        "planner.FEW_FOUND": 0,
+        "planner.MOST_GATHERED": 0,
+        "planner._BROAD": -1,
+        "pages.MOST_GATHERED": 0,
+    },
+    "all is broad, and the newest are not enough": {
+        "planner.FEW_FOUND": 0,
+        "planner.MOST_GATHERED": 0,
+        "planner._BROAD": -1,
+        "searches.NEWEST_TRIED": 3,
+        "pages.FEW_FOUND": 0,
+        "pages.NEWEST_TRIED": 3,
+    },
+    "all texts are rare": {"texts.FOLDS_TRIED": 0, "planner.MOST_GATHERED": 0, "planner._BROAD": 1},
 }
 
 
@@ -38,7 +60,10 @@ WAYS = {
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in WAYS[request.param].items():
-            patch.setattr(searches, name, value)
+            module, _, constant = name.partition(".")
+            patch.setattr(
+                {"searches": searches, "planner": planner, "pages": pages, "texts": texts}[module], constant, value
+            )
         yield
 
 
@@ -80,3 +105,41 @@ def _compare(indexed: IndexedMemory, data: st.DataObject, saves: list[object]) -
             assert [beginning(value) for value in values] == sorted(map(beginning, values))
             values.sort(key=lambda value: (value.casefold(), value))
         assert values == list(oracle.distinct(FORM, scope, by))
+
+
+def _several() -> Iterator[Query]:
+    """Queries with several conditions on two controls, by the texts that many, few and no documents have."""
+    first, second = asked.PATHS[:2]
+    texts = ("o", "open", "none")
+    for one, other in itertools.product(texts, texts):
+        for match in TextMatch:
+            controls = ControlFilter(first, match, one), ControlFilter(second, TextMatch.SUBSTRING, other)
+            yield Query(controls=controls, size=3, offset=1)
+        yield Query(controls=(ControlFilter(first, TextMatch.EXACT, one),), text=other, sort=Sort(second), size=2)
+        yield Query(controls=(ControlFilter(second, TextMatch.SUBSTRING, one),), text=other)
+        yield Query(text=one, fields=(FieldFilter(Field.CREATED_BY, Comparison.EXACT, "user-1"),), size=4)
+
+
+@pytest.mark.usefixtures("_way")
+def test_several_conditions_find_the_same_in_whatever_order_they_are_met(database_server: Server) -> None:
+    """Documents of another form, and those of a version that was deleted, are there, too."""
+    with indexed_memory(database_server) as indexed:
+        others = of_memory(indexed.database, Form("hr", "other"))
+        for version in (1, 2):
+            indexed.publish(version, asked.PATHS[:2])
+        others.publish(1, ())
+        for number in range(24):
+            values = {
+                asked.PATHS[0]: (("open", "Closed", "open red")[number % 3],),
+                asked.PATHS[1]: (f"red d-{number}", "o")[: 1 + number % 2],
+                asked.PATHS[3]: ("rest open",),
+            }
+            at, version = asked.instant(number), 1 + (number % 8 == 0)
+            content = Content(version, at, at, creator=f"user-{number % 2}", values=values)
+            indexed.save(f"d-{number}", asked.at(content, number))
+            others.save(f"d-{number}", asked.at(msgspec.structs.replace(content, version=1), number))
+        indexed.unpublish(2)
+        oracle = indexed.memory.oracle()
+        for query in _several():
+            expected, found = oracle.search(FORM, Scope(), query), indexed.index.search(FORM, Scope(), query)
+            assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page)), query

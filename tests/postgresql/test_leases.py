@@ -13,6 +13,7 @@ from persistence.errors import BadAddressError, BusyError, LockedError, NotFound
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.leases import LeaseHolder
 from persistence.model.users import User
+from persistence.postgresql.session import Session
 from persistence.postgresql.storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
@@ -143,6 +144,26 @@ def test_one_node_has_the_turn_of_a_job_and_all_see_its_report(
     waiting.join()
     assert other.read() == b"taken"
     assert not one.is_taken()
+
+
+def test_the_turn_of_a_job_is_free_before_its_connection_ends(
+    nodes: tuple[DatabaseStorage, DatabaseStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may take a while to notice that a connection has ended; whoever is next does not wait for that."""
+    one, other = (node.reencryption for node in nodes)
+    assert not other.is_taken()  # its pool has a connection from here on
+    close = Session.close
+    taken: list[bool] = []
+
+    def closing(session: Session) -> None:
+        taken.append(other.is_taken())
+        close(session)
+
+    with one.turn("busy", 1, lambda: False):
+        assert other.is_taken()
+        monkeypatch.setattr(Session, "close", closing)
+    monkeypatch.setattr(Session, "close", close)
+    assert taken == [False]
 
 
 def _take(job: object) -> None:

@@ -137,6 +137,40 @@ def test_forms_are_moved_to_a_database_and_back(forms: Forms, tmp_path: Path) ->
     assert forms.run("move", "--to", forms.uri).status == 2
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "acme",
+        "acme/order/",
+        "acme/order/draft",
+        "acme/order/form/1/form.xhtml",
+        "acme/order/data/d",
+        "acme/order/data/d/large.bin",
+    ],
+)
+def test_a_part_of_a_database_is_checked(moved: Forms, path: str) -> None:
+    done = moved.run("check", path)
+    assert (done.status, done.out) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "acm",
+        "acme/orders",
+        "acme/order/dat",
+        "acme/order/form/2",
+        "acme/order/form/x",
+        "acme/order/data/e",
+        "acme/order/data/d/other.bin",
+        "acme/order/data/d/large.bin/x",
+    ],
+)
+def test_a_path_that_a_database_does_not_have_is_refused(moved: Forms, path: str) -> None:
+    done = moved.run("check", path)
+    assert (done.status, f"{path} is not in the database" in done.errors[-1]) == (2, True)
+
+
 def test_a_whole_database_has_no_findings(moved: Forms) -> None:
     assert moved.findings(status=0) == []
     assert moved.findings("--deep", status=0) == []
@@ -172,7 +206,7 @@ def test_damage_is_found(moved: Forms, damage: str) -> None:
         connection.execute("BEGIN")
         connection.execute(statement.encode())
         for deep in (False, True):
-            found = list(filter(None, RevisionInspection(storage.database, deep).run(connection)))
+            found = list(filter(None, RevisionInspection(storage.database, deep, lambda *_: None).run(connection)))
             assert [each.fault for each in found] == (kinds if deep or not is_deep else [])
         connection.execute("ROLLBACK")
 

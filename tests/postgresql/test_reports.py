@@ -81,6 +81,9 @@ class Both(DatabaseStorage):
     def published(self, form: Form, version: int) -> None:
         """See ``CommitListener``."""
 
+    def changing(self, form: Form, document: str, version: int) -> None:
+        """See ``CommitListener``."""
+
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         if content and isinstance(address, DocumentAddress):
             self.happening(address.document)

@@ -11,6 +11,7 @@ from persistence.errors import StartupError
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
 from persistence.postgresql.places import lock_key
+from persistence.postgresql.steps import Step
 from tests.opened import opened
 from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
 
@@ -39,7 +40,7 @@ def test_an_older_schema_is_upgraded_only_where_that_is_asked_for(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema.init(empty)
-    later = schema.Step("one more", "CREATE TABLE later (id int); CREATE TABLE latest (id int)")
+    later = Step("one more", "CREATE TABLE later (id int); CREATE TABLE latest (id int)")
     monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, later))
     with pytest.raises(StartupError, match=r"older version of the service: 'persistence upgrade' .*one more"):
         schema.require(empty)
@@ -48,6 +49,23 @@ def test_an_older_schema_is_upgraded_only_where_that_is_asked_for(
     assert schema.upgrade(empty) == ["one more"]
     schema.require(empty)
     assert schema.upgrade(empty) == []
+
+
+def test_reports_of_jobs_stay_when_the_record_of_reindexing_becomes_one_of_them(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [step.name for step in schema.STEPS]
+    at = steps.index("one record of jobs")
+    with monkeypatch.context() as before:
+        before.setattr(schema, "STEPS", schema.STEPS[:at])
+        schema.init(empty)
+    with empty.apart("filling") as connection:
+        connection.execute("INSERT INTO job VALUES ('encryption anew', 'so far')")
+        connection.execute("INSERT INTO reindexing (current, total) VALUES (3, 7)")
+    assert schema.upgrade(empty) == steps[at:]
+    with empty.reading("looking") as connection:
+        found = connection.execute("SELECT name, convert_from(report, 'UTF8') FROM job ORDER BY name").fetchall()
+    assert found == [("encryption anew", "so far"), ("reading of documents", '{"current" : 3, "total" : 7}')]
 
 
 def test_an_upgrade_that_another_instance_is_at_is_refused_after_the_deadline_of_locks(
@@ -73,7 +91,7 @@ def test_a_step_that_fails_leaves_nothing_and_the_steps_before_stay(
     empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema.init(empty)
-    steps = (schema.Step("good", "CREATE TABLE good (id int)"), schema.Step("bad", "CREATE TABLE bad (id int); SELEC"))
+    steps = (Step("good", "CREATE TABLE good (id int)"), Step("bad", "CREATE TABLE bad (id int); SELEC"))
     monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, *steps))
     with pytest.raises(StartupError, match="preparing database"):
         schema.upgrade(empty)

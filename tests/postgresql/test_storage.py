@@ -29,6 +29,7 @@ from persistence.model.instants import Instant
 from persistence.postgresql import contents
 from persistence.postgresql.database import Database
 from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql.writing import CommitListener
 from persistence.storage.uploads import Upload
 from tests.opened import close
 from tests.postgresql.cutting import Cutter
@@ -291,8 +292,8 @@ def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, storag
 def test_all_connections_in_use_is_busy_and_no_hang(
     storage_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
-    storage = storage_at(storage_uri, tmp_path / "local", lock_timeout=0.5, most_connections=2)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.5)
+    storage = storage_at(storage_uri, tmp_path / "local", lock_timeout=0.5, most_connections=1)
     write(storage, DATA, "one")
     ended = threading.Event()
     begun = threading.Event()
@@ -306,10 +307,7 @@ def test_all_connections_in_use_is_busy_and_no_hang(
     thread.start()
     begun.wait(30)
     try:
-        with (
-            storage.database.apart("looking"),
-            pytest.raises(BusyError, match="no connection to database"),
-        ):
+        with pytest.raises(BusyError, match="no connection to database"):
             storage.read(DATA, content=True)
     finally:
         ended.set()
@@ -504,7 +502,7 @@ def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypat
     assert rows(storage) == {"0/D/data.xml", f"0/D/data.xml/{first.modified}"}
 
 
-class Listening:
+class Listening(CommitListener):
     """Hears of changes, and fails where it is to."""
 
     def __init__(self) -> None:
@@ -550,7 +548,7 @@ def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -
 
 @pytest.fixture
 def wrong(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr("persistence.postgresql.database.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.5)
     with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:  # noqa: S106
         yield database
 

@@ -1,0 +1,142 @@
+"""The current sidecars that a decision about an address asks for, found by one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from persistence.errors import DamagedError
+from persistence.limits.database import DEFINITIONS_FORESEEN
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.sidecar import Sidecar
+from persistence.postgresql.places import DEFINITION, DRAFT, folder_of
+
+_decoder = msgspec.json.Decoder(Sidecar)
+
+_OF_DOCUMENT = f"""
+SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 0 AND folder = %s AND name IN (%s, %s) AND is_current
+UNION ALL SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 1 AND folder = %s AND is_current
+UNION ALL (
+    SELECT kind, folder, name, id, CASE name WHEN '{FORM_XHTML}' THEN sidecar END FROM revision
+    WHERE form = %s AND kind = 2 AND is_current LIMIT {DEFINITIONS_FORESEEN + 1}
+)
+"""
+_OF_DEFINITION = """
+SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 2 AND folder = %s AND name IN (%s, %s) AND is_current
+"""
+
+LookupRow = tuple[int, str, str, str, bytes | None]
+"""Kind, folder, name, content id and sidecar."""
+
+
+class _FormXhtml(NamedTuple):
+    """The ``form.xhtml`` of a version."""
+
+    id: str
+    sidecar: bytes
+
+
+def looking(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
+    """Return what finds the current sidecars of an address, and of the main one beside it.
+
+    Of a document, also those of all of its draft, and the definitions of its form, if they are few.
+    """
+    folder = folder_of(address)
+    values = (number, folder, address.main.name, address.name)
+    if isinstance(address, DefinitionAddress):
+        return _OF_DEFINITION, values
+    return _OF_DOCUMENT, (*values, number, folder, number)
+
+
+def decoded(data: bytes, address: object) -> Sidecar:
+    """Read the sidecar in a row.
+
+    Raises:
+        DamagedError: it is none.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+class Lookup:
+    """The current sidecars that were found, and the definitions of forms, for as long as they decide something.
+
+    ``drafts`` are the documents of which the whole draft is known.
+    """
+
+    def __init__(self) -> None:
+        self.sidecars: dict[Address, Sidecar | None] = {}
+        self.drafts = set[tuple[Form, str]]()
+        self._definitions: dict[Form, dict[int, _FormXhtml | None]] = {}
+
+    def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
+        """Know what ``looking`` has found, and that there is nothing else of it."""
+        if isinstance(address, DocumentAddress):
+            definitions = [row for row in rows if row[0] == DEFINITION]
+            rows = [row for row in rows if row[0] != DEFINITION]
+            self.drafts.add((address.form, address.document))
+            if len(definitions) <= DEFINITIONS_FORESEEN:
+                self._definitions[address.form] = _versions(definitions)
+        found = {_named(address, kind, name): data for kind, _, name, _, data in rows}
+        for each in {*_beside(address), *found}:
+            data = found.get(each)
+            self.sidecars[each] = None if data is None else decoded(data, each)
+
+    def sidecar(self, address: Address) -> tuple[Sidecar | None] | None:
+        """Return the current sidecar, in a tuple, where it was looked at."""
+        if address not in self.sidecars:
+            if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+                return None
+            row = self._definitions[address.form].get(address.version)
+            self.sidecars[address] = None if row is None else decoded(row.sidecar, address)
+        return (self.sidecars[address],)
+
+    def content_id(self, address: Address) -> tuple[str | None] | None:
+        """Return the content id of a ``form.xhtml``, in a tuple, where it was looked at."""
+        if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+            return None
+        row = self._definitions[address.form].get(address.version)
+        return (None if row is None else row.id,)
+
+    def versions(self, form: Form) -> list[tuple[int, str | None]] | None:
+        """Return the versions of a form, highest first, each with its content id, where they were looked at."""
+        found = self._definitions.get(form)
+        if found is None:
+            return None
+        return sorted(((version, None if row is None else row.id) for version, row in found.items()), reverse=True)
+
+    def note(self, address: Address, sidecar: Sidecar | None) -> None:
+        """Know the sidecar that is current now."""
+        self.sidecars[address] = sidecar
+        if isinstance(address, DefinitionAddress):
+            self._definitions.pop(address.form, None)
+
+    def _unknown(self, address: DefinitionAddress) -> bool:
+        return address.form not in self._definitions
+
+
+def _versions(rows: Sequence[LookupRow]) -> dict[int, _FormXhtml | None]:
+    """Return the versions of rows of definitions, each with its ``form.xhtml`` where there is one."""
+    found = dict.fromkeys((int(folder) for _, folder, *_ in rows), None)
+    return found | {int(folder): _FormXhtml(content, data) for _, folder, _, content, data in rows if data is not None}
+
+
+def _named(address: Address, kind: int, name: str) -> Address:
+    """Return the address of a name beside one, in the collection of a kind."""
+    if isinstance(address, DefinitionAddress):
+        return DefinitionAddress(address.form, address.version, name)
+    return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
+
+
+def _beside(address: Address) -> list[Address]:
+    """Return the addresses that are looked at together with one."""
+    if isinstance(address, DefinitionAddress):
+        return [address, address.main]
+    return [each.moved(collection) for collection in Collection for each in (address, address.main)]

@@ -1,0 +1,250 @@
+"""The tables of a database, as named steps that are applied once each, in order.
+
+A step is never changed once a version of the service with it was released; what it lacks is another step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """A step: its name, and statements.
+
+    In them ``{trigrams}`` is the schema of the extension ``pg_trgm``, and ``{flat}`` that of the flat views.
+    """
+
+    name: str
+    statements: str
+
+
+REVISIONS = """
+CREATE TABLE form (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    app text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    UNIQUE (app, name)
+);
+CREATE TABLE revision (
+    form integer NOT NULL,
+    kind smallint NOT NULL,
+    folder text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    modified text COLLATE "C" NOT NULL,
+    is_current boolean NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    sidecar bytea NOT NULL,
+    body bytea,
+    PRIMARY KEY (form, kind, folder, name, modified)
+);
+CREATE UNIQUE INDEX revision_current ON revision (form, kind, folder, name) WHERE is_current;
+"""
+"""Forms, and the revisions of their resources.
+
+``kind`` is 0 for data, 1 for drafts, 2 for definitions; ``folder`` is the id of a document, or a version. ``id`` is the
+content's. ``body`` is null of a tombstone, and of a content in pieces. No foreign key leads to ``form``, from which
+nothing is ever deleted: each save would lock the row of its form.
+"""
+
+PIECES = """
+CREATE TABLE piece (
+    id text COLLATE "C" NOT NULL,
+    number integer NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (id, number)
+);
+ALTER TABLE piece ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TABLE unclaimed (
+    id text COLLATE "C" PRIMARY KEY,
+    form integer,
+    folder text COLLATE "C" NOT NULL,
+    since timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX unclaimed_since ON unclaimed (since);
+CREATE INDEX unclaimed_folder ON unclaimed (folder);
+"""
+"""Contents in pieces, and those of them that no revision has: not yet, or not any more.
+
+``form`` and ``folder`` say of which document or version; a form of which nothing was ever stored has no number yet.
+"""
+
+LEASES = """
+CREATE TABLE lease (
+    document text COLLATE "C" PRIMARY KEY,
+    bucket smallint NOT NULL,
+    holder text NOT NULL,
+    holder_group text,
+    ends timestamptz NOT NULL
+);
+CREATE INDEX lease_bucket ON lease (bucket, ends);
+CREATE TABLE job (
+    name text PRIMARY KEY,
+    report bytea NOT NULL
+);
+"""
+"""The leases of documents, by the database's clock, in ``bucket`` of which the number is bounded; reports of jobs."""
+
+SEARCH = """
+CREATE TABLE control (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    UNIQUE (form, path)
+);
+CREATE TABLE edition (
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    round integer NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    data_format text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    keys text NOT NULL,
+    PRIMARY KEY (form, version)
+);
+CREATE TABLE partition (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    draft boolean NOT NULL,
+    round integer NOT NULL,
+    UNIQUE (form, version, draft, round)
+);
+CREATE TABLE partition_total (
+    partition integer NOT NULL,
+    shard smallint NOT NULL,
+    documents bigint NOT NULL,
+    PRIMARY KEY (partition, shard)
+) WITH (fillfactor = 50);
+CREATE TABLE document (
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    form integer NOT NULL,
+    document text COLLATE "C" NOT NULL,
+    draft boolean NOT NULL,
+    partition integer NOT NULL,
+    modified text COLLATE "C" NOT NULL,
+    card text NOT NULL,
+    PRIMARY KEY (form, document, draft)
+);
+CREATE UNIQUE INDEX document_seq ON document (seq) INCLUDE (partition, modified);
+CREATE INDEX document_newest ON document (partition, modified, seq);
+CREATE TABLE entry (
+    control integer NOT NULL,
+    partition integer NOT NULL,
+    fold text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    edge smallint NOT NULL,
+    whole text COLLATE "C",
+    PRIMARY KEY (control, partition, fold, value, seq) INCLUDE (edge)
+);
+CREATE INDEX entry_of_document ON entry (seq);
+CREATE INDEX entry_whole ON entry (control, partition) WHERE whole IS NOT NULL;
+CREATE INDEX entry_trigrams ON entry USING gin (fold {trigrams}.gin_trgm_ops)
+    WITH (gin_pending_list_limit = 1024) WHERE control > 0;
+CREATE INDEX entry_whole_trigrams ON entry USING gin (whole {trigrams}.gin_trgm_ops) WHERE whole IS NOT NULL;
+CREATE STATISTICS entry_values (mcv) ON control, fold FROM entry;
+ALTER STATISTICS entry_values SET STATISTICS 1000;
+CREATE TABLE free_text (
+    seq bigint PRIMARY KEY,
+    fold text COLLATE "C" NOT NULL
+);
+CREATE INDEX free_text_trigrams ON free_text USING gin (fold {trigrams}.gin_trgm_ops)
+    WITH (gin_pending_list_limit = 1024);
+CREATE TABLE reindexing (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    current bigint NOT NULL,
+    total bigint NOT NULL
+);
+"""
+"""The search index, which is written in the transactions of the saves.
+
+``edition`` is the state of a form version by which documents are read, and ``partition`` has the saved documents of a
+version, or its drafts, that were read in one round of it. Their number is the sum of the shards in ``partition_total``:
+each connection counts in a shard of its own, so that no creation waits for another. ``card`` is JSON (``Card``), and
+entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. By ``entry_values``
+the database knows which values of which controls are frequent. Trigrams wait in lists, and the save that makes one too
+long enters all of it: short lists are entered sooner, so that no save takes long.
+"""
+
+ARRIVALS = """
+CREATE TABLE arriving (
+    source text NOT NULL,
+    form integer NOT NULL,
+    PRIMARY KEY (source, form)
+);
+"""
+"""The forms that are being moved here, with the place where they come from."""
+
+FLAT = """
+CREATE TABLE flat_generation (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    form integer NOT NULL,
+    version bigint NOT NULL,
+    state smallint NOT NULL
+);
+CREATE INDEX flat_generation_form ON flat_generation (form);
+CREATE UNIQUE INDEX flat_generation_ready ON flat_generation (form, version) WHERE state = 1;
+CREATE TABLE flat_view (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    generation integer NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    around text COLLATE "C",
+    path text COLLATE "C" NOT NULL,
+    repetition text COLLATE "C"
+);
+CREATE INDEX flat_view_generation ON flat_view (generation);
+CREATE TABLE flat_column (
+    view integer NOT NULL,
+    number integer NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    PRIMARY KEY (view, number)
+);
+CREATE TABLE flat_row (
+    view integer NOT NULL,
+    document text COLLATE "C" NOT NULL,
+    numbers integer[] NOT NULL,
+    cells text[] NOT NULL,
+    PRIMARY KEY (view, document, numbers)
+) WITH (toast_tuple_target = 8160);
+CREATE VIEW {flat}.catalogue_views AS
+SELECT form.app, form.name AS form, version, row_number() OVER (PARTITION BY generation ORDER BY flat_view.number)
+    AS number, flat_view.name AS view, around, path, repetition
+FROM flat_view JOIN flat_generation ON flat_generation.number = generation JOIN form ON form.id = form WHERE state = 1;
+CREATE VIEW {flat}.catalogue_columns AS
+SELECT flat_view.name AS view, flat_column.number, flat_column.name, flat_column.path
+FROM flat_column JOIN flat_view ON flat_view.number = view JOIN flat_generation ON flat_generation.number = generation
+WHERE state = 1;
+"""
+"""Flat views. The views themselves are in the schema ``flat``, which a reporting role can be granted alone.
+
+``state`` is 0 of a generation that is being filled, 1 of the one that is shown, and 2 of one that was dropped. Rows
+stay uncompressed as long as they fit into a page.
+"""
+
+ONE_RECORD = """
+INSERT INTO job (name, report)
+SELECT 'reading of documents', convert_to(json_build_object('current', current, 'total', total)::text, 'UTF8')
+FROM reindexing ON CONFLICT DO NOTHING;
+DROP TABLE reindexing;
+"""
+"""The progress of reindexing is a report of a job, as that of encrypting anew is."""
+
+LONGER_LISTS = """
+ALTER INDEX free_text_trigrams SET (gin_pending_list_limit = 4096);
+"""
+"""Trigrams of free text wait in a list of 4 MB: entered together, they are half of the write-ahead log and of the work.
+
+Each search in texts reads the list, which takes half a millisecond more; one save among some hundreds enters it.
+"""
+
+STEPS = (
+    Step("forms and revisions", REVISIONS),
+    Step("contents in pieces", PIECES),
+    Step("leases and jobs", LEASES),
+    Step("search index", SEARCH),
+    Step("flat views", FLAT),
+    Step("arrivals", ARRIVALS),
+    Step("one record of jobs", ONE_RECORD),
+    Step("longer lists of trigrams", LONGER_LISTS),
+)
