@@ -51,3 +51,9 @@ DEEPEST_FOLDER = 16
 
 MOST_REMEMBERED = 4_000_000
 """Documents whose state a move remembers, some 70 bytes for each. Others are compared with the destination again."""
+
+MOVED_AT_ONCE = 4
+"""Documents that a move copies at once: while a disk or database stores one, the others are read and sent.
+
+Each may have MOST_AT_ONCE open files.
+"""

@@ -44,7 +44,7 @@ Locks and transactions have deadlines of seconds or minutes, and clocks of store
 """
 
 SWEEP_EVERY = 600.0
-"""Seconds between two looks at what was noted of bodies.
+"""Seconds between two looks at what failed requests may have left: notes of bodies, in databases unclaimed contents.
 
-Notes are files of this machine, and nearly always there are none: a look costs nothing.
+Nearly always there is nothing, and a look costs next to nothing.
 """

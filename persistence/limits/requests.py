@@ -86,3 +86,6 @@ LONGEST_AUDIT_EVENT = 1 << 15
 
 LONGEST_FORWARDED = 200
 """Characters of `X-Forwarded-For` in the audit. Anybody may send any."""
+
+OBSERVATIONS_KEPT = 1 << 14
+"""Observations of one kind that wait to be counted in the metrics, which happens each second."""

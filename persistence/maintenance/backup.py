@@ -185,7 +185,7 @@ class Backup:
                 self.folders += tree.folders
             for name, database in sources.databases.items():
                 if name in saved:
-                    storage = StorageBackup(database, saved[name])
+                    storage = StorageBackup(database, saved[name], sources.bodies_of)
                     for problem in storage.run():
                         yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                     self.folders += storage.folders

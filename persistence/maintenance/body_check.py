@@ -63,14 +63,15 @@ def body_faults(
             if record.body is not None and not record.deleted:
                 with suppress(ConfigurationError):  # the form has no provider any more
                     bodies = bodies_of(folder.form)
-                    fault = None if bodies is None else _body_fault(bodies, folder.address(name), record, deep=deep)
+                    fault = None if bodies is None else body_fault(bodies, folder.address(name), record, deep=deep)
                     if fault is not None:
                         yield fault[0].at(place.content, fault[1], place)
 
 
-def _body_fault(
+def body_fault(
     bodies: BodiesReader | BodyFinder, address: Address, record: Sidecar, *, deep: bool
 ) -> tuple[FindingKind, str] | None:
+    """Find fault with the body of a record; ``deep`` reads it and compares its digest."""
     body, where = record.body, bodies.root
     if body is None or isinstance(address, DefinitionAddress):
         return None

@@ -1,6 +1,6 @@
 """Objects in a bucket that no record names, and their removal.
 
-Nothing is removed for a form of which the trees know nothing: whoever checks with the wrong data directory would
+Nothing is removed for a form of which there are no records at all: whoever checks with the wrong data directory would
 otherwise lose every body in the bucket.
 """
 
@@ -19,23 +19,23 @@ from persistence.storage.storage import Readable
 if TYPE_CHECKING:  # it imports a library that need not be installed
     from persistence.s3.bodies import ObjectBodies
 
-RootOf = Callable[[Form], str | None]
-"""Returns the root with the records of a form's bodies; ``None`` if the properties lead to another place."""
+RecordsOf = Callable[[Form], str | None]
+"""Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
 
 
 class ObjectsCheck:
     """One check of a place in an object store for objects without a record; those that are young are left alone.
 
-    ``trees`` are the usable trees by their roots. Objects of other trees are skipped, because without their records
-    every object would look like a stray.
+    ``places`` are the usable trees by their roots, and databases by their addresses. Objects of others are skipped,
+    because without their records every object would look like a stray.
     """
 
     def __init__(
-        self, bodies: ObjectBodies, root_of: RootOf, trees: Mapping[str, Readable], remedies: frozenset[Remedy]
+        self, bodies: ObjectBodies, records_of: RecordsOf, places: Mapping[str, Readable], remedies: frozenset[Remedy]
     ) -> None:
         self._bodies = bodies
-        self._root_of = root_of
-        self._trees = trees
+        self._records_of = records_of
+        self._places = places
         self._treatment = Treatment(remedies)
         self.tally = self._treatment.tally
         self._known = cache(self._is_known)
@@ -58,23 +58,23 @@ class ObjectsCheck:
         if stray.reference is None:
             return FindingKind.FOREIGN.at(path, "a key that the service does not give")
         form = stray.reference.address.form
-        if self._root(form) is None:
+        if self._place(form) is None:
             return FindingKind.FOREIGN.at(path, "no property leads here from this form: nobody looks for these bodies")
         if not self._known(form):
-            return FindingKind.FOREIGN.at(path, f"the tree knows nothing of {form}: is it the right data directory?")
+            return FindingKind.FOREIGN.at(path, f"there are no records of {form}: is it the right data directory?")
         return FindingKind.STRAY_OBJECT.at(path, "a body that no record names, stored more than an hour ago")
 
     def _main_of(self, form: Form) -> Readable | None:
-        """Return the tree with the records of a form; ``None`` where nobody can say what they name.
+        """Return the place with the records of a form; ``None`` where nobody can say what they name.
 
-        Where no property leads here, any tree does: what it names is in order.
+        Where no property leads here, any place does: what it names is in order.
         """
-        root = self._root(form)
-        return next(iter(self._trees.values()), None) if root is None else self._trees.get(root)
+        place = self._place(form)
+        return next(iter(self._places.values()), None) if place is None else self._places.get(place)
 
-    def _root(self, form: Form) -> str | None:
+    def _place(self, form: Form) -> str | None:
         try:
-            return self._root_of(form)
+            return self._records_of(form)
         except (ConfigurationError, StartupError):  # the form has no provider any more
             return None
 

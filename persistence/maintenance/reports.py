@@ -6,7 +6,6 @@ Contents are not reported. Nothing is changed, and nobody has to wait.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import BinaryIO, Self, TypeVar
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
+from persistence.maintenance.counts import DocumentCounts, count_documents
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -28,7 +28,7 @@ from persistence.model.addresses import (
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import PublishedVersion
-from persistence.properties.properties import Properties
+from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
 from persistence.storage.integrity import Integrity
@@ -49,6 +49,15 @@ class PermissionsSource(Enum):
     SWITCHED_OFF = "switched off"
 
 
+def permissions_source(published: PublishedVersion, configured: FormProperties) -> PermissionsSource:
+    """Return the source of the permissions of a version: its own count before those of the property."""
+    if not configured.has_permissions:
+        return PermissionsSource.SWITCHED_OFF
+    if published.permissions is not None:
+        return PermissionsSource.DEFINITION
+    return PermissionsSource.NOBODY if configured.permissions is None else PermissionsSource.PROPERTY
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """The name of something that cannot be read, and the cause."""
@@ -64,6 +73,7 @@ class AttachmentFacts:
     name: str
     content_type: str | None
     size: int
+    is_encrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +116,7 @@ class TreeReader:
             elif found is not None and not found.sidecar.deleted:
                 body = found.sidecar.body
                 size = found.size if body is None else body.size
-                yield AttachmentFacts(name, found.sidecar.content_type, size)
+                yield AttachmentFacts(name, found.sidecar.content_type, size, found.sidecar.encrypted is True)
 
     def path_of(self, address: Address) -> str | None:
         """Return the path of the content of an address; ``None`` where there are no files."""
@@ -119,13 +129,7 @@ class TreeReader:
     def summary(self, published: PublishedVersion) -> VersionSummary:
         """Summarize a version: its own permissions count before those of the property (spec crud 4.12, 6.3)."""
         configured = self.properties.of(published.form)
-        if not configured.has_permissions:
-            source = PermissionsSource.SWITCHED_OFF
-        elif published.permissions is not None:
-            source = PermissionsSource.DEFINITION
-        else:
-            is_open = configured.permissions is None
-            source = PermissionsSource.NOBODY if is_open else PermissionsSource.PROPERTY
+        source = permissions_source(published, configured)
         return VersionSummary(published, is_singleton(published, configured), source)
 
     def published(self, form: Form, number: int) -> PublishedVersion | Unreadable | None:
@@ -151,16 +155,11 @@ class VersionSummary:
 
 @dataclass(frozen=True, slots=True)
 class FormSummary:
-    """A form: its published versions, lowest first, and the numbers of its documents, deleted documents and drafts.
-
-    An unreadable document counts as not deleted.
-    """
+    """A form: its published versions, lowest first, and the counts of its documents."""
 
     form: Form
     versions: tuple[VersionSummary | Unreadable, ...]
-    documents: int
-    deleted: int
-    drafts: int
+    counts: DocumentCounts
 
 
 def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary]:
@@ -175,11 +174,10 @@ def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary
     if app is not None and not forms:
         raise NotFoundError(f"{app} does not exist")
     for form in forms:
-        documents = Counter(_is_deleted(reader, form, each) for each in reader.store.documents(form))
-        drafts = sum(1 for _ in reader.store.documents(form, Collection.DRAFT))
+        counted = count_documents(reader, form)
         versions = tuple(_summaries(reader, form))
-        if versions or documents or drafts:
-            yield FormSummary(form, versions, documents[False], documents[True], drafts)
+        if versions or counted.of_version:
+            yield FormSummary(form, versions, counted.all)
 
 
 def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unreadable]:
@@ -187,18 +185,6 @@ def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unre
         published = reader.published(form, number)
         if published is not None:
             yield published if isinstance(published, Unreadable) else reader.summary(published)
-
-
-def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool | None:
-    """Return whether a document is deleted; ``None`` where a name is that of no document."""
-    main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-    try:
-        sidecar = reader.store.sidecar(main)
-    except DamagedError:
-        return False
-    if sidecar is None:
-        return False if reader.store.names(main) or reader.has_directory(main) else None
-    return sidecar.deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +280,8 @@ class DocumentReport:
         return any(isinstance(each, Unreadable) for each in parts)
 
 
-def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentReport:
-    """Report the document or draft of an address, which is that of its ``data.xml``.
+def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisions: bool = True) -> DocumentReport:
+    """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones.
 
     Raises:
         NotFoundError: nothing of it was ever stored, or it is a draft that is gone.
@@ -315,7 +301,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         other=_if_readable(other.collection.value, lambda: reader.store.sidecar(other)),
         attachments=attachments,
         named=named,
-        revisions=tuple(_revisions(reader, address, found)),
+        revisions=tuple(_revisions(reader, address, found)) if with_revisions else (),
         path=reader.path_of(address),
     )
 

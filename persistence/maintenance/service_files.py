@@ -20,12 +20,13 @@ from persistence.storage.layout import (
     LEASE,
     LEASES,
     LOCKS,
+    PAGES,
     QUARANTINE,
     SERVE,
     SPOOL,
     TRASH,
     Layout,
-    is_unfinished_layout,
+    is_unfinished_own,
 )
 from persistence.storage.store import outdated_links
 
@@ -88,7 +89,7 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
     quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.
     others = (each for each in root.own_directories(layout.root) if each != quarantine)
-    directories = ((each, stat.S_ISDIR) for each in (quarantine, *others))
+    directories = ((each, stat.S_ISDIR) for each in (quarantine, *others, layout.own(PAGES)))
     own = (*root.own_files(layout.root), layout.own(LEASE), layout.own(CHECKED))
     for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
         if any(each.startswith(f"{above}/") for above in wrong):
@@ -96,7 +97,12 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
         with suppress(FileNotFoundError, NotADirectoryError):
             if not is_right(os.lstat(each).st_mode):
                 wrong.append(each)
-    below = (each for top in (index, layout.own(LEASES)) if top not in wrong for each in _special_files(top))
+    below = (
+        each
+        for top in (index, layout.own(LEASES), layout.own(PAGES))
+        if top not in wrong
+        for each in _special_files(top)
+    )
     for each in (*wrong, *below):
         yield FindingKind.NOT_A_FILE.at(each, "a link, a pipe or a device, where the service has a file or a directory")
 
@@ -122,7 +128,7 @@ def strays(layout: Layout) -> Iterator[Finding]:
 
 def _strays(layout: Layout) -> Iterator[str]:
     with os.scandir(layout.root) as entries:
-        unfinished = (each for each in entries if is_unfinished_layout(each.name))
+        unfinished = (each for each in entries if is_unfinished_own(each.name))
         yield from (each.path for each in unfinished if each.is_file(follow_symlinks=False) and _is_old(each))
     with suppress(FileNotFoundError):
         yield from uploads.abandoned(_directory(layout, SPOOL))

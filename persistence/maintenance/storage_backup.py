@@ -1,16 +1,18 @@
 """Saving a storage that is no tree into its part of a backup, which is a tree: the files that a tree would have of it.
 
 The storage is read as it was at one moment. What has the digest and the size that the last backup has recorded is
-linked to that, and is not read.
+linked to that, and is not read. Attachments whose bodies are objects in a bucket are saved as if the storage had them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from persistence.errors import DamagedError, DiskError, DiskFullError
+from persistence.errors import ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.maintenance.backup_files import PartFiles
+from persistence.maintenance.body_check import BodiesOf
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -20,7 +22,7 @@ from persistence.model.addresses import (
     DocumentAddress,
 )
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, described
 from persistence.storage import root, sidecars
 from persistence.storage.layout import LAYOUT, FilePaths, Layout
 from persistence.storage.maintained import MaintainedDatabase
@@ -34,10 +36,14 @@ _NEVER = 0
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
+
+    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
+    """
 
     database: MaintainedDatabase
     part: PartFiles
+    bodies_of: BodiesOf
     folders: int = 0
 
     def run(self) -> Iterator[str | None]:
@@ -82,11 +88,13 @@ class StorageBackup:
             found = revisions.read_revision(address, instant, content=False)
             if found is None:
                 raise DamagedError(f"{address} of {instant} is not there")
-            sidecar = found.sidecar
+            record, sidecar = found.sidecar, described(found.sidecar)
             beside = () if is_current else (current.sidecar,)
             data = sidecars.encode(sidecar, _LAYOUT.paths(address).address)
             self.part.add_bytes(place.sidecar, data, epoch_nanoseconds(sidecar.modified), *beside)
-            if not sidecar.deleted:
+            if record.body is not None:
+                self._save_body(address, record, place, earlier)
+            elif not sidecar.deleted:
                 self._save_content(revisions, address, sidecar, place, earlier)
         except DiskFullError:
             raise
@@ -102,6 +110,21 @@ class StorageBackup:
         if found is None or found.file is None:
             raise DamagedError(f"the content of {address} of {sidecar.modified} is not there")
         with found.file as content:
+            self.part.copy_content(place.content, content, sidecar)
+
+    def _save_body(self, address: Address, record: Sidecar, place: FilePaths, earlier: tuple[str, ...]) -> None:
+        """Save the body of a record, which is elsewhere."""
+        sidecar, bodies = described(record), None
+        if self.part.link_content(place.content, sidecar, *earlier):
+            return
+        with suppress(ConfigurationError):  # the form has no provider any more
+            bodies = self.bodies_of(address.form)
+        if bodies is None or isinstance(address, DefinitionAddress):
+            raise DamagedError(f"the body of {address} of {record.modified} is elsewhere, and no property leads to it")
+        found = bodies.find(address, record, content=True)
+        if found is None:
+            raise DamagedError(f"the body of {address} of {record.modified} is missing in {bodies.root}")
+        with found.opened as content:
             self.part.copy_content(place.content, content, sidecar)
 
 

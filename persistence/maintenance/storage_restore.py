@@ -39,7 +39,6 @@ class StorageRestore:
     bodies_of: BasesOf
     keeps_apart: Callable[[Form], bool] = lambda _: False
     report: MoveReport = field(default_factory=MoveReport)
-    copied_bytes: int = 0
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file or document that is done, and a line for a problem.
@@ -62,7 +61,7 @@ class StorageRestore:
                 self.report.add(outcome)
             if outcome.cause:
                 yield f"{outcome.name}: not restored: {outcome.cause}"
-        self.copied_bytes = move.copied_bytes
+        yield from move.views()
         if not self.report.refused:
             move.end()
 

@@ -30,6 +30,7 @@ from persistence.storage.layout import (
     LEASES,
     LOCKS,
     OTHERS,
+    PAGES,
     QUARANTINE,
     SERVE,
     SPOOL,
@@ -37,13 +38,13 @@ from persistence.storage.layout import (
     FilePaths,
     Layout,
     is_escaped,
-    is_unfinished_layout,
+    is_unfinished_own,
     unescape,
 )
 from persistence.storage.locks import Locks, stripe
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 
-OWN = {LAYOUT, ARRIVING, BODIES, CHECKED, LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, ARRIVING, BODIES, CHECKED, LOCKS, LEASES, PAGES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""
 
 _OF_GIT = ".git"
@@ -217,7 +218,7 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
     """Return whether an entry of a root is the service's or the file system's; applications are directories."""
     if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
         return True
-    return is_unfinished_layout(entry.name) and not entry.is_dir(follow_symlinks=False)
+    return is_unfinished_own(entry.name) and not entry.is_dir(follow_symlinks=False)
 
 
 def _foreign(path: str, what: str) -> Finding:

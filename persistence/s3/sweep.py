@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from persistence.closable import Closable
 from persistence.errors import PersistenceError
-from persistence.limits.objects import ABANDONED_OBJECT_AFTER, SWEEP_EVERY
+from persistence.limits.objects import ABANDONED_OBJECT_AFTER
 from persistence.model.addresses import Form
 from persistence.s3.references import BodyReference, decode_references
 from persistence.storage import files
@@ -68,28 +66,3 @@ def stray_objects(
         reference = BodyReference.of_key(found.key)
         is_stray = found.stored < limit and (reference is None or _is_unnamed(reference, main_of))
         yield StrayObject(found, reference) if is_stray else None
-
-
-class NoteSweeper(Closable):
-    """A thread that settles the notes of some places now and then. ``failed`` hears of errors."""
-
-    def __init__(self, places: list[ObjectBodies], main_of: MainOf, failed: Callable[[Exception], None]) -> None:
-        self._places = places
-        self._main_of = main_of
-        self._failed = failed
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bodies", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread after what it is doing."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ending.wait(SWEEP_EVERY):
-            for bodies in self._places:
-                try:
-                    settle_notes(bodies, self._main_of)
-                except Exception as error:  # noqa: BLE001 - the next round tries again
-                    self._failed(error)

@@ -38,7 +38,7 @@ def _without_conditions() -> None:
             try:
                 return replace(self, address, sidecar, upload, over)
             except ReplacedError:
-                self._known.clear()
+                self.lookup.sidecars.clear()
                 over = self.current(address)
 
     lock = writing._LOCK  # noqa: SLF001 - the weakness

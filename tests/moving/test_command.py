@@ -1,24 +1,19 @@
-"""``persistence move``: its output, its exit status, and a move while gunicorn's workers write."""
+"""``persistence move``: its output and its exit status."""
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from persistence.services.moving.moving import Move
 from tests import in_process
 from tests.cli.command_runner import ended
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.imports.archives import tree
-from tests.postgresql.server import fresh_schema, requires_postgresql
-from tests.service import Service, running
+from tests.service import Service
 
 V1 = {"Form_Definition_Version": 1}
 
@@ -70,6 +65,31 @@ def test_a_prepared_move_is_ended_by_a_later_call(
     done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
     assert (done.status, tree(to)) == (0, tree(place.data))
     assert not (to / ".arriving.json").exists()
+
+
+def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_kept_out(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("persistence.cli.move._LONG_PASS", -1.0)
+    views = Move.views
+
+    def changing(move: Move) -> Iterator[str]:
+        if place.get("hr/leave/data/new/data.xml").status != 200:  # after the first pass
+            place.put("hr/leave/data/new/data.xml", b"<new/>", **V1)
+        return views(move)
+
+    monkeypatch.setattr(Move, "views", changing)
+    to, config = tmp_path / "to", settings_of(place, tmp_path)
+    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
+    assert (done.status, tree(to)) == (0, tree(place.data))
+    assert [line.split(":")[0] for line in done.errors[:4]] == [
+        "first pass",
+        "second pass",
+        "the source can only be read now",
+        "last pass",
+    ]
+    assert "; 1 documents moved, 2 there already" in done.errors[1]
+    assert "; 0 documents moved, 3 there already" in done.errors[3]
 
 
 def test_some_forms_are_moved(
@@ -158,61 +178,3 @@ def test_bodies_that_are_elsewhere_come_along(
         assert (held / SCAN).read_bytes() == b"second scan"
         assert [path.read_bytes() for path in (held / ".history").glob(f"*{SCAN}")] == [b"first scan"]
     assert "[datasource.disk2]" in done.errors[-1]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["tree", pytest.param("database", marks=requires_postgresql)])
-def test_nothing_acknowledged_is_missing_while_workers_write(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
-) -> None:
-    """Clients save until the service is ended by ``--then``; whatever was acknowledged is in the destination."""
-    to = str(tmp_path / "to") if kind == "tree" else request.getfixturevalue("database_server").uri(fresh_schema())
-    with running(tmp_path / "from", options=["--workers", "2"]) as service:
-        acknowledged, statuses, ends = dict[str, bytes](), set[int](), threading.Event()
-        writers = [
-            threading.Thread(target=_write, args=(service, number, acknowledged, statuses, ends)) for number in range(4)
-        ]
-        for each in writers:
-            each.start()
-        time.sleep(2)
-        for killed_after in (2, 4, None):
-            command = [sys.executable, "-m", "persistence.cli", "move", "--from", str(service.data), "--to", to]
-            stop = f"sleep 1; kill {service.process.pid}; while kill -0 {service.process.pid}; do sleep 0.1; done"
-            mover = subprocess.Popen([*command, "--then", f"({stop}) 2>&-"], cwd=tmp_path, stderr=subprocess.PIPE)
-            if killed_after is not None:
-                time.sleep(killed_after)
-                mover.send_signal(signal.SIGKILL)
-            said = mover.communicate(timeout=120)[1].decode()
-        ends.set()
-        for each in writers:
-            each.join()
-    assert mover.returncode == 0, said
-    assert 503 in statuses, statuses
-    assert statuses <= {200, 201, 204, 503}, statuses
-    if kind == "database":
-        command = [sys.executable, "-m", "persistence.cli", "move", "--from", to, "--to", str(tmp_path / "to")]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    missing = [path for path, body in acknowledged.items() if (tmp_path / "to" / path).read_bytes() != body]
-    assert (len(acknowledged) > 20, missing) == (True, [])
-    assert re.search(r"last pass: .*; [0-9]+\.[0-9] s", said)
-
-
-def _write(
-    service: Service, number: int, acknowledged: dict[str, bytes], statuses: set[int], ends: threading.Event
-) -> None:
-    """Save documents and attachments in turn, until the service does not answer any more."""
-    count = 0
-    while not ends.is_set():
-        count += 1
-        path = f"a/f/data/{number}-{count % 40}/{('data.xml', 'scan.bin')[count % 2]}"
-        body = b"<d>%d</d>" % count
-        try:
-            status = service.put(path, body, **V1).status
-        except OSError:
-            acknowledged.pop(path, None)  # it is unknown which one is there
-            return
-        statuses.add(status)
-        if status < 300:
-            acknowledged[path] = body
-        else:
-            time.sleep(0.05)

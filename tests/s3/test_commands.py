@@ -76,7 +76,7 @@ def test_objects_without_a_record_are_found_and_removed_but_not_those_of_unknown
     result = run(stored, "check")
     assert result.exit_code == 4, result.output
     assert f"s3://{BUCKET}/{stray}: stray-object: a body that no record names" in result.output
-    assert f"s3://{BUCKET}/{other}: foreign: the tree knows nothing of hr/leave" in result.output
+    assert f"s3://{BUCKET}/{other}: foreign: there are no records of hr/leave" in result.output
     assert f"s3://{BUCKET}/{foreign}: foreign: a key that the service does not give" in result.output
     assert run(stored, "check", "hr/leave").exit_code != 4
     assert run(stored, "check", "--repair", "--dry-run").exit_code == 4
@@ -129,7 +129,7 @@ def test_an_archive_with_attachments_is_imported(stored: Path, server: S3Server)
     server.objects.clear()
     file = stored / "settings.toml"
     file.write_text(file.read_text().replace('data = "data"', 'data = "other"'))
-    assert run(stored, "init", str(stored / "other")).exit_code == 0
+    assert run(stored, "init", "--data", str(stored / "other")).exit_code == 0
     for said in ("3 new, 0 known", "0 new, 3 known"):
         result = run(stored, "import", archive)
         assert (result.exit_code, said in result.output) == (0, True), result.output

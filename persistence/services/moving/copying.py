@@ -114,15 +114,14 @@ class SourceContents:
 
 @dataclass(slots=True)
 class Copier:
-    """Copies revisions from a storage to another; ``copied_bytes`` are those of contents."""
+    """Copies the revisions of a document, or of a version of a definition, from a storage to another."""
 
     source: SourceContents
     destination: RevisionStorage
-    copied_bytes: int = 0
     _over: dict[Address, str] = field(default_factory=dict)
 
     def copy(self, unit: MovedUnit, plan: CopyPlan, here: UnitState) -> int:
-        """Carry out a plan; return how many revisions were copied.
+        """Carry out a plan; return how many bytes of contents were copied.
 
         Raises:
             DamagedError: a content of the source is not what its sidecar says.
@@ -133,6 +132,7 @@ class Copier:
         kept = {} if plan.discards_saved else dict(here.saved)
         if not plan.discards_draft:
             kept.update(here.draft)
+        size = 0
         self._over = {address: marks[-1].id for address, marks in kept.items()}
         for begin in range(0, max(len(plan.copied), 1), MOST_AT_ONCE):
             with ExitStack() as opened:
@@ -143,7 +143,8 @@ class Copier:
                         _discard(writer, unit, plan)
                     for each in received:
                         self._commit(writer, each)
-        return len(plan.copied)
+                size += sum(each.upload.size for each in received if each.upload is not None)
+        return size
 
     def _receive(self, address: Address, mark: RevisionMark, opened: ExitStack) -> _Received:
         with self.source.opened(address, mark) as found:
@@ -156,7 +157,6 @@ class Copier:
                     upload.write(piece)
         with disk_errors("receiving", address):
             upload.flush()
-        self.copied_bytes += upload.size
         return _Received(address, sidecar, upload)
 
     def _commit(self, writer: Writing, received: _Received) -> None:
@@ -168,7 +168,7 @@ class Copier:
             stored = writer.delete(address, sidecar, over=over)
         else:
             stored = writer.commit(address, sidecar, received.upload, over=over)
-        if (stored.modified, stored.id, stored.etag) != (sidecar.modified, sidecar.id, sidecar.etag):
+        if (stored.modified, stored.etag) != (sidecar.modified, sidecar.etag):
             raise ConflictError(f"{address} of {sidecar.modified} got another time or entity tag in the destination")
         self._over[address] = stored.id
 

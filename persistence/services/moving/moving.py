@@ -1,19 +1,22 @@
 """A move: a first pass while the source is written to, and a last one while it can only be read.
 
-The first pass remembers a number for the state of each document that is the same in both places. The last one reads the
-current sidecars of the source again, and copies what has another number. It also removes from the destination what the
-source has no more. The destination of a form is this move's own if there was nothing of the form at its beginning,
-which ``Arrivals`` records. Otherwise nothing in it is replaced.
+The first pass remembers the mark that the state of each document had when it was the same in both places. The last one
+lists the marks of the source again, and looks at nothing but what has another one. It also removes from the destination
+what the source has no more. The destination of a form is this move's own if there was nothing of the form at its
+beginning, which ``Arrivals`` records. Otherwise nothing in it is replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from persistence.errors import BadRequestError, ConflictError, DamagedError
-from persistence.limits.imports import MOST_REMEMBERED
-from persistence.model.addresses import Collection, Form
+from persistence.errors import BadRequestError, ConflictError, DamagedError, PersistenceError
+from persistence.index.protocol import ReportTables
+from persistence.limits.imports import MOST_REMEMBERED, MOVED_AT_ONCE
+from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.exports import FormPattern
 from persistence.services.moving.copying import (
     Copier,
@@ -28,11 +31,9 @@ from persistence.services.moving.states import (
     NOTHING,
     MovedUnit,
     UnitState,
-    definition_unit,
-    digest_of,
-    document_unit,
     state_of,
 )
+from persistence.storage.marks import StateMark, StateMarks
 from persistence.storage.storage import Arrivals, Readable, Revisions, Storage
 
 _ATTEMPTS = 5
@@ -49,17 +50,18 @@ class MoveSource:
     """
 
     name: str
-    storage: Readable
+    storage: StateMarks
     revisions: Callable[[Form], Revisions]
     keeps_apart: Callable[[Form], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTarget:
-    """The destination, and its record of what is being moved there."""
+    """The destination, its record of what is being moved there, and its flat views, if it has any."""
 
     storage: Storage
     arrivals: Arrivals
+    reports: ReportTables | None = None
 
 
 @dataclass(slots=True)
@@ -73,16 +75,19 @@ class Move:
     target: MoveTarget | None
     patterns: Sequence[FormPattern] = (FormPattern(),)
     is_dry: bool = False
-    copied_bytes: int = 0
     _known: set[int] = field(default_factory=set)
     _ours: set[Form] = field(default_factory=set)
+    _published: dict[DefinitionAddress, None] = field(default_factory=dict)
+    """Versions whose flat views in the destination are to be made or dropped."""
 
     def count(self) -> int:
         """Count the documents with their drafts, and the versions of definitions: one outcome each."""
-        return sum(1 for form in self._forms(self.source.storage) for _ in self._units(form))
+        return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
     def first(self) -> Iterator[MoveOutcome]:
         """Copy everything, while others may write to the source; yield the outcome for each document and version.
+
+        If it is called again, it copies what has changed since.
 
         Raises:
             PersistenceError: one of the storages cannot be used any more.
@@ -90,9 +95,8 @@ class Move:
         if self.target is not None:
             self._ours = set(filter(self._matches, self.target.arrivals.begun(self.source.name)))
         for form in self._forms(self.source.storage):
-            self._claim(form)
-            for unit in self._units(form):
-                yield self._brought(form, unit, is_last=False)
+            is_empty = self._claim(form)
+            yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
     def last(self) -> Iterator[MoveOutcome]:
         """Copy what has changed since the first pass; nobody may write to the source. Raises as ``first``.
@@ -102,14 +106,29 @@ class Move:
         moved = set[Form]()
         for form in self._forms(self.source.storage):
             moved.add(form)
-            self._claim(form)
-            found = set[int]()
-            for unit in self._units(form):
-                found.add(hash(unit))
-                yield self._brought(form, unit, is_last=True)
+            is_empty, found = self._claim(form), set[int]()
+            marks = _noting(found, self.source.storage.marks(form))
+            yield from self._all_brought(marks, is_empty=is_empty, is_last=True)
             yield from self._removed(form, found)
         for form in self._ours - moved:
             yield from self._removed(form, set())
+
+    def views(self) -> Iterator[str]:
+        """Make the flat views of the destination that a pass wants; yield a line for each that cannot be made.
+
+        Documents that are moved afterwards come into them by themselves.
+        """
+        reports = None if self.target is None else self.target.reports
+        while self.target is not None and reports is not None and self._published:
+            address, _ = self._published.popitem()
+            try:
+                stored = self.target.storage.sidecar(address)
+                if stored is not None and stored.deleted:
+                    reports.drop(address.form, address.version)
+                elif stored is not None and stored.flat_view:
+                    reports.create(address.form, address.version)
+            except PersistenceError as error:
+                yield f"no flat views of {address.form}, version {address.version}: {error}"
 
     def end(self) -> None:
         """Record that the forms are whole in the destination, and no longer this move's own."""
@@ -122,31 +141,37 @@ class Move:
     def _matches(self, form: Form) -> bool:
         return any(pattern.matches(form) for pattern in self.patterns)
 
-    def _units(self, form: Form) -> Iterator[MovedUnit]:
-        storage = self.source.storage
-        yield from (definition_unit(form, version) for version in storage.versions(form))
-        yield from (document_unit(form, document) for document in storage.documents(form))
-        for document in storage.documents(form, Collection.DRAFT):
-            unit = document_unit(form, document)
-            if not storage.names(unit.main):
-                yield unit
+    def _claim(self, form: Form) -> bool:
+        """Record that the destination of a form is this move's own, and return True, if there is nothing of it yet."""
+        if self.target is None or self.is_dry or form in self._ours or not _is_empty(self.target.storage, form):
+            return False
+        self.target.arrivals.begin(self.source.name, form)
+        self._ours.add(form)
+        return True
 
-    def _claim(self, form: Form) -> None:
-        """Record that the destination of a form is this move's own, if there is nothing of it yet."""
-        if self.target is None or self.is_dry or form in self._ours:
-            return
-        if _is_empty(self.target.storage, form):
-            self.target.arrivals.begin(self.source.name, form)
-            self._ours.add(form)
+    def _all_brought(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[MoveOutcome]:
+        """Bring what is not known to be the same, several documents at once, after the definitions they may need."""
+        with ThreadPoolExecutor(MOVED_AT_ONCE, "moving") as pool:
+            begun = deque[Future[MoveOutcome]]()
+            try:
+                for mark in marks:
+                    unit = MovedUnit(mark.main)
+                    if _key(mark) in self._known:
+                        yield MoveOutcome(unit.name, MoveResult.THERE, unit.is_definition)
+                        continue
+                    begun.append(pool.submit(self._brought, unit, mark, is_empty=is_empty, is_last=is_last))
+                    if unit.is_definition or len(begun) > MOVED_AT_ONCE:
+                        yield begun.popleft().result()
+                while begun:
+                    yield begun.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
-    def _brought(self, form: Form, unit: MovedUnit, *, is_last: bool) -> MoveOutcome:
-        revisions = self.source.revisions(form)
+    def _brought(self, unit: MovedUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> MoveOutcome:
         try:
-            if is_last and _key(unit, digest_of(revisions, unit)) in self._known:
-                return MoveOutcome(unit.name, MoveResult.THERE, unit.is_definition)
-            for _ in range(_ATTEMPTS):
+            for attempt in range(_ATTEMPTS):
                 try:
-                    return self._copied(form, unit, revisions)
+                    return self._copied(unit, mark, is_new=is_empty and not attempt, is_last=is_last)
                 except SourceChangedError as error:
                     changed = error
             if not is_last:
@@ -155,30 +180,25 @@ class Move:
         except _REFUSED as error:
             return MoveOutcome(unit.name, MoveResult.REFUSED, unit.is_definition, cause=str(error))
 
-    def _copied(self, form: Form, unit: MovedUnit, revisions: Revisions) -> MoveOutcome:
+    def _copied(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
+        revisions = self.source.revisions(unit.main.form)
         there = state_of(revisions, unit)
-        here = NOTHING if self.target is None else state_of(self.target.storage, unit)
-        plan = plan_copy(unit, there, here, is_ours=form in self._ours)
+        here = NOTHING if self.target is None or is_new else state_of(self.target.storage, unit)
+        plan = plan_copy(unit, there, here, is_ours=unit.main.form in self._ours)
         result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
-        count = self._carried_out(unit, plan, here, revisions)
-        if len(self._known) < MOST_REMEMBERED:
-            self._known.add(_key(unit, there.digest))
-        return MoveOutcome(unit.name, result, unit.is_definition, count)
+        size = self._carried_out(unit, plan, here, revisions)
+        if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
+            self._published[unit.main] = None
+        if there.has(mark) and len(self._known) < MOST_REMEMBERED:
+            self._known.add(_key(mark))
+        return MoveOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
 
     def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, revisions: Revisions) -> int:
+        """Return how many bytes of contents were copied, or would be."""
+        contents = SourceContents(revisions, self.source.keeps_apart(unit.main.form))
         if self.target is None or self.is_dry:
-            self.copied_bytes += read_through(self._contents(unit, revisions), plan)
-            return len(plan.copied)
-        if plan.is_empty:
-            return 0
-        copier = Copier(self._contents(unit, revisions), self.target.storage)
-        try:
-            return copier.copy(unit, plan, here)
-        finally:
-            self.copied_bytes += copier.copied_bytes
-
-    def _contents(self, unit: MovedUnit, revisions: Revisions) -> SourceContents:
-        return SourceContents(revisions, self.source.keeps_apart(unit.main.form))
+            return read_through(contents, plan)
+        return 0 if plan.is_empty else Copier(contents, self.target.storage).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
         """Remove the documents of a form that is this move's own, and that the source does not have any more."""
@@ -186,16 +206,23 @@ class Move:
             return
         storage = self.target.storage
         every = (each for collection in Collection for each in storage.documents(form, collection))
-        for document in {each for each in every if hash(document_unit(form, each)) not in found}:
-            unit = document_unit(form, document)
-            with storage.writing(unit.main) as writer:
-                writer.discard_draft(form, document)
-                writer.discard_document(form, document)
-            yield MoveOutcome(unit.name, MoveResult.REMOVED)
+        units = (DocumentAddress(form, Collection.DATA, each, DATA_XML) for each in every)
+        for main in {each for each in units if hash(each) not in found}:
+            with storage.writing(main) as writer:
+                writer.discard_draft(form, main.document)
+                writer.discard_document(form, main.document)
+            yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)
 
 
-def _key(unit: MovedUnit, digest: int) -> int:
-    return hash((unit, digest))
+def _noting(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
+    """Yield marks, and note of what they are."""
+    for mark in marks:
+        found.add(hash(mark.main))
+        yield mark
+
+
+def _key(mark: StateMark) -> int:
+    return hash((mark.main, mark.value))
 
 
 def _is_empty(storage: Readable, form: Form) -> bool:

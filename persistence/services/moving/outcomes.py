@@ -26,12 +26,16 @@ class MoveResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """The outcome for ``name``: ``revisions`` were copied; ``cause`` says why it was refused."""
+    """The outcome for ``name``: ``revisions`` were copied, with ``size`` bytes of contents.
+
+    ``cause`` says why it was refused.
+    """
 
     name: str
     result: MoveResult
     is_definition: bool = False
     revisions: int = 0
+    size: int = 0
     cause: str = ""
 
 
@@ -41,18 +45,20 @@ class MoveReport:
 
     counts: Counter[tuple[bool, MoveResult]] = field(default_factory=Counter)
     revisions: int = 0
+    size: int = 0
 
     def add(self, outcome: MoveOutcome) -> None:
         """Count an outcome."""
         self.counts[outcome.is_definition, outcome.result] += 1
         self.revisions += outcome.revisions
+        self.size += outcome.size
 
     @property
     def refused(self) -> int:
         """The number of refused documents and versions."""
         return sum(count for (_, result), count in self.counts.items() if result is MoveResult.REFUSED)
 
-    def line(self, copied_bytes: int, *, is_dry: bool = False) -> str:
+    def line(self, *, is_dry: bool = False) -> str:
         """Return the counts for people."""
         parts = []
         for is_definition, kind in _KINDS.items():
@@ -62,4 +68,4 @@ class MoveReport:
             for result in (MoveResult.REMOVED, MoveResult.CHANGING, MoveResult.REFUSED):
                 text += f", {own[result]} {result.value}" if own[result] else ""
             parts.append(text)
-        return f"{'; '.join(parts)}; {self.revisions} revisions, {copied_bytes / _MEBIBYTE:.1f} MiB"
+        return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / _MEBIBYTE:.1f} MiB"
