@@ -2,6 +2,7 @@
 
 A key is 256 random bits, written as 64 hexadecimal digits so that no shell, URL or header has to escape it. The same
 file has the keys that sign access tokens. They are secrets and no digests: to verify a signature takes the key itself.
+And it has the passwords of administrators, and the secret that signs the sessions of the pages.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from persistence import passwords
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
-from persistence.model.instants import Instant, next_after
+from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.passwords import Password
 from persistence.storage.key_files import KeyFile
 
 TRUSTED = "trusted"
@@ -30,11 +34,15 @@ _MOST = 1000
 _OTHERS = 0o077
 _MOST_SIGNING = 20
 """A wrong token is compared with the signatures of all of them."""
+_MOST_PASSWORDS = 100
+_LONGEST_LIFETIME = 100 * 365 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
-class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An API key as its file has it.
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An API key as its file has it. From the instant ``expires`` on it opens nothing; it stays until it is removed.
+
+    Versions before keys that expire refuse a file with ``expires``, so it is left out where a key has none.
 
     A slow digest, as for passwords, would make guessing slower; but 256 random bits cannot be guessed, and every
     request would pay for it.
@@ -43,6 +51,12 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME.pattern}\Z")]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created: Instant
+    expires: Instant | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """Return whether it opens nothing any more."""
+        return self.expires is not None and self.expires <= next_after(None)
 
 
 class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,26 +73,32 @@ class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All keys, of which those that sign are the oldest first.
 
-    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none.
+    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
+    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse.
     """
 
     format: Literal[1]
     keys: tuple[Key, ...]
     signing: tuple[SigningKey, ...] = ()
+    passwords: tuple[Password, ...] = ()
+    sessions: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+
+    def __repr__(self) -> str:
+        return "_File()"
 
 
 _decode = msgspec.json.Decoder(_File).decode
 
 
 def name_of(secret: str, keys: Iterable[Key]) -> str | None:
-    """Return the name of the key that is ``secret``; ``None`` where it is not one of them.
+    """Return the name of the key that is ``secret``; ``None`` where it is not one of them, or has expired.
 
     All are compared, each in constant time: the time that takes reveals nothing about them.
     """
     digest = _digest(secret)
     name = None
     for key in keys:
-        if hmac.compare_digest(digest, key.sha256):
+        if hmac.compare_digest(digest, key.sha256) and not key.is_expired:
             name = key.name
     return name
 
@@ -93,24 +113,24 @@ class Keys:
         """Return the API keys; raises as ``KeyFile.read``."""
         return self._file.read().keys
 
-    def add(self, name: str) -> str:
-        """Make a key and keep its digest; the key itself is in the result only.
+    def add(self, name: str, lifetime: float | None = None) -> str:
+        """Make a key and keep its digest; the key itself is in the result only. ``lifetime`` is in seconds.
 
         Raises:
-            BadRequestError: the name is not 1 to 64 letters, digits or ``._@-``.
+            BadRequestError: the name is not 1 to 64 letters, digits or ``._@-``; or the lifetime is no time.
             ConflictError: there is a key of that name, or there are too many.
             BusyError: another command has been changing the keys for 10 seconds.
             StartupError: the keys or the data directory belong to another user.
         """
-        if not _NAME.fullmatch(name) or name == TRUSTED:
-            raise BadRequestError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits or ._@-")
+        require_name(name, "a key")
         with self._file.changing() as known:
             if any(key.name == name for key in known.keys):
                 raise ConflictError(f"there is a key {name} already: remove it first, or choose another name")
             if len(known.keys) >= _MOST:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)
-            added = Key(name, _digest(secret), next_after(None))
+            created = next_after(None)
+            added = Key(name, _digest(secret), created, expires_after(created, lifetime))
             self._file.write(replace(known, keys=(*known.keys, added)))
         return secret
 
@@ -174,6 +194,76 @@ class Keys:
                 raise NotFoundError(f"there is no signing key {key_id}")
             self._file.write(replace(known, signing=left))
 
+    def passwords(self) -> tuple[Password, ...]:
+        """Return the passwords of administrators; raises as ``KeyFile.read``."""
+        return self._file.read().passwords
+
+    def set_password(self, name: str, text: str) -> None:
+        """Let an administrator log in with a password; another one of the name is replaced.
+
+        Raises:
+            BadRequestError: the name or the password is not acceptable.
+            ConflictError: there are too many.
+            BusyError, StartupError: as ``add``.
+        """
+        require_name(name, "an administrator")
+        made = passwords.made(name, text)
+        with self._file.changing() as known:
+            others = tuple(each for each in known.passwords if each.name != name)
+            if len(others) >= _MOST_PASSWORDS:
+                raise ConflictError(f"there are {_MOST_PASSWORDS} passwords already")
+            # The service need not be able to write the file, so the secret of sessions is made here, too.
+            own = known.sessions or secrets.token_hex(_BITS // 8)
+            self._file.write(replace(known, passwords=(*others, made), sessions=own))
+
+    def remove_password(self, name: str) -> None:
+        """Forget a password; the sessions that it has begun end.
+
+        Raises:
+            NotFoundError: the name has none.
+            BusyError, StartupError: as ``add``.
+        """
+        with self._file.changing() as known:
+            left = tuple(each for each in known.passwords if each.name != name)
+            if len(left) == len(known.passwords):
+                raise NotFoundError(f"{name} has no password")
+            self._file.write(replace(known, passwords=left))
+
+    def session_secret(self) -> bytes:
+        """Return the secret that signs sessions, empty before the first login; raises as ``KeyFile.read``."""
+        return bytes.fromhex(self._file.read().sessions)
+
+    def ensured_session_secret(self) -> bytes:
+        """Return the secret that signs sessions, which is made if there is none; raises as ``add``."""
+        if not self.session_secret():
+            with self._file.changing() as known:
+                if not known.sessions:
+                    self._file.write(replace(known, sessions=secrets.token_hex(_BITS // 8)))
+        return self.session_secret()
+
+
+def expires_after(created: Instant, lifetime: float | None) -> Instant | None:
+    """Return the instant at which a key expires; ``None`` without a lifetime, which is in seconds.
+
+    Raises:
+        BadRequestError: the lifetime is not positive, or longer than a century.
+    """
+    if lifetime is None:
+        return None
+    if not 0 < lifetime <= _LONGEST_LIFETIME:
+        raise BadRequestError("a key lasts longer than no time, and at most a century")
+    return from_datetime(to_datetime(created) + timedelta(seconds=lifetime))
+
+
+def require_name(name: str, owner: str) -> None:
+    """Make sure that a key, or whatever ``owner`` says, can have a name.
+
+    Raises:
+        BadRequestError: it is not 1 to 64 letters, digits or ``._@-``.
+    """
+    if not _NAME.fullmatch(name) or name == TRUSTED:
+        raise BadRequestError(f"{name!r} cannot be the name of {owner}: 1 to 64 letters, digits or ._@-")
+
 
 def _decoded(data: bytes, status: os.stat_result) -> _File:
     """Read the file.
@@ -182,8 +272,9 @@ def _decoded(data: bytes, status: os.stat_result) -> _File:
         ValueError: others than its user may read it although it has secrets, or it cannot be decoded.
     """
     found = _decode(data)
-    if found.signing and stat.S_IMODE(status.st_mode) & _OTHERS:
-        raise ValueError("others than their user may read the keys that sign access tokens: chmod 600")
+    if (found.signing or found.passwords or found.sessions) and stat.S_IMODE(status.st_mode) & _OTHERS:
+        what = "the keys that sign access tokens" if found.signing else "the passwords of administrators"
+        raise ValueError(f"others than their user may read {what}: chmod 600")
     return found
 
 

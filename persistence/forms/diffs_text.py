@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -22,6 +23,32 @@ def as_line(each: Difference, language: str | None = None, truncation: int | Non
     """Return a difference as one line; its values are quoted, with at most ``truncation`` characters."""
     label = _label(each, language)
     return f"{_place(each)}{f' ({label})' if label else ''}: {_said(each, truncation)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """A difference as a row: where it is, and what was and what is there; empty where there is nothing."""
+
+    place: str
+    label: str
+    older: str
+    newer: str
+
+
+def as_row(each: Difference, language: str | None = None, truncation: int | None = None) -> DiffRow:
+    """Return a difference as a row; its values have at most ``truncation`` characters."""
+    place, label = _place(each), "" if each.node is None or each.node.label is None else each.node.label.text(language)
+    if each.kind is DiffKind.VALUE_CHANGED:
+        return DiffRow(place, label, _plain(each.older, truncation), _plain(each.newer, truncation))
+    said, word = _said(each, truncation), _WORDS.get(each.kind)
+    return DiffRow(place, label, "" if word == "added" else said, "" if word == "removed" else said)
+
+
+def _plain(value: HeldValue, truncation: int | None) -> str:
+    if value.is_encrypted:
+        return "encrypted"
+    name = dict(value.attributes).get("filename")
+    return shortened(value.text if name is None else name, truncation)
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:

@@ -29,6 +29,7 @@ _RESOURCES_ID = "fr-form-resources"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _RESOURCE = re.compile(r"\$form-resources/([^/\s]+)/label")
 _HTML = "text/html"
+_TAG = re.compile(r"<[^<>]*>")
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 _Path = tuple[str, ...]
@@ -45,6 +46,11 @@ class Label:
         """Return the text in a language, else in the first one, as the titles of forms are chosen."""
         first = next(iter(self.texts.values()), "")
         return first if language is None else self.texts.get(language, first)
+
+    def text(self, language: str | None) -> str:
+        """Return the text in a language, without the tags of HTML."""
+        found = self.in_language(language)
+        return (_TAG.sub("", found) if self.is_html else found).strip()
 
 
 @dataclass(slots=True)
@@ -75,6 +81,13 @@ class Outline:
 
     root: OutlineNode
     languages: tuple[str, ...]
+
+    def label(self, path: tuple[str, ...], language: str | None) -> str:
+        """Return the label of the element at a path, as text; empty where it has none, or there is no such element."""
+        node: OutlineNode | None = self.root
+        for step in path:
+            node = None if node is None else node.inside.get(step)
+        return "" if node is None or node.label is None else node.label.text(language)
 
 
 NO_OUTLINE = Outline(OutlineNode(), ())

@@ -224,10 +224,11 @@ def _names(words: Iterable[Field | Comparison]) -> str:
 # Requests, written for another service.
 
 
-def write_search_request(scope: Scope, query: Query) -> bytes:
+def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = False) -> bytes:
     """Write a search whose answer has a detail for each of the query's ``paths``, and may have more.
 
-    The free text is first, then paths in their order; elsewhere the order of queries does not matter.
+    The free text is first, then paths in their order; elsewhere the order of queries does not matter. With
+    ``all_indexed`` the answer has details of all indexed controls.
     """
     queries = [element(_QUERY, content=text(query.text))] if query.text else []
     for of_field in query.fields:
@@ -247,12 +248,13 @@ def write_search_request(scope: Scope, query: Query) -> bytes:
         element(_PAGE_SIZE, content=str(query.size)),
         element(_PAGE_NUMBER, content=str(query.offset // query.size + 1)),
     )
-    return element("search", content="".join((*queries, *others))).encode()
+    root = attribute("return-all-indexed-fields", "true") if all_indexed else ""
+    return element("search", root, "".join((*queries, *others))).encode()
 
 
-def write_distinct_request(by: Field | str) -> bytes:
-    """Write a request for the different values of one field or control."""
-    return element("distinct-values", content=element(_QUERY, _about(by))).encode()
+def write_distinct_request(*by: Field | str) -> bytes:
+    """Write a request for the different values of fields and controls."""
+    return element("distinct-values", content="".join(element(_QUERY, _about(each)) for each in by)).encode()
 
 
 def _about(by: Field | str) -> str:

@@ -53,6 +53,10 @@ class FormPattern:
         """Return whether it is a pattern of a form."""
         return self.app in (None, form.app) and self.name in (None, form.name)
 
+    def __str__(self) -> str:
+        version = self.version.value if isinstance(self.version, Searched) else self.version
+        return f"{self.app or ''}/{self.name or ''}/{version}"
+
 
 @dataclass(frozen=True, slots=True)
 class ExportQuery:
@@ -100,6 +104,16 @@ class VersionFilter:
 
     def __contains__(self, version: int) -> bool:
         return self.numbers is None or version in self.numbers
+
+
+def export_parameters(query: ExportQuery) -> list[tuple[str, str]]:
+    """Return the parameters of a request for an export."""
+    pairs = [("match", str(pattern)) for pattern in query.patterns]
+    pairs += [("content", ",".join(sorted(each.value for each in query.contents)))]
+    pairs += [("data-revision-history", query.history.value)]
+    pairs += [(name, at) for name, at in ((SINCE, query.since), (UNTIL, query.until)) if at is not None]
+    pairs += [("drafts", "include" if query.with_drafts else "exclude")]
+    return [*pairs, ("decrypt", "true" if query.decrypts else "false")]
 
 
 def parse_pattern(text: str) -> FormPattern:

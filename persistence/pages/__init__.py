@@ -1,0 +1,1 @@
+"""The pages for administrators below ``/admin/``: rendered here, without scripts, for one session each."""

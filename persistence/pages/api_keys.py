@@ -1,0 +1,130 @@
+"""The keys: those of callers, those that sign access tokens, and those of encryption at rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flask import render_template, url_for
+
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.errors import BadRequestError, NotFoundError
+from persistence.keys import Keys, expires_after, require_name
+from persistence.model.instants import next_after
+from persistence.pages.actions import Action, Done, Question, Values
+from persistence.pages.key_uses import KeyUses
+from persistence.pages.site import Site
+
+_DAY = 86_400.0
+_DATE = 10
+_MOST_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPage:
+    """The page and its actions. ``administrators`` are the keys that the setting names."""
+
+    keys: Keys
+    administrators: frozenset[str]
+    uses: KeyUses
+    at_rest: EncryptionKeys
+
+    def add_to(self, site: Site) -> None:
+        """Add the page and its actions."""
+        site.page("/admin/keys", "keys", self.show, "Keys")
+        site.action(Action("key-add", self._ask_to_add, self._add, ("name", "days")))
+        site.action(Action("key-remove", self._ask_to_remove, self._remove, ("name",)))
+        site.action(Action("key-add-signing", _ask_to_sign, self._add_signing))
+        site.action(Action("key-remove-signing", self._ask_to_remove_signing, self._remove_signing, ("id",)))
+        site.action(Action("key-new", _ask_for_encryption, self._new))
+
+    def show(self) -> str:
+        """Answer ``/admin/keys``."""
+        ring, made = self.at_rest.ring(), {each.id: each.created for each in self.at_rest.list()}
+        return render_template(
+            "keys.html",
+            keys=self.keys.read(),
+            used=self.uses.last(),
+            administrators=self.administrators,
+            passwords=self.keys.passwords(),
+            signing=self.keys.signing(),
+            encryption=[(each, made.get(each, ""), each == ring.writing) for each in ring.keys],
+            are_given=self.at_rest.are_given,
+        )
+
+    def _ask_to_add(self, values: Values) -> Question:
+        name = values["name"]
+        require_name(name, "a key")
+        effects = [f"A caller who shows the new key is {name} in the log and in the audit."]
+        end = expires_after(next_after(None), _lifetime(values))
+        effects.append("It does not expire." if end is None else f"It expires on {end[:_DATE]}.")
+        if name in self.administrators:
+            effects.append("The setting administrators names it: it may export, import and purge, and sign in here.")
+        if not self.keys.read():
+            effects.append("It is the first key: from now on, whoever is not trusted needs one.")
+        return Question(f"Make the API key {name}?", tuple(effects), "Make the key", _back())
+
+    def _add(self, values: Values, _by: str) -> Done:
+        return Done(
+            f"The API key {values['name']} is made", _back(), secret=self.keys.add(values["name"], _lifetime(values))
+        )
+
+    def _ask_to_remove(self, values: Values) -> Question:
+        name = values["name"]
+        if not any(key.name == name for key in self.keys.read()):
+            raise NotFoundError(f"there is no key {name}")
+        effects = ("Programs that call with it are refused from now on. It cannot be brought back.",)
+        return Question(f"Remove the API key {name}?", effects, "Remove the key", _back(), is_dangerous=True)
+
+    def _remove(self, values: Values, _by: str) -> Done:
+        self.keys.remove(values["name"])
+        return Done(f"The API key {values['name']} is removed.", _back())
+
+    def _add_signing(self, _values: Values, _by: str) -> Done:
+        return Done(f"The key {self.keys.add_signing()} signs access tokens from now on.", _back())
+
+    def _ask_to_remove_signing(self, values: Values) -> Question:
+        key_id = values["id"]
+        if not any(key.id == key_id for key in self.keys.signing()):
+            raise NotFoundError(f"there is no signing key {key_id}")
+        effects = ("Access tokens that it has signed are refused from now on.",)
+        return Question(f"Remove the signing key {key_id}?", effects, "Remove the key", _back(), is_dangerous=True)
+
+    def _remove_signing(self, values: Values, _by: str) -> Done:
+        self.keys.remove_signing(values["id"])
+        return Done(f"The signing key {values['id']} is removed.", _back())
+
+    def _new(self, _values: Values, _by: str) -> Done:
+        made = self.at_rest.new()
+        return Done(f"The encryption key {made} is made. Make a copy of its file, and keep it apart.", _back())
+
+
+def _lifetime(values: Values) -> float | None:
+    """Return the seconds for which a key is to be valid; ``None`` where no days are given.
+
+    Raises:
+        BadRequestError: they are no number of days.
+    """
+    days = values["days"]
+    if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
+        raise BadRequestError("days is a number of days")
+    return int(days) * _DAY if days else None
+
+
+def _ask_to_sign(_values: Values) -> Question:
+    effects = (
+        "Access tokens are signed with the new key from now on.",
+        "Tokens that other keys have signed stay valid until they expire, or until their key is removed.",
+    )
+    return Question("Make a key that signs access tokens?", effects, "Make the key", _back())
+
+
+def _ask_for_encryption(_values: Values) -> Question:
+    effects = (
+        "What is encrypted from now on is encrypted with the new key. The keys before it stay, for reading.",
+        "The file of these keys must be backed up, apart from the data: without it, what is encrypted is lost.",
+    )
+    return Question("Make an encryption key?", effects, "Make the key", _back())
+
+
+def _back() -> str:
+    return url_for("pages.keys")

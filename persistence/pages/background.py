@@ -1,0 +1,112 @@
+"""Commands that the pages begin: each runs in a process of its own, and what it prints is kept for all workers.
+
+The process holds a lock on a file for as long as it lives, wherever the request that began it was served: so all
+workers know that it runs, and a second one is refused. It goes on when its worker is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from persistence.errors import BusyError, disk_errors
+from persistence.limits.pages import LONGEST_OUTPUT
+from persistence.settings import Effective, environment_of
+from persistence.storage import directories, files, nofollow
+from persistence.storage.layout import PAGES, Layout
+from persistence.storage.locks import try_lock
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a command: the first lines, at most ``LONGEST_OUTPUT`` bytes, and the last one.
+
+    ``errors`` has what it printed on standard error. ``began`` is in seconds since the epoch.
+    """
+
+    is_running: bool
+    began: float
+    lines: tuple[bytes, ...]
+    last: bytes
+    errors: str
+
+
+class BackgroundCommand:
+    """One command of the service, of which at most one process runs. Methods raise ``DiskError``."""
+
+    def __init__(self, name: str, effective: Effective) -> None:
+        self._name = name
+        self._effective = effective
+        self._directory = Layout(effective.settings.home).own(PAGES)
+        self._path = f"{self._directory}/{name}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, arguments: Sequence[str]) -> None:
+        """Run the command with arguments.
+
+        Raises:
+            BusyError: it is running already.
+        """
+        with disk_errors(f"running persistence {self._name}"):
+            directories.ensure(self._directory)
+            lock = files.open_shared(f"{self._path}.lock")
+            try:
+                if not try_lock(lock):
+                    raise BusyError(f"persistence {self._name} is running already: wait for its end")
+                self._start(arguments, lock)
+            finally:
+                os.close(lock)  # the process has it, too
+
+    def output(self) -> Output | None:
+        """Return what the command prints, or printed last; ``None`` if it was never run from here."""
+        with disk_errors(f"looking at persistence {self._name}"):
+            is_running = self.is_running()
+            try:
+                descriptor = nofollow.open_to_read(f"{self._path}.out")
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            with open(descriptor, "rb") as file:
+                size = os.fstat(descriptor).st_size
+                first = file.read(LONGEST_OUTPUT)
+                file.seek(max(0, size - LONGEST_OUTPUT))
+                rest = file.read(LONGEST_OUTPUT).splitlines()
+            began = os.stat(f"{self._path}.err").st_mtime if is_running else os.stat(f"{self._path}.out").st_mtime
+            return Output(is_running, began, tuple(first.splitlines()), rest[-1] if rest else b"", self._errors())
+
+    def is_running(self) -> bool:
+        """Return whether it runs, whichever worker has begun it."""
+        if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
+            self._process = None
+        try:
+            descriptor = nofollow.open_to_read(f"{self._path}.lock")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            return not try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _start(self, arguments: Sequence[str], lock: int) -> None:
+        out, err = (files.open_shared(f"{self._path}.{each}") for each in ("out", "err"))
+        try:
+            for each in (out, err):
+                files.cut(each)
+            self._process = subprocess.Popen(  # noqa: S603 - its arguments are chosen here
+                [sys.executable, "-m", "persistence.cli", self._name, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment_of(self._effective),
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(out)
+            os.close(err)
+
+    def _errors(self) -> str:
+        with open(nofollow.open_to_read(f"{self._path}.err"), "rb") as file:
+            return file.read(LONGEST_OUTPUT).decode(errors="replace").strip()

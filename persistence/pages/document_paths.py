@@ -1,0 +1,52 @@
+"""The paths of the pages of a document, and what in them says which revision is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import request, url_for
+
+from persistence.errors import NotFoundError
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant, parse
+from persistence.pages.site import NAME
+
+PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
+"""The rule of the page of a document or a draft, below which others are."""
+
+
+def address_of(app: str, form: str, collection: str, document: str, name: str = DATA_XML) -> DocumentAddress:
+    """Return the address that the names of a path mean."""
+    return DocumentAddress(Form(app, form), Collection(collection), document, name)
+
+
+def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str:
+    """Return the path of a page of a document."""
+    form = address.form
+    collection, document = address.collection.value, address.document
+    return url_for(
+        f"{NAME}.{endpoint}", app=form.app, form=form.name, collection=collection, document=document, **values
+    )
+
+
+def action_path(action: str, address: DocumentAddress, **values: Any) -> str:
+    """Return the path of an action on a document."""
+    form = address.form
+    return url_for(f"{NAME}.{action}", app=form.app, form=form.name, document=address.document, **values)
+
+
+def asked_instant(name: str = "at") -> Instant | None:
+    """Return the instant that a parameter of the request names, if there is one.
+
+    Raises:
+        NotFoundError: it is none.
+    """
+    return instant_of(request.args.get(name, ""))
+
+
+def instant_of(text: str) -> Instant | None:
+    """Return the instant of a revision; ``None`` for no text. Raises as ``asked_instant``."""
+    try:
+        return parse(text) if text else None
+    except (ValueError, OverflowError):
+        raise NotFoundError(f"{text[:60]!r} is no time of a revision") from None

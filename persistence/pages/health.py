@@ -1,0 +1,147 @@
+"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and encryption anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from flask import render_template, url_for
+
+from persistence.errors import BadRequestError
+from persistence.limits.pages import MOST_FINDINGS_SHOWN
+from persistence.maintenance.last_runs import LastBackup, LastCheck, last
+from persistence.model.addresses import Form
+from persistence.pages.actions import Action, Done, Question, Values
+from persistence.pages.background import BackgroundCommand, Output
+from persistence.pages.site import Site
+from persistence.providers.router import Router
+from persistence.services.jobs import ReencryptionJobs
+
+_LOOK = "The service goes on meanwhile. What it finds is shown here."
+_MODES = {
+    "look": ("Check everything?", "Check", ("Everything that is stored is looked at. Nothing is changed.", _LOOK)),
+    "repair": (
+        "Repair what is safe?",
+        "Repair",
+        (
+            "Everything is checked, and what is safe to repair is repaired.",
+            "What cannot stay in its place is moved to .quarantine in the data directory.",
+            "Edits by hand are left alone.",
+        ),
+    ),
+    "adopt": (
+        "Adopt all edits by hand?",
+        "Adopt",
+        (
+            "Everything is checked. Each file that was edited or added by hand becomes a revision, saved by you.",
+            "Damage is not adopted. To adopt a part only: persistence check --adopt PATH.",
+        ),
+    ),
+}
+_DEEP = "Every content is read, and compared with its digest: on a large tree this takes long."
+
+
+class CheckFinding(msgspec.Struct, frozen=True):
+    """A finding, as ``persistence check --json`` prints it."""
+
+    path: str
+    kind: str
+    severity: str
+    what: str
+    outcome: str
+    does: str = ""
+    remedy: str = ""
+    said: str = ""
+    tree: str = ""
+
+
+_finding = msgspec.json.Decoder(CheckFinding).decode
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPage:
+    """The page and its actions. ``home`` has the records of the last check and the last backup."""
+
+    home: str
+    router: Router
+    check: BackgroundCommand
+    reindex: BackgroundCommand
+    reencrypts: ReencryptionJobs
+
+    def add_to(self, site: Site) -> None:
+        """Add them."""
+        site.page("/admin/health", "health", self.show, "Health")
+        site.action(Action("check", _ask_to_check, self._check, ("mode", "deep")))
+        site.action(Action("reindex", _ask_to_reindex, self._reindex))
+        site.action(Action("reencrypt", _ask_to_reencrypt, self._reencrypt, ("app", "form")))
+
+    def show(self) -> str:
+        """Answer ``/admin/health``."""
+        checked, reindexed = self.check.output(), self.reindex.output()
+        findings = _findings(checked)
+        return render_template(
+            "health.html",
+            check=checked,
+            findings=findings[:MOST_FINDINGS_SHOWN],
+            more=max(0, len(findings) - MOST_FINDINGS_SHOWN),
+            is_stopped=checked is not None and not checked.is_running and b'"folders"' not in checked.last,
+            last_check=last(self.home, LastCheck),
+            last_backup=last(self.home, LastBackup),
+            reindex=reindexed,
+            reindexing=self.router.reindexing_status(),
+            reencryptions=self.reencrypts.states(),
+        )
+
+    def _check(self, values: Values, by: str) -> Done:
+        options = {"look": [], "repair": ["--repair"], "adopt": ["--adopt", "--all", "--as", by]}[values["mode"]]
+        self.check.begin(["--json", *options, *(["--deep"] if values["deep"] else [])])
+        return Done("The check has begun. Load this page again to see what it finds.", _back())
+
+    def _reindex(self, _values: Values, _by: str) -> Done:
+        self.reindex.begin([])
+        return Done("The indexes are being rebuilt.", _back())
+
+    def _reencrypt(self, values: Values, _by: str) -> Done:
+        form = Form(values["app"], values["form"])
+        self.reencrypts.begin(form, None)
+        return Done(f"{form} is being encrypted anew.", _back())
+
+
+def _ask_to_check(values: Values) -> Question:
+    if values["mode"] not in _MODES:
+        raise BadRequestError(f"mode is one of: {', '.join(_MODES)}")
+    title, button, effects = _MODES[values["mode"]]
+    return Question(title, (*effects, *([_DEEP] if values["deep"] else [])), button, _back())
+
+
+def _ask_to_reindex(_values: Values) -> Question:
+    effects = (
+        "The search indexes and the tables for reports of all forms are made anew from what is stored.",
+        "The service answers from the old ones until the new ones are complete. All processors are used.",
+    )
+    return Question("Rebuild all indexes?", effects, "Rebuild them", _back())
+
+
+def _ask_to_reencrypt(values: Values) -> Question:
+    if not values["app"] or not values["form"]:
+        raise BadRequestError("say which form is to be encrypted anew: its application and its name")
+    effects = (
+        "All data of the form is read and written again with the newest encryption key, older revisions, too.",
+        "It is then encrypted where its definition says so now.",
+    )
+    return Question(f"Encrypt {values['app']}/{values['form']} anew?", effects, "Encrypt it anew", _back())
+
+
+def _findings(output: Output | None) -> list[CheckFinding]:
+    """Return the findings among the lines; the last line may be cut, or the summary."""
+    found = []
+    for line in () if output is None else output.lines:
+        try:
+            found.append(_finding(line))
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+def _back() -> str:
+    return url_for("pages.health")

@@ -1,0 +1,59 @@
+"""The time at which each API key was last used: noted in memory with each request, and in a file once a minute."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+import msgspec
+
+from persistence.errors import PersistenceError
+from persistence.limits.pages import KEY_USE_NOTED
+from persistence.storage.key_files import KeyFile
+
+
+class _Uses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds since the epoch by the name of a key."""
+
+    used: dict[str, float] = {}
+
+
+_decode = msgspec.json.Decoder(_Uses).decode
+
+
+def _decoded(data: bytes, _status: os.stat_result) -> _Uses:
+    return _decode(data)
+
+
+class KeyUses:
+    """The file, and what this worker has still to note in it. What cannot be noted is tried again a minute later."""
+
+    def __init__(self, path: str, *, tree: str) -> None:
+        self._file: KeyFile[_Uses] = KeyFile(path, tree=tree, what="uses of keys", decode=_decoded, nothing=_Uses())
+        self._due: dict[str, float] = {}
+        self._next = 0.0
+
+    def use(self, name: str) -> None:
+        """Put down that a key is used now."""
+        self._due[name] = time.time()
+
+    def note(self, known: frozenset[str]) -> None:
+        """Write what was put down, if that is due; called about once a second. Only ``known`` keys are kept."""
+        now = time.monotonic()
+        if not self._due or now < self._next:
+            return
+        self._next = now + KEY_USE_NOTED
+        due, self._due = self._due, {}
+        with suppress(PersistenceError), self._file.changing() as noted:
+            newest = {name: max(at, noted.used.get(name, 0.0)) for name, at in due.items()}
+            used = {**noted.used, **newest}
+            self._file.write(_Uses({name: at for name, at in used.items() if name in known}))
+
+    def last(self) -> dict[str, float]:
+        """Return the last use of each key in seconds since the epoch, of this worker's also what is not yet written.
+
+        Raises:
+            DiskError, DamagedError: the file cannot be read.
+        """
+        return {**self._file.read().used, **self._due}

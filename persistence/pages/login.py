@@ -1,0 +1,73 @@
+"""The login and the logout."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from flask import Response, g, make_response, redirect, render_template, request
+from werkzeug.wrappers import Response as AnyResponse
+
+from persistence.http.callers import peer_of
+from persistence.http.logs import CALLER, CAUSE
+from persistence.limits.pages import LONGEST_NEXT
+from persistence.pages.logins import TooManyLoginsError
+from persistence.pages.sessions import Sessions
+from persistence.pages.site import ROOT, Site
+
+_WRONG = "The name, or the key or password, is wrong."
+
+
+class LoginPage:
+    """The form, and what it sends. A name is never said to be known, or not."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def add_to(self, site: Site) -> None:
+        """Add the pages."""
+        site.form("/admin/login", "login", self.log_in)
+        site.form("/admin/logout", "logout", self.log_out)
+
+    def log_in(self) -> str | AnyResponse:
+        """Answer ``/admin/login``."""
+        if request.method != "POST":
+            return redirect(_target()) if g.session is not None else _form("")
+        name, secret = request.form.get("name", "").strip(), request.form.get("secret", "")
+        # A proxy may end TLS without saying so; then the browser does.
+        is_secure = request.is_secure or request.headers.get("Origin", "").startswith("https://")
+        try:
+            session = self._sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
+        except TooManyLoginsError as error:
+            return _refused(HTTPStatus.TOO_MANY_REQUESTS, f"{error}", {"Retry-After": str(error.seconds)})
+        if session is None:
+            return _refused(HTTPStatus.FORBIDDEN, _WRONG)
+        request.environ[CALLER] = session.name
+        answer = redirect(_target(), HTTPStatus.SEE_OTHER)
+        self._sessions.keep(answer, request, session, "")
+        return answer
+
+    def log_out(self) -> AnyResponse:
+        """Answer ``/admin/logout``."""
+        if request.method == "POST":
+            self._sessions.end(g.session)
+            g.ended = True
+        return redirect(ROOT, HTTPStatus.SEE_OTHER)
+
+
+def _form(problem: str) -> str:
+    name = request.form.get("name", "")[:64]
+    return render_template("login.html", problem=problem, name=name, next=_target())
+
+
+def _refused(status: int, problem: str, headers: dict[str, str] | None = None) -> Response:
+    request.environ[CAUSE] = problem
+    answer = make_response(_form(problem), status)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _target() -> str:
+    """Return the page that was asked for before the login: never an address elsewhere."""
+    asked = request.values.get("next", "")
+    is_own = asked.startswith(ROOT) and asked.isprintable() and "\\" not in asked and "//" not in asked
+    return asked if is_own and len(asked) <= LONGEST_NEXT else ROOT

@@ -1,0 +1,106 @@
+"""The overview: what is served, from where, to whom, and how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from flask import render_template
+from markupsafe import Markup
+
+from persistence.keys import Keys
+from persistence.maintenance.last_runs import LastBackup, LastCheck, last
+from persistence.metrics.metrics import Metrics
+from persistence.metrics.plots import Span
+from persistence.pages import plots
+from persistence.pages.plots import Series
+from persistence.pages.recent_errors import RecentErrors
+from persistence.pages.site import ROOT, Site
+from persistence.providers.locations import served_places
+from persistence.providers.opened import Providers
+from persistence.settings import Effective
+
+_PLOTTED = 3600.0
+_MILLISECONDS = 1000
+_LONGEST_GAP = 60.0
+"""Seconds between two samples that are not joined by a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    """The page. ``metrics`` are ``None`` where the service does not count."""
+
+    effective: Effective
+    providers: Providers
+    keys: Keys
+    metrics: Metrics | None
+    errors: RecentErrors
+
+    def add_to(self, site: Site) -> None:
+        """Add the page."""
+        site.page(ROOT, "overview", self.show, "Overview")
+
+    def show(self) -> str:
+        """Answer ``/admin/``."""
+        rooms = {room.place: room for room in self.providers.rooms()}
+        served = served_places(self.effective.settings, self.effective.properties)
+        home = self.effective.settings.home
+        return render_template(
+            "overview.html",
+            facts=list(self._facts()),
+            places=[(place, rooms.get(place.address)) for place in served],
+            shortage=self.providers.shortage(),
+            last_check=last(home, LastCheck),
+            last_backup=last(home, LastBackup),
+            reindexing=self.providers.router.reindexing_status(),
+            plots=[] if self.metrics is None else _plots(self.metrics.spans(_PLOTTED)),
+            errors=self.errors.newest(),
+        )
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        settings = self.effective.settings
+        yield "Dialect", settings.dialect
+        yield "Address", settings.bind
+        yield "Workers", f"{settings.workers}, with {settings.threads} threads each"
+        keys = len(self.keys.read())
+        who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
+        who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []
+        everybody = "everybody" if settings.insecure else "every program of this machine, until there is an API key"
+        yield "May call", everybody if settings.insecure or not who else ", ".join(who)
+        yield "Audit", settings.audit_file if settings.audit == "file" else settings.audit
+
+
+def _plots(spans: Sequence[Span]) -> list[Markup]:
+    """Return the plots of the last hour."""
+    if not spans:
+        return []
+    shown = list(_with_gaps(spans))
+    labels = [_clock(spans[0].at), _clock((spans[0].at + spans[-1].at) / 2), _clock(spans[-1].at)]
+    rate = Series("requests", [None if each is None else each.rate for each in shown])
+    errors = Series("errors", [None if each is None else each.error_rate for each in shown])
+    rates = [rate, errors] if any(errors.values) else [rate]
+    half = Series("half of the requests", [None if each is None else _ms(each.median) for each in shown])
+    most = Series("95 of 100 requests", [None if each is None else _ms(each.slow) for each in shown])
+    return [
+        plots.lines("Requests per second", rates, labels),
+        plots.lines("Latency", [half, most], labels, "ms"),
+    ]
+
+
+def _with_gaps(spans: Sequence[Span]) -> Iterator[Span | None]:
+    """Yield the spans, and ``None`` where some are missing between two of them."""
+    before = spans[0].at
+    for span in spans:
+        if span.at - before > _LONGEST_GAP:
+            yield None
+        yield span
+        before = span.at
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * _MILLISECONDS
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M")

@@ -1,0 +1,76 @@
+"""The newest answers with a status from 500, kept in one file that all workers add to, for the overview.
+
+It is no log: that has everything. A line that cannot be written is lost, because the disk may be what has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from persistence.limits.pages import ERRORS_KEPT, LARGEST_ERRORS, LONGEST_DETAIL
+from persistence.limits.requests import LONGEST_CAUSE
+from persistence.storage import directories, files, nofollow
+
+
+class RecentError(msgspec.Struct, frozen=True):
+    """An answer: when, in seconds since the epoch, and what the log says of it."""
+
+    at: float
+    id: str
+    method: str
+    path: str
+    status: int
+    cause: str = ""
+
+
+_decode = msgspec.json.Decoder(RecentError).decode
+
+
+class RecentErrors:
+    """The file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def add(self, facts: Mapping[str, object]) -> None:
+        """Add an answer, as the log has it."""
+        method, path, cause = (str(facts.get(name, "")) for name in ("method", "path", "cause"))
+        status = int(str(facts.get("status", 0)))
+        error = RecentError(
+            time.time(), str(facts["id"]), method[:16], path[:LONGEST_DETAIL], status, cause[:LONGEST_CAUSE]
+        )
+        with suppress(OSError):
+            directories.ensure(os.path.dirname(self._path))
+            descriptor = files.open_shared(self._path, os.O_APPEND)
+            try:
+                files.write_all(descriptor, msgspec.json.encode(error) + b"\n")
+                is_large = os.fstat(descriptor).st_size > LARGEST_ERRORS
+            finally:
+                os.close(descriptor)
+            if is_large:  # two workers may do so at once, and lose a line
+                kept = self._lines()[-ERRORS_KEPT:]
+                files.write_durably(self._path, b"".join(line + b"\n" for line in kept))
+
+    def newest(self) -> list[RecentError]:
+        """Return the newest answers, the newest first; none where they cannot be read."""
+        found = []
+        with suppress(OSError):
+            for line in reversed(self._lines()[-ERRORS_KEPT:]):
+                with suppress(msgspec.DecodeError, UnicodeError):  # two lines may have been written at once
+                    found.append(_decode(line))
+        return found
+
+    def _lines(self) -> list[bytes]:
+        try:
+            descriptor = nofollow.open_to_read(self._path)
+        except FileNotFoundError:
+            return []
+        try:
+            return nofollow.read_small(descriptor).splitlines()
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,175 @@
+"""The pages as a person meets them: axe-core finds nothing at any width, light or dark, and the keyboard is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from persistence.keys import Keys
+from tests import orders
+from tests.in_process import serving
+from tests.pages.administrator import NAME
+from tests.pages.browsed import chromium
+from tests.pages.browsed.chromium import SCHEMES, WIDTHS, Window
+from tests.published import Planter
+
+pytestmark = pytest.mark.skipif(not chromium.is_installed(), reason="chromium or its driver is not installed")
+
+PAGES = (
+    "/admin/",
+    "/admin/forms",
+    "/admin/forms/acme/order/1",
+    "/admin/forms/acme/order/1?c.customer/name=ada&sort=customer/name",
+    "/admin/forms/acme/order/1/definition",
+    "/admin/forms/acme/order/1/deleted",
+    "/admin/forms/acme/order/data/d-2",
+    "/admin/forms/acme/order/data/d-2/changes?older=2024-05-02T10:00:00.000Z&newer=2024-05-04T09:30:00.000Z",
+    "/admin/actions/revert/acme/order/d-2?revision=2024-05-02T10:00:00.000Z",
+    "/admin/health",
+    "/admin/audit",
+    "/admin/keys",
+    "/admin/settings",
+    "/admin/nowhere",
+    "/admin/actions/key-add?name=batch",
+    "/admin/actions/key-remove?name=runtime",
+    "/admin/actions/check?mode=adopt&deep=yes",
+)
+
+
+@dataclass
+class Browsed:
+    """A window on a service, and the key of its administrator."""
+
+    window: Window
+    keys: Keys
+    secret: str
+
+
+@pytest.fixture(scope="module")
+def browsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
+    directory = tmp_path_factory.mktemp("browsed")
+    file = directory / "var/keys.json"
+    keys = Keys(str(file), tree=str(directory / "data"))
+    env = {"PERSISTENCE_KEYS": str(file), "PERSISTENCE_ADMINISTRATORS": NAME, "PERSISTENCE_AUDIT": "file"}
+    with Planter(directory / "data") as planter:
+        orders.plant(planter)
+    with serving(directory, env=env) as service, chromium.window(f"http://127.0.0.1:{service.port}") as window:
+        secret = keys.add(NAME)
+        keys.add("runtime")
+        yield Browsed(window, keys, secret)
+
+
+@pytest.fixture
+def window(browsed: Browsed) -> Iterator[Window]:
+    """Return the window with an administrator who has logged in, as wide as a desktop."""
+    browsed.window.look(WIDTHS["desktop"], "light")
+    browsed.window.log_in(NAME, browsed.secret)
+    assert browsed.window.path == "/admin/"
+    browsed.window.faults()  # those of earlier tests
+    yield browsed.window
+    browsed.window.forget()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(window: Window, path: str) -> None:
+    found = []
+    window.open(path)
+    for width in WIDTHS.values():
+        for scheme in SCHEMES:
+            window.look(width, scheme)
+            found += window.findings()
+            found += [f"{over} pixels too wide at {width}" for over in [window.overflow()] if over > 0]
+    assert found == []
+    assert [fault for fault in window.faults() if "404" not in fault] == []
+
+
+def test_the_login_has_no_findings(browsed: Browsed) -> None:
+    window = browsed.window
+    window.open("/admin/keys")
+    assert window.path == "/admin/login?next=%2Fadmin%2Fkeys"
+    for width in WIDTHS.values():
+        for scheme in SCHEMES:
+            window.look(width, scheme)
+            assert window.findings() == []
+    window.type("name", NAME)
+    window.type("secret", "wrong")
+    window.press("Sign in")
+    assert "is wrong" in window.text
+    assert window.findings() == []
+
+
+def test_the_keyboard_reaches_everything(window: Window) -> None:
+    window.open("/admin/keys")
+    reached = []
+    while len(reached) < 60 and (not reached or not reached[-1].startswith("BODY")):
+        reached.append(window.focused())
+    words = " | ".join(reached)
+    for each in (
+        "Skip to the content",
+        "Overview",
+        "Keys",
+        "Settings",
+        "Sign out",
+        "INPUT name",
+        "Make a key",
+        "Remove",
+    ):
+        assert each in words
+    assert len(reached) >= window.focusable()
+
+
+def test_a_key_is_made_and_removed_by_hand(browsed: Browsed, window: Window) -> None:
+    window.open("/admin/keys")
+    window.type("name", "by-hand")
+    window.press("Make a key")
+    assert "Make the API key by-hand?" in window.text
+    window.press("Make the key")
+    assert "never again" in window.text
+    assert "by-hand" in [key.name for key in browsed.keys.read()]
+    window.press("I have copied it")
+    window.open("/admin/actions/key-remove?name=by-hand")
+    window.press("Cancel")
+    assert window.path == "/admin/keys"
+    window.open("/admin/actions/key-remove?name=by-hand")
+    window.press("Remove the key")
+    assert "The API key by-hand is removed." in window.text
+    assert "by-hand" not in [key.name for key in browsed.keys.read()]
+
+
+def test_a_running_check_is_followed_without_loading_the_page_again(window: Window) -> None:
+    window.open("/admin/health")
+    window.choose("mode", "repair")
+    window.press("Check …")
+    window.press("Repair")
+    assert "The check has begun." in window.text
+    window.wait_for("Last check")  # the page is whole
+    window.wait_for("ended")
+    assert window.path == "/admin/health"
+    assert "The check has begun." in window.text  # it is the same page
+    assert window.findings() == []
+    assert window.faults() == []
+
+
+def test_everything_works_without_scripts(browsed: Browsed) -> None:
+    window = browsed.window
+    with window.without_scripts():
+        window.log_in(NAME, browsed.secret)
+        assert window.path == "/admin/"
+        window.open("/admin/keys")
+        window.type("name", "scriptless")
+        window.press("Make a key")
+        window.press("Make the key")
+        assert "never again" in window.text
+        window.open("/admin/actions/key-remove?name=scriptless")
+        window.press("Remove the key")
+        assert "is removed" in window.text
+    window.forget()
+
+
+def test_signing_out_ends_it(window: Window) -> None:
+    window.sign_out()
+    assert window.path == "/admin/login"
+    window.open("/admin/keys")
+    assert window.path.startswith("/admin/login")

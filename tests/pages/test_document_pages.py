@@ -1,0 +1,164 @@
+"""The pages of a document: its values, attachments, XML, history, and the actions on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
+from persistence.model.leases import LeaseHolder
+from persistence.model.users import User
+from persistence.storage.store import Store
+from tests import encrypted_form
+from tests.orders import ORDER, plant
+from tests.pages.administrator import PEER, Browser, administrator
+from tests.pages.test_form_pages import HOSTILE, labelled
+from tests.published import Planter
+
+CRUD = "/fr/service/persistence/crud"
+DOCUMENT = f"/admin/forms/{ORDER}/data/d-2"
+FIRST, LAST = "2024-05-02T10:00:00.000Z", "2024-05-04T09:30:00.000Z"
+SCRIPT = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Browser:
+    with Planter(tmp_path / "data") as planter:
+        plant(planter)
+        planter.define(str(ORDER), 1, labelled(), "2024-04-02T09:00:00.000Z")
+        planter.save(str(ORDER), "gone", b"<form/>", "2024-05-01T00:00:00.000Z", User("ann"))
+        planter.delete(DocumentAddress(ORDER, Collection.DATA, "gone", DATA_XML), 1, "2024-05-09T00:00:00.000Z")
+        for at, name in ((FIRST, "Old"), (LAST, "New")):
+            body = f"<form><customer><name>{name}</name></customer></form>".encode()
+            planter.save(str(ORDER), "two", body, at, User("bob"))
+    with Store(str(tmp_path / "data"), lock_timeout=1) as store:
+        leased = DocumentAddress(ORDER, Collection.DATA, "d-2", DATA_XML)
+        store.leases.lock(leased, LeaseHolder("ann", None), 600)
+    return administrator(tmp_path, trusted=("127.0.0.1",))
+
+
+def call(
+    found: Browser, method: str, path: str, body: bytes = b"", kind: str = "application/xml", **headers: str
+) -> int:
+    """Send a request as a form runtime does; return its status."""
+    return found.client.open(
+        f"{CRUD}/{path}", method=method, data=body, content_type=kind, headers=headers, environ_base=PEER
+    ).status_code
+
+
+def test_values_are_beside_the_labels_of_the_form_in_its_language(found: Browser) -> None:
+    found.get(DOCUMENT)
+    assert "Customer Full name Bob" in found.text
+    assert "Voller Name Bob" in (found.get(f"{DOCUMENT}?lang=de") and found.text)
+    assert found.get(f"{DOCUMENT}x").status_code == 404
+
+
+def test_the_history_has_every_revision_with_views_and_changes(found: Browser) -> None:
+    path = f"/admin/forms/{ORDER}/data/two"
+    found.get(path)
+    assert "Full name New" in found.text
+    assert "2024-05-02 10:00:00" in found.text
+    assert "Full name Old" in (found.get(f"{path}?at={FIRST}") and found.text)
+    found.get(f"{path}/changes?older={FIRST}&newer={LAST}")
+    assert "Full name customer/name Old New" in found.text
+    assert found.get(f"{path}?at={LAST[:-4]}1Z").status_code == 404
+    assert found.get(f"{path}?at=then").status_code == 404
+    assert found.get(f"{path}/changes?older={FIRST}").status_code == 404
+
+
+def test_an_older_revision_is_made_current(found: Browser) -> None:
+    assert "becomes the current one" in (
+        found.get(f"/admin/actions/revert/{ORDER}/two?revision={FIRST}") and found.text
+    )
+    found.do(f"/admin/actions/revert/{ORDER}/two?revision={FIRST}")
+    assert f"The revision of {FIRST} is the current one again." in found.text
+    assert "Full name Old" in found.text
+    assert "by ada" in found.text
+
+
+def test_a_deleted_document_is_readable_and_comes_back(found: Browser) -> None:
+    path = f"/admin/forms/{ORDER}/data/gone"
+    assert "This document is deleted." in (found.get(path) and found.text)
+    assert found.get(f"{path}?at=2024-05-01T00:00:00.000Z").status_code == 200
+    found.do(f"/admin/actions/revert/{ORDER}/gone")
+    assert "This document is deleted." not in found.text
+
+
+def test_drafts_are_shown_and_lead_to_the_saved_document(found: Browser) -> None:
+    assert "There is a draft" in (found.get(f"/admin/forms/{ORDER}/data/d-3") and found.text)
+    assert "Zoe B" in (found.get(f"/admin/forms/{ORDER}/draft/d-3") and found.text)
+    assert found.get(f"/admin/forms/{ORDER}/draft/d-1").status_code == 404
+
+
+def test_a_lease_is_shown_and_broken(found: Browser) -> None:
+    assert "ann has leased it" in (found.get(DOCUMENT) and found.text)
+    found.do(f"/admin/actions/lease-break/{ORDER}/d-2")
+    assert "The lease of ann is broken." in found.text
+    assert found.get(f"/admin/actions/lease-break/{ORDER}/d-2").status_code == 404
+
+
+def test_only_pixels_and_pdf_are_shown_in_the_browser(found: Browser) -> None:
+    version = {"Svc-Form-Definition-Version": "1"}
+    for name, kind in (
+        ("a.bin", "image/png"),
+        ("b.bin", "application/pdf"),
+        ("c.bin", "image/svg+xml"),
+        ("d.bin", "text/html"),
+    ):
+        assert call(found, "PUT", f"{ORDER}/data/d-2/{name}", SCRIPT, kind, **version) == 201
+    for name, shown in (("a.bin", "image/png"), ("b.bin", "application/pdf"), ("c.bin", ""), ("d.bin", "")):
+        answer = found.get(f"{DOCUMENT}/attachments/{name}?show=yes")
+        assert answer.data == SCRIPT
+        assert answer.headers["Content-Type"] == (shown or "application/octet-stream")
+        assert answer.headers["Content-Disposition"].startswith("inline" if shown else "attachment")
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert found.get(f"{DOCUMENT}/attachments/a.bin").headers["Content-Disposition"].startswith("attachment")
+    found.get(DOCUMENT)
+    assert found.page is not None
+    assert found.page.text.count("<img ") == 1
+
+
+def test_xml_is_saved_as_it_is_stored(found: Browser) -> None:
+    answer = found.get(f"{DOCUMENT}/data.xml")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="data.xml"'
+    assert answer.data.startswith(b"<form>")
+
+
+def test_encrypted_values_stay_encrypted(tmp_path: Path) -> None:
+    EncryptionKeys(str(tmp_path / "encryption-keys.json"), trees=[str(tmp_path / "data")]).new()
+    found = administrator(tmp_path, trusted=("127.0.0.1",))
+    version = {"Svc-Form-Definition-Version": "1"}
+    assert call(found, "PUT", "hr/secret/form/form.xhtml", encrypted_form.DEFINITION, "application/xhtml+xml") == 201
+    assert call(found, "PUT", "hr/secret/data/d/data.xml", encrypted_form.data(), **version) == 201
+    found.get("/admin/forms/hr/secret/data/d")
+    assert found.text.count("encrypted") >= 2
+    assert found.page is not None
+    for secret in encrypted_form.SECRETS:
+        assert secret not in found.page.text
+
+
+def test_hostile_and_large_values_are_shown_as_text_and_cut(tmp_path: Path) -> None:
+    text = HOSTILE.replace("<", "&lt;").replace("\u0085", "")
+    body = f"<form><customer><name>{text}</name><email>{'x' * 900_000}</email></customer></form>".encode()
+    large = f"<form><customer><email>{'x' * 1_500_000}</email></customer></form>".encode()
+    with Planter(tmp_path / "data") as planter:
+        planter.define(str(ORDER), 1, labelled(), "2024-04-01T09:00:00.000Z")
+        planter.save(str(ORDER), "d", body, FIRST, User("<b>ann</b>"), "<i>stage</i>")
+        planter.save(str(ORDER), "d", body.replace(b"evil", b"good"), LAST, User("<b>ann</b>"), "<i>stage</i>")
+        planter.save(str(ORDER), "large", large, LAST)
+    found = administrator(tmp_path)
+    for path in ("data/d", f"data/d/changes?older={FIRST}&newer={LAST}", "data/large"):
+        answer = found.get(f"/admin/forms/{ORDER}/{path}")
+        assert answer.status_code == 200
+        assert len(answer.text) < 60_000
+        for tag in ("<script>alert", "<b>ann", "<i>stage"):
+            assert tag not in answer.text
+    assert "more than 1 MiB" in found.text
+
+
+def test_names_that_no_document_has_are_refused(found: Browser) -> None:
+    for name in ("..%2f..%2fetc", "%2e%2e", "a%00b"):
+        assert found.get(f"/admin/forms/{ORDER}/data/{name}").status_code in {400, 404}

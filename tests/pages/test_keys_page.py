@@ -1,0 +1,65 @@
+"""The page of the keys, and its actions."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from persistence.keys import name_of
+from tests.pages.administrator import NAME, administrator, browser, keys_of, settings
+
+
+def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    assert found.get("/admin/actions/key-add?name=batch").status_code == 200
+    assert "Make the API key batch?" in found.text
+    assert [key.name for key in keys.read()] == [NAME]
+    answer = found.send()
+    secret = answer.text.partition('class="secret" tabindex="0">')[2].partition("<")[0]
+    assert name_of(secret, keys.read()) == "batch"
+    found.get("/admin/keys")
+    assert "batch" in found.text
+    assert secret not in found.text
+
+
+def test_a_key_is_removed_after_a_confirmation(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    keys.add("batch")
+    found.do("/admin/actions/key-remove?name=batch")
+    assert "The API key batch is removed." in found.text
+    assert [key.name for key in keys.read()] == [NAME]
+    assert "is removed" not in (found.get("/admin/keys") and found.text)
+
+
+def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    for path, status, cause in (
+        ("/admin/actions/key-add?name=a+b", 400, "cannot be the name of a key"),
+        ("/admin/actions/key-add", 400, "cannot be the name of a key"),
+        ("/admin/actions/key-remove?name=%3Cb%3E", 404, "there is no key <b>"),
+    ):
+        assert found.get(path).status_code == status
+        assert cause in found.text
+
+
+def test_a_key_expires_if_that_is_asked_for(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    found.get("/admin/actions/key-add?name=trial&days=90")
+    assert "It expires on 20" in found.text
+    assert found.send().status_code == 200
+    assert keys.read()[-1].expires is not None
+    assert found.get("/admin/actions/key-add?name=x&days=-1").status_code == 400
+    found.get("/admin/actions/key-add?name=x")
+    assert "It does not expire." in found.text
+
+
+def test_the_session_of_a_key_ends_when_it_expires(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=("boss",))
+    keys, found = keys_of(given), browser(given)
+    keys.set_password("other", "another long password")  # or else the pages are off
+    secret = keys.add("boss", 1.0)
+    assert found.log_in("boss", secret).status_code == 303
+    assert found.get("/admin/").status_code == 200
+    time.sleep(1.0)
+    assert found.get("/admin/").status_code == 303
+    assert found.log_in("boss", secret).status_code == 403

@@ -1,0 +1,183 @@
+"""What the pages show: the overview, the health, the audit and the settings."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from persistence.limits import pages as limits
+from persistence.pages.background import BackgroundCommand
+from persistence.pages.key_uses import KeyUses
+from persistence.pages.recent_errors import RecentErrors
+from persistence.settings import Settings, load
+from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
+
+CRUD = "/fr/service/persistence/crud/hr/leave"
+
+
+def save(found: Browser, document: str = "one", secret: str = "") -> None:
+    """Save a document of a form."""
+    headers = {"Authorization": f"Bearer {secret}", "Svc-Username": "lea"}
+    for path, body in (("form/form.xhtml", b"<html/>"), (f"data/{document}/data.xml", b"<form/>")):
+        sent = headers if path.startswith("form/") else {**headers, "Svc-Form-Definition-Version": "1"}
+        answer = found.client.put(f"{CRUD}/{path}", data=body, content_type="application/xml", headers=sent)
+        assert answer.status_code in {201, 204}, answer.text
+
+
+def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    found.get("/admin/")
+    for each in ("Dialect svc", str(tmp_path / "data"), "whoever has the API key", "Last check never", "Errors none"):
+        assert each in found.text
+
+
+def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    errors = RecentErrors(str(tmp_path / "data/.pages/errors.jsonl"))
+    errors.add({"id": "abc123", "method": "GET", "path": "/<b>", "status": 500, "cause": "the disk"})
+    page = found.get("/admin/").text
+    assert "abc123" in page
+    assert "GET /&lt;b&gt;" in page
+
+
+def test_recent_errors_are_bounded(tmp_path: Path) -> None:
+    errors = RecentErrors(str(tmp_path / "errors.jsonl"))
+    for number in range(2000):
+        errors.add({"id": str(number), "method": "GET", "path": "/x" * 5000, "status": 503})
+    assert [each.id for each in errors.newest()] == [str(number) for number in range(1999, 1949, -1)]
+    assert (tmp_path / "errors.jsonl").stat().st_size <= limits.LARGEST_ERRORS + 1000
+    (tmp_path / "errors.jsonl").write_text("{\n")
+    assert errors.newest() == []
+
+
+def ended(found: Browser, name: str, given: Settings) -> None:
+    """Wait for the end of a command, and look at the page then."""
+    command = BackgroundCommand(name, load(environment={"PERSISTENCE_DATA": given.data}))  # as another worker has it
+    deadline = time.monotonic() + 60
+    while command.is_running():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    found.get("/admin/health")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands have the files of the test, too."""
+    for name in ("data", "local", "keys", "audit_file"):
+        monkeypatch.setenv(f"PERSISTENCE_{name.upper()}", str(getattr(settings(tmp_path), name)))
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,))
+    secret, found = keys_of(given).add(NAME), browser(given)
+    save(found, secret=secret)
+    found.log_in(NAME, secret)
+    (tmp_path / "data/hr/leave/data/one/stray").write_text("x")
+    assert found.get("/admin/actions/check?mode=look").status_code == 200
+    assert "Nothing is changed" in found.text
+    assert found.send().status_code == 303
+    second = Browser(found.client)
+    second.get("/admin/actions/check?mode=repair")
+    assert second.send().status_code == 503  # the first one is running
+    ended(found, "check", given)
+    assert "hr/leave/data/one/stray" in found.text
+    found.do("/admin/actions/check?mode=adopt&deep=yes")
+    ended(found, "check", given)
+    assert "hr/leave/data/one/stray" in found.text
+    assert "every content was read" in found.text
+    assert "Last check never" not in (found.get("/admin/") and found.text)
+    assert found.get("/admin/actions/check?mode=x").status_code == 400
+
+
+@pytest.mark.usefixtures("environment")
+def test_indexes_are_rebuilt_from_the_page(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    found.do("/admin/actions/reindex")
+    ended(found, "reindex", settings(tmp_path))
+    assert "Rebuilt from here" in found.text
+
+
+def test_encryption_anew_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,))
+    secret, found = keys_of(given).add(NAME), browser(given)
+    save(found, secret=secret)
+    found.log_in(NAME, secret)
+    found.get("/admin/actions/reencrypt?app=hr&form=leave")
+    assert found.send().status_code == 501
+    found.do("/admin/actions/key-new")
+    assert "encrypts" in found.text
+    found.do("/admin/actions/reencrypt?app=hr&form=leave")
+    deadline = time.monotonic() + 30
+    while "1 of 1 documents finished" not in (found.get("/admin/health") and found.text):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persistence.pages.audit_page.AUDIT_LINES_SHOWN", 2)
+    given = settings(tmp_path, administrators=(NAME,), audit="file")
+    secret, found = keys_of(given).add(NAME), browser(given)
+    for document in ("one", "two", "three"):
+        save(found, document, secret)
+    found.log_in(NAME, secret)
+    found.get("/admin/audit?document=two")
+    assert "hr/leave/data/two/data.xml" in found.text
+    assert "hr/leave/data/one" not in found.text
+    found.get("/admin/audit?action=create&user=lea&collection=data")
+    assert "hr/leave/data/three/data.xml" in found.text
+    older = found.page.text.partition('href="/admin/audit?user')[2].partition('"')[0].replace("&amp;", "&")  # type: ignore[union-attr]
+    found.get(f"/admin/audit?user{older}")
+    assert "hr/leave/data/three" not in found.text
+    for query, said in (
+        ("since=x", "since"),
+        ("before=x", "number of a line"),
+        ("user=nobody", "No line is of this kind"),
+    ):
+        assert said in (found.get(f"/admin/audit?{query}") and found.text)
+
+
+def test_the_audit_page_says_where_there_is_none(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    assert "The audit is off" in (found.get("/admin/audit") and found.text)
+    assert found.get("/admin/actions/audit-verify").status_code == 404
+
+
+def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
+    found = administrator(tmp_path, encryption_key=("k1:" + "0" * 64,), workers=7)
+    page = found.get("/admin/settings")
+    assert "0" * 64 not in page.text
+    assert "(not shown)" in found.text
+    assert "workers 7" in found.text
+
+
+def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,))
+    secret, found = keys_of(given).add(NAME), browser(given)
+    found.log_in(NAME, secret)
+    assert "never" in (found.get("/admin/keys") and found.text)
+    found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {secret}"})
+    assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
+    file = tmp_path / "data/.pages/key-uses.json"
+    uses = KeyUses(str(file), tree=given.home)
+    uses.use(NAME)
+    uses.use("gone")
+    uses.note(frozenset({NAME}))
+    assert NAME in file.read_text()
+    assert "gone" not in file.read_text()
+    written = file.stat().st_mtime_ns
+    uses.use(NAME)
+    uses.note(frozenset({NAME}))
+    assert file.stat().st_mtime_ns == written
+
+
+def test_signing_keys_are_made_and_removed(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    found.do("/admin/actions/key-add-signing")
+    (only,) = keys.signing()
+    assert only.id in found.text
+    found.do(f"/admin/actions/key-remove-signing?id={only.id}")
+    assert keys.signing() == ()
+    assert found.get("/admin/actions/key-remove-signing?id=x").status_code == 404
