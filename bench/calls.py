@@ -233,7 +233,9 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = os.path.join(directory, "data")
-        subprocess.run([sys.executable, "-m", "persistence.cli", "init", data], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "persistence.cli", "init", "--data", data], check=True, stdout=subprocess.DEVNULL
+        )
         with open(os.path.join(directory, "log"), "wb") as log:
             os.dup2(log.fileno(), 2)  # where the service writes a line for each request
         with create_app(Settings(data=data, bind="127.0.0.1:8080")) as app:

@@ -86,6 +86,7 @@ def cases(count: int) -> list[Case]:
         ),
         Case("no filter, sorted by a control", '<query path="order/name" sort="asc"/>', Relational(sort="order/name")),
     ]
+    found.append(Case("created in a month", between, Relational(created=created)))
     if count > _PAGE_5000:
         found.append(Case("page 5,000 of everything", "<page-number>5000</page-number>", Relational(offset=_PAGE_5000)))
     return found

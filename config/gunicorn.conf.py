@@ -7,6 +7,8 @@ from gunicorn.arbiter import Arbiter
 from persistence import starting
 from persistence.app import policy_of
 from persistence.errors import PersistenceError
+from persistence.http.log_lines import announce, choose
+from persistence.metrics import shared
 from persistence.settings import load
 
 # Read the service's settings from its file and the environment. `persistence serve` adds its flags.
@@ -40,18 +42,25 @@ forwarder_headers = ""
 worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
 # The service itself logs one line for each request.
 accesslog = None
+# gunicorn's own lines have the format and the level of the service's.
+logger_class = "persistence.cli.server_log.ServerLog"
+choose(_settings.log_format, _settings.log_level)
 # Its default path is the same for all services of a user.
 control_socket_disable = True
 
 
 def on_starting(server: Arbiter) -> None:
-    """Print what is served, to whom and where; exit if the address is in use. `persistence serve` does so itself."""
+    """Print what is served, to whom and where, and make room for metrics; exit if the address is in use.
+
+    `persistence serve` does so itself.
+    """
     try:
         for bind in server.cfg.bind:
             starting.require_free(bind)
         served = starting.Served(_settings, _effective.properties, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
-            sys.stderr.write(starting.log_line(line))
+            announce(line)
+        shared.begin()
     except PersistenceError as error:
-        sys.stderr.write(starting.log_line(str(error)))
+        sys.stderr.write(f"persistence: {error}\n")
         sys.exit(4)

@@ -7,6 +7,7 @@ No error is answered by a page or a traceback. Supervisors and load balancers as
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -15,10 +16,12 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import Rule
 
 from persistence.dialect import Dialect
-from persistence.errors import DeletedError, PersistenceError, one_line, status_of
+from persistence.errors import BadRequestError, DeletedError, PersistenceError, one_line, status_of
 from persistence.http import logs
-from persistence.http.logs import CAUSE, REQUEST_ID
+from persistence.http.logs import CAUSE, REQUEST_ID, USER
+from persistence.http.parsing import RequestParser
 from persistence.http.responses import headers_of, refusal, text
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""
@@ -38,6 +41,15 @@ _RETRY_AFTER = 5
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 """The paths that a supervisor asks for; it has no key."""
+
+ROOT_PATH = "/"
+"""The path that a person types."""
+
+METRICS_PATH = "/metrics"
+"""The path that Prometheus asks for."""
+
+
+_OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
 
 class _ExactRule(Rule):
@@ -83,13 +95,34 @@ def _http_error(error: HTTPException) -> Response:
         return refusal(request.environ, HTTPStatus.METHOD_NOT_ALLOWED, cause, [("Allow", allowed)])
     status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
     if status == HTTPStatus.NOT_FOUND:
-        return refusal(request.environ, status, "there is nothing under this path")
+        return refusal(request.environ, status, f"there is nothing under this path{_nearest(request.path)}")
     return refusal(request.environ, status, error.description or error.name)
+
+
+def _nearest(path: str) -> str:
+    """Return the end of a sentence that names the file in a document or definition whose directory was asked for."""
+    own = path.removesuffix("/")
+    names = own.split("/")
+    if names[-5:-4] == ["crud"] and names[-2] in _OF_DOCUMENTS:
+        return f"; the document is {own}/{DATA_XML}"
+    if names[-4:-3] == ["crud"] and names[-1] == "form":
+        return f"; the definition is {own}/{FORM_XHTML}"
+    return ""
 
 
 def _unexpected(error: Exception) -> Response:
     logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exc_info=error)
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
+
+
+def note_users(app: Flask, parser: RequestParser) -> None:
+    """Let the log name the user of each request that is routed; one whose headers cannot be read names nobody."""
+
+    @app.after_request
+    def note(response: Response) -> Response:
+        with suppress(BadRequestError):
+            request.environ[USER] = parser.user(request).name
+        return response
 
 
 def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:

@@ -2,8 +2,8 @@
 
 A request has one if it changed something or tried to, if it took out all data (an export), and if it read form data
 where a property asks for that. The line is written when the response is decided and before it is sent. Requests that
-are refused before they are routed (strangers, malformed paths) have touched nothing: the log has them, and whoever can
-send them must not be able to fill the audit.
+are refused before they are routed (strangers, malformed paths), and forms that are sent to the pages without a session,
+have touched nothing: the log has them, and whoever can send them must not be able to fill the audit.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _READS = frozenset({"history", "search", "distinct-values", "attachments"})
 _UNRECORDED = frozenset({"form", "healthz", "readyz"})
 """Lists of forms have no form data."""
 _TAKES_OUT = frozenset({"export"})
+_PAGES = "admin"
+"""Begins the paths of the pages for administrators, whose actions are POST."""
 _OF_CRUD = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete", "LOCK": "lease", "UNLOCK": "release"}
 _STORED = {201: "create", 204: "update"}
 
@@ -60,9 +62,11 @@ def _route(rule: str, method: str) -> _Route | None:
     """Return the action of a rule; ``None`` for requests that are never in the audit."""
     prefix = next((each for each in (PUBLIC_PREFIX, SERVICE_PREFIX) if rule.startswith(f"{each}/")), "")
     literals = [part for part in rule.removeprefix(prefix).split("/") if part and not part.startswith("<")]
-    word = literals[-1] if prefix == SERVICE_PREFIX else literals[0]
-    if "<path:" in rule or literals == ["crud"]:  # paths of no resource
+    if "<path:" in rule or literals in ([], ["crud"]):  # paths of no resource
         return None
+    word = literals[-1] if prefix == SERVICE_PREFIX else literals[0]
+    if word == _PAGES:
+        return _Route(literals[-1], "", is_read=False) if method == "POST" else None
     if word == "history" and literals[-1] == "restore":
         return _Route("revert", "data", is_read=False)
     if word == "crud":
@@ -131,9 +135,11 @@ class RequestAudit:
     def _audited(self) -> _Route | None:
         """Return the action of the request that is being served, if it is to be in the audit."""
         found = request_ctx.request
-        route = None if found.url_rule is None else _route(found.url_rule.rule, found.method)
+        rule = "" if found.url_rule is None else found.url_rule.rule
+        route = _route(rule, found.method) if rule else None
         if route is None or not route.is_read:
-            return route
+            is_strangers = rule.startswith(f"/{_PAGES}/") and CALLER not in found.environ
+            return None if is_strangers else route
         names = found.view_args or {}
         if route.collection == "form" or "form" not in names:  # definitions have no form data
             return None

@@ -18,6 +18,7 @@ from persistence.errors import (
     TruncatedBodyError,
 )
 from persistence.limits.requests import CHUNK, MOST_DRAINED
+from persistence.metrics.requests import RECEIVED
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -41,7 +42,7 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
     stream: BinaryIO = environ["wsgi.input"]
     if transfer == "chunked":
-        return _chunked(stream, limit)
+        return _counted(environ, _chunked(stream, limit))
     if transfer:
         raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
     announced = environ.get("CONTENT_LENGTH")
@@ -50,7 +51,13 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     length = int(announced)
     if length > limit:
         raise _too_large(limit)
-    return _measured(stream, length)
+    return _counted(environ, _measured(stream, length))
+
+
+def _counted(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        environ[RECEIVED] = environ.get(RECEIVED, 0) + len(piece)
+        yield piece
 
 
 def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:

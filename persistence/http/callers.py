@@ -29,7 +29,7 @@ from persistence.errors import (
     UnauthorizedError,
     status_of,
 )
-from persistence.http.application import HEALTH_PATHS, IS_STRANGER
+from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, ROOT_PATH
 from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
@@ -207,37 +207,61 @@ class AllowedSites:
 class CallersOnly:
     """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
 
-    A caller who has shown a key may reach the service under any name: no page of a third party has the key.
+    A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
+    for administrators decide by their sessions who may see them.
     """
 
-    def __init__(
-        self, app: WSGIApplication, own: Policy, read_keys: Callable[[], tuple[Key, ...]], sites: AllowedSites
+    def __init__(  # noqa: PLR0913, PLR0917 - each decides on some requests
+        self,
+        app: WSGIApplication,
+        own: Policy,
+        read_keys: Callable[[], tuple[Key, ...]],
+        sites: AllowedSites,
+        readers_of_metrics: Trusted,
+        is_page: Callable[[WSGIEnvironment], bool],
+        used: Callable[[str], None],
     ) -> None:
-        """``read_keys`` returns the keys that are valid now; it raises ``DiskError`` and ``DamagedError``."""
+        """``read_keys`` returns the keys that are valid now; it and ``is_page`` raise ``DiskError``, ``DamagedError``.
+
+        ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else. ``is_page`` returns whether a
+        request is for the pages, and these are on. ``used`` is called with the name of each key that opened something.
+        """
         self._app = app
         self._policy = own
         self._read_keys = read_keys
         self._sites = sites
+        self._readers_of_metrics = readers_of_metrics
+        self._is_page = is_page
+        self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read."""
         try:
+            if self._is_page(environ):
+                self._sites.check(environ, has_key=False)
+                return self._app(environ, start_response)
             name = self._caller(environ)
         except PersistenceError as error:
-            if not _is_health(environ):
+            if not _is_for(environ, (*HEALTH_PATHS, ROOT_PATH)):
                 answer = refusal(environ, status_of(error), str(error), headers_of(error))
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
         else:
             if name is not None:
                 environ[CALLER] = name
+                if name != TRUSTED:
+                    self._used(name)
         return self._app(environ, start_response)
 
     def _caller(self, environ: WSGIEnvironment) -> str | None:
         """Return the name of the caller, as ``caller`` does; raise where the request must not be served."""
-        name = None
+        name, peer = None, peer_of(environ)
         if self._policy.opens is not Opens.ALWAYS:
-            name = caller(self._policy, self._read_keys(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+            try:
+                name = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
+            except (UnauthorizedError, ForbiddenError):
+                if not (self._readers_of_metrics.includes(peer) and _is_for(environ, (METRICS_PATH,))):
+                    raise
         self._sites.check(environ, has_key=name not in (None, TRUSTED))
         return name
 
@@ -267,9 +291,9 @@ def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
         yield "X-Request-Id", environ[REQUEST_ID]
 
 
-def _is_health(environ: WSGIEnvironment) -> bool:
-    """Return whether a supervisor asks, who has no key: in the very words of these paths, in no other spelling."""
+def _is_for(environ: WSGIEnvironment, paths: tuple[str, ...]) -> bool:
+    """Return whether a request is for one of these paths: in their very words, in no other spelling."""
     try:
-        return sent_path(environ) in HEALTH_PATHS
+        return sent_path(environ) in paths
     except ValueError:
         return False

@@ -5,12 +5,11 @@ Only attachments have ranges (spec crud 4.7; RFC 9110 14 where one runs past the
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import FileIO
+from io import BufferedReader, FileIO
 from typing import BinaryIO, cast
 from urllib.parse import quote
 
@@ -27,6 +26,7 @@ from persistence.errors import (
     as_disk_error,
     disk_errors,
 )
+from persistence.http.logs import REQUEST_ID, Unbroken, broken_off
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
 from persistence.services.rules import Read
@@ -107,13 +107,13 @@ class Contents:
             return None
 
 
-def send_transformed(content: TransformedContent, headers: Headers) -> Response:
+def send_transformed(request: Request, content: TransformedContent, headers: Headers) -> Response:
     """Return the result of a transform: at once, so that an error is still an answer, or in pieces if it is large."""
     headers = [*headers, ("Content-Length", str(content.size))]
     if content.size <= _AT_ONCE:
         with disk_errors("reading form data"):
             return BareResponse(b"".join(content), 200, headers)
-    return BareResponse(content, 200, headers, streams=True)
+    return BareResponse(Unbroken(content, request.environ[REQUEST_ID]), 200, headers, streams=True)
 
 
 def _is_for_nginx(request: Request, read: Read) -> bool:
@@ -164,8 +164,19 @@ def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Hea
             except OSError as error:
                 raise as_disk_error(error, "reading a content") from error
         return BareResponse(data, status, headers)
-    measured = cast("BinaryIO", _Measured(file, size))
+    if isinstance(file, BufferedReader):
+        _begin(file)
+    measured = cast("BinaryIO", _Measured(file, size, request.environ[REQUEST_ID]))
     return BareResponse(wrap_file(request.environ, measured, _AT_ONCE), status, headers, streams=True)
+
+
+def _begin(file: BufferedReader) -> None:
+    """Read the beginning: what keeps a content from being read at all is still an answer."""
+    try:
+        file.peek(1)
+    except Exception:
+        file.close()
+        raise
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
@@ -184,8 +195,9 @@ class _Measured:
     Where a content ended early, the client would take the next answer on the connection for the rest of this one.
     """
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: BinaryIO, size: int, request_id: str) -> None:
         self._file = file
+        self._request_id = request_id
         self._at = file.tell()
         self._end = self._at + size
         if isinstance(file, FileIO):  # content that is decrypted on the way has no descriptor to send from
@@ -199,8 +211,8 @@ class _Measured:
         """
         try:
             data = self._file.read(size)
-        except PersistenceError as error:
-            raise OSError(errno.EIO, str(error)) from error
+        except (PersistenceError, OSError) as error:
+            raise broken_off(self._request_id, str(error)) from error
         self._at += len(data)
         return data
 
@@ -217,4 +229,4 @@ class _Measured:
         """
         self._file.close()
         if self._at < self._end and sys.exc_info()[0] is None:
-            raise OSError(errno.EIO, f"the content ends {self._end - self._at} bytes early")
+            raise broken_off(self._request_id, f"the content ends {self._end - self._at} bytes early")

@@ -155,7 +155,7 @@ class CrudApi:
             return self.contents.send(request, read, headers)
         if data_format is not None:
             return whole(migrated(read, data_format), headers)
-        return send_transformed(transformed(read, only_relevant=only_relevant), headers)
+        return send_transformed(request, transformed(read, only_relevant=only_relevant), headers)
 
     def _written(self, written: Written) -> Response:
         status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT

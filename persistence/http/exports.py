@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 from flask import Flask, Request, Response, request
 
-from persistence.errors import BadRequestError, PersistenceError
+from persistence.errors import BadRequestError
 from persistence.http import logs
 from persistence.http.application import add_route
 from persistence.http.audit import note_in_audit
@@ -71,7 +69,7 @@ class ExportApi:
 
         export = self.exporting.begin(query)
         return BareResponse(
-            _breaking(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers(), streams=True
+            logs.Unbroken(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers(), streams=True
         )
 
 
@@ -84,15 +82,6 @@ def _headers() -> Headers:
         ("Cache-Control", "no-store"),
         ("X-Accel-Buffering", "no"),  # nginx would write as much of it to its disk as comes before the client reads
     ]
-
-
-def _breaking(pieces: Iterator[bytes], number: object) -> Iterator[bytes]:
-    """Yield pieces; what keeps them from being whole breaks the connection, and its cause is in the log."""
-    try:
-        yield from pieces
-    except PersistenceError as error:
-        logs.write("export-stopped", is_error=True, id=number, cause=str(error))
-        raise OSError(errno.EIO, str(error)) from error
 
 
 def _parameters(asked: Request) -> list[tuple[str, str]]:

@@ -1,0 +1,81 @@
+"""A client of the service: publish, save, load, search, attach and more, in a few lines (docs/client.md).
+
+::
+
+    with PersistenceClient("http://127.0.0.1:8080", user="lea") as client:
+        leave = client.form("hr", "leave")
+        leave.publish(Path("leave.xhtml"))
+        request = leave.create("<form><name>Lea</name></form>")
+        leave.save(request, "<form><name>Lea Example</name></form>")
+
+Exceptions are those of ``persistence.errors``. The values of the service that calls take and return are here, too.
+"""
+
+from persistence.client.connection import CallPolicy, Download
+from persistence.client.documents import DocumentsClient
+from persistence.client.form_client import FormClient
+from persistence.client.leases import HeldLease
+from persistence.client.listings import SearchResults
+from persistence.client.service_client import PersistenceClient
+from persistence.client.values import (
+    HistoryEntry,
+    LoadedDefinition,
+    LoadedDocument,
+    SavedAttachment,
+    SavedDocument,
+    SearchResult,
+    ServiceHealth,
+)
+from persistence.forms.answers_xml import ListedForm, ReportedImport, ReportedPurge
+from persistence.model.addresses import Form
+from persistence.model.exports import ExportedContent, ExportQuery, FormPattern, RevisionHistory
+from persistence.model.instants import Instant
+from persistence.model.search import (
+    Comparison,
+    ControlFilter,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Query,
+    Sort,
+    TextMatch,
+)
+from persistence.model.users import Role, User
+
+__all__ = [
+    "CallPolicy",
+    "Comparison",
+    "ControlFilter",
+    "DocumentsClient",
+    "Download",
+    "DraftFilter",
+    "Drafts",
+    "ExportQuery",
+    "ExportedContent",
+    "Field",
+    "FieldFilter",
+    "Form",
+    "FormClient",
+    "FormPattern",
+    "HeldLease",
+    "HistoryEntry",
+    "Instant",
+    "ListedForm",
+    "LoadedDefinition",
+    "LoadedDocument",
+    "PersistenceClient",
+    "Query",
+    "ReportedImport",
+    "ReportedPurge",
+    "RevisionHistory",
+    "Role",
+    "SavedAttachment",
+    "SavedDocument",
+    "SearchResult",
+    "SearchResults",
+    "ServiceHealth",
+    "Sort",
+    "TextMatch",
+    "User",
+]

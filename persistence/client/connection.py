@@ -1,0 +1,296 @@
+"""Calls of a service: with timeouts, and repeated a bounded number of times where that is safe (RFC 9110 9.2.2).
+
+Repeated are requests that only read, and changes with a precondition: what a first, lost request has done makes the
+second one fail. Redirects are not followed, and no proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+
+from persistence import __version__
+from persistence.client.content import OutgoingContent
+from persistence.client.refusals import refusal, transport_errors, whole_number
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    MalformedXmlError,
+    PersistenceError,
+    RemoteError,
+    RemoteTimeoutError,
+)
+from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits.requests import CHUNK
+
+_UNIX = "unix:"
+_FIRST_WAIT = 0.1
+_KEPT_FOR = 10.0
+"""Seconds for which a connection is kept idle: less than servers do, so that none is hung up while it is used again."""
+
+_SUCCESSES = range(200, 300)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """How long a call may take, and how often it is repeated.
+
+    ``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction. A call is sent at most
+    ``attempts`` times within ``patience`` seconds; the last attempt may take longer. ``largest`` is how many bytes of
+    an answer are read into memory; contents that stream have no limit. ``tls`` says which authorities are trusted, if
+    not the usual ones.
+    """
+
+    connect: float = 5.0
+    silence: float = 60.0
+    attempts: int = 4
+    patience: float = 30.0
+    largest: int = LARGEST_ANSWER
+    tls: ssl.SSLContext | None = None
+
+
+_USUAL = CallPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCall:
+    """A request; ``path`` is percent-encoded and absolute. ``is_safe`` says that it may be sent again."""
+
+    method: str
+    path: str
+    fields: Sequence[tuple[str, str]] = ()
+    query: Sequence[tuple[str, str]] = ()
+    content: OutgoingContent | None = None
+    is_safe: bool = False
+    also: tuple[int, ...] = ()
+    """Statuses that are no refusal, besides those from 200 to 299."""
+
+    @property
+    def what(self) -> str:
+        """The call in the words of an error."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Return whether it can and may be sent again."""
+        return self.is_safe and self._is_content_repeatable
+
+    @property
+    def _is_content_repeatable(self) -> bool:
+        return self.content is None or self.content.is_repeatable
+
+    @property
+    def may_reconnect(self) -> bool:
+        """Return whether it may be sent again if there was no connection: nothing of it was sent."""
+        return self._is_content_repeatable
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAnswer:
+    """An answer that was read to its end."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+
+def proper(read: Callable[[list[bytes]], T], answer: ServiceAnswer) -> T:
+    """Return the values that an answer has.
+
+    Raises:
+        RemoteError: it is no answer of such a service.
+    """
+    try:
+        return read([answer.body])
+    except MalformedXmlError as error:
+        raise RemoteError(f"the service gives no proper answer: {error}") from error
+
+
+class Download:
+    """A content that is read from the service while it is iterated, at most a piece in memory.
+
+    Use it in a ``with`` block. ``status`` and ``headers`` are those of the answer.
+    """
+
+    def __init__(self, response: httpx.Response, what: str) -> None:
+        self._response = response
+        self._what = what
+        self.status = response.status_code
+        self.headers: httpx.Headers = response.headers
+
+    @property
+    def length(self) -> int | None:
+        """The length in bytes; ``None`` of what is made while it is sent."""
+        return whole_number(self.headers.get("Content-Length", ""))
+
+    @property
+    def content_type(self) -> str:
+        """The media type."""
+        return str(self.headers.get("Content-Type", "application/octet-stream"))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the content in pieces.
+
+        Raises:
+            RemoteError: the connection breaks before its end.
+        """
+        with transport_errors(self._what):
+            yield from self._response.iter_raw(CHUNK)
+
+    def read(self) -> bytes:
+        """Return the whole content."""
+        return b"".join(self)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._response.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.close()
+
+
+class ServiceConnection:
+    """The connections to one service, which threads may share.
+
+    ``url`` is ``http://HOST:PORT``, ``https://…``, or ``unix:`` and the path of a socket. ``fields`` are headers of
+    every call. A process that forks opens its own.
+
+    Raises:
+        BadRequestError: ``url`` is no such address.
+    """
+
+    def __init__(self, url: str, fields: Sequence[tuple[str, str]] = (), policy: CallPolicy = _USUAL) -> None:
+        self.policy = policy
+        path = url.removeprefix(_UNIX) if url.startswith(_UNIX) else None
+        self._base = "http://localhost" if path else _checked(url)
+        limits = httpx.Limits(keepalive_expiry=_KEPT_FOR)
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=path, trust_env=False, limits=limits, verify=policy.tls or _trusted()),
+            timeout=httpx.Timeout(self.policy.silence, connect=self.policy.connect),
+            follow_redirects=False,
+            trust_env=False,
+        )
+        self._http.headers = httpx.Headers(
+            [("User-Agent", f"persistence/{__version__}"), ("Accept-Encoding", "identity"), *fields]
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def read(self, call: ServiceCall) -> ServiceAnswer:
+        """Return the answer to a call, read into memory.
+
+        Raises:
+            PersistenceError: the exception for a refusal, or ``RemoteError`` for an answer that cannot be read.
+        """
+        return self._repeated(call, lambda response: self._whole(response, call.what))
+
+    def open(self, call: ServiceCall) -> Download:
+        """Return the answer to a call, whose content is still to be read; raises as ``read`` does."""
+        return self._repeated(call, lambda response: Download(response, call.what))
+
+    def _repeated(self, call: ServiceCall, take: Callable[[httpx.Response], T]) -> T:
+        """Send a call until it is answered, as often as is safe."""
+        began, was_lost = time.monotonic(), False
+        for attempt in count(1):
+            try:
+                return self._sent(call, take)
+            except PersistenceError as error:
+                if was_lost and not isinstance(error, BusyError | RemoteError | RemoteTimeoutError):
+                    error.add_note(
+                        f"{call.method} was repeated after a lost answer: the first may have been carried out"
+                    )
+                    raise
+                wait = error.retry_after if isinstance(error, BusyError) else _FIRST_WAIT * 2 ** (attempt - 1)
+                is_last = attempt >= self.policy.attempts or time.monotonic() - began + wait > self.policy.patience
+                if is_last or not _may_repeat(call, error):
+                    raise
+                was_lost = was_lost or (call.method not in ("GET", "HEAD") and _is_lost(error))
+            time.sleep(wait)
+        raise AssertionError  # the loop ends by return or raise
+
+    def _sent(self, call: ServiceCall, take: Callable[[httpx.Response], T]) -> T:
+        with transport_errors(call.what):
+            response = self._http.send(self._request(call), stream=True)
+            if response.status_code not in _SUCCESSES and response.status_code not in call.also:
+                raise refusal(response, call.what)
+            with _closed_on_error(response):
+                return take(response)
+
+    def _request(self, call: ServiceCall) -> httpx.Request:
+        fields = [(name.encode("ascii"), value.encode()) for name, value in call.fields]
+        if call.content is not None and call.content.length is not None:
+            fields.append((b"Content-Length", b"%d" % call.content.length))
+        elif call.content is None and call.method in ("PUT", "POST"):
+            fields.append((b"Content-Length", b"0"))
+        pieces = None if call.content is None else iter(call.content)
+        return self._http.build_request(
+            call.method, self._base + call.path, params=list(call.query) or None, headers=fields, content=pieces
+        )
+
+    def _whole(self, response: httpx.Response, what: str) -> ServiceAnswer:
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise RemoteError(f"the service answers {what} in a content coding that was not asked for")
+        body = bytearray()
+        for piece in response.iter_raw(CHUNK):
+            body += piece
+            if len(body) > self.policy.largest:
+                raise BadRequestError(f"the answer to {what} has more than {self.policy.largest} bytes: stream it")
+        response.close()
+        return ServiceAnswer(response.status_code, response.headers, bytes(body))
+
+
+def _may_repeat(call: ServiceCall, error: PersistenceError) -> bool:
+    if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+        return call.may_reconnect
+    return call.is_repeatable and (isinstance(error, BusyError) or _is_lost(error))
+
+
+def _is_lost(error: PersistenceError) -> bool:
+    """Return whether there was no answer, so that nobody knows what was done."""
+    is_unanswered = isinstance(error, RemoteError | RemoteTimeoutError) and error.__cause__ is not None
+    return is_unanswered and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the authorities that are trusted, for all connections of the process: to read them takes some 20 ms."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+@contextmanager
+def _closed_on_error(response: httpx.Response) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        response.close()
+        raise
+
+
+def _checked(url: str) -> str:
+    """Return the beginning of all addresses of a service."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        parsed = httpx.URL()
+    is_plain = not (parsed.userinfo or parsed.query or parsed.fragment)
+    if parsed.scheme not in ("http", "https") or not parsed.host or not is_plain:
+        raise BadRequestError(
+            f"{url!r} is no address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
+        )
+    return url.rstrip("/")

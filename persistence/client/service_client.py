@@ -1,0 +1,183 @@
+"""A service: its forms, its health, and what administrators may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, Self
+
+from persistence.client.caller import ServiceCaller
+from persistence.client.connection import CallPolicy, Download, ServiceCall, ServiceConnection, proper
+from persistence.client.content import Content, OutgoingContent
+from persistence.client.form_client import FormClient
+from persistence.client.values import ServiceHealth
+from persistence.dialect import DIALECTS
+from persistence.errors import PersistenceError
+from persistence.forms.answers_xml import (
+    ListedForm,
+    ReportedImport,
+    ReportedPurge,
+    read_forms,
+    read_import_report,
+    read_purge_report,
+)
+from persistence.model.addresses import Form
+from persistence.model.exports import ExportQuery, export_parameters, parse_patterns
+from persistence.model.instants import Instant
+from persistence.model.users import ANONYMOUS, User
+
+_USUAL = CallPolicy()
+_EVERYTHING = ExportQuery()
+_KINDS = {"zip": "application/zip", "jsonl": "application/jsonl"}
+
+
+class PersistenceClient:
+    """Calls a service. Use it in a ``with`` block, or ``close`` it; threads may share it.
+
+    ``url`` is ``http://HOST:PORT``, ``https://…``, or ``unix:`` and the path of a socket. ``key`` is the API key of the
+    caller. ``user`` is the user for whom requests are made, a name or a ``User`` with group and roles; without one they
+    are anonymous. ``dialect`` is that of the service, ``svc`` or ``orbeon``. ``policy`` has timeouts and the bounds of
+    repetitions.
+
+    Every error is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
+    text is the line of the service. ``UnauthorizedError`` means the key, ``RemoteError`` that the service cannot be
+    reached or has failed.
+
+    Raises:
+        BadRequestError: ``url`` is no address.
+        KeyError: there is no such dialect.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        key: str | None = None,
+        user: User | str = ANONYMOUS,
+        dialect: str = "svc",
+        policy: CallPolicy = _USUAL,
+    ) -> None:
+        fields = () if key is None else (("Authorization", f"Bearer {key.strip()}"),)
+        connection = ServiceConnection(url, fields, policy)
+        self._caller = ServiceCaller(connection, DIALECTS[dialect], _user(user))
+
+    def acting_as(self, user: User | str) -> PersistenceClient:
+        """Return a client for another user, which shares the connections of this one."""
+        other = PersistenceClient.__new__(PersistenceClient)
+        other._caller = replace(self._caller, user=_user(user))  # noqa: SLF001 - its own class
+        return other
+
+    def form(self, app: str, name: str, version: int | None = None) -> FormClient:
+        """Return a form, published or not, by its names, in the latest version or another one."""
+        return FormClient(self._caller, Form(app, name), version)
+
+    def forms(
+        self,
+        app: str | None = None,
+        name: str | None = None,
+        *,
+        all_versions: bool = False,
+        all_forms: bool = False,
+        modified_since: Instant | None = None,
+    ) -> list[ListedForm]:
+        """Return the published forms with which the user may do something, those that were published last first.
+
+        It is the highest version of each form, or ``all_versions``. ``all_forms`` lists those that are hidden, too.
+        """
+        path = self._caller.path("form", *filter(None, (app, name if app else None)))
+        query = [("all-versions", _word(all_versions)), ("all-forms", _word(all_forms))]
+        query += [] if modified_since is None else [("modified-since", modified_since)]
+        answer = self._caller.connection.read(ServiceCall("GET", path, self._caller.fields(), query, is_safe=True))
+        return proper(read_forms, answer)
+
+    def health(self) -> ServiceHealth:
+        """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
+        try:
+            self._probe("/healthz")
+        except PersistenceError as error:
+            return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
+        try:
+            self._probe("/readyz")
+        except PersistenceError as error:
+            return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
+        return ServiceHealth(is_alive=True, is_ready=True)
+
+    # For administrators: callers with an API key that the setting ``administrators`` names.
+
+    def export(self, query: ExportQuery | str = _EVERYTHING) -> Download:
+        """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
+
+        A text names forms as ``APP/FORM/VERSION``, of which parts that are empty stand for everything. If the archive
+        breaks off, reading it raises ``RemoteError``.
+
+        Raises:
+            ForbiddenError: the caller is no administrator.
+            NotFoundError: a form that is named in full does not exist.
+        """
+        asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
+        call = ServiceCall("GET", self._caller.path("export"), query=export_parameters(asked), is_safe=True)
+        return self._caller.connection.open(call)
+
+    def import_archive(
+        self,
+        archive: Content,
+        kind: Literal["zip", "jsonl"] = "zip",
+        *,
+        dry_run: bool = False,
+        on_conflict: Literal["refuse", "skip", "new-revision"] = "refuse",
+    ) -> ReportedImport:
+        """Import a ZIP archive or JSON lines, sent in pieces, and return the report.
+
+        ``on_conflict`` says what to do with a document that differs here.
+
+        Raises:
+            ForbiddenError: the caller is no administrator.
+            BusyError: another import runs.
+        """
+        query = (("dry-run", _word(dry_run)), ("on-conflict", on_conflict))
+        fields = (("Content-Type", _KINDS[kind]),)
+        call = ServiceCall("POST", self._caller.path("import"), fields, query, OutgoingContent(archive))
+        return proper(read_import_report, self._caller.connection.read(call))
+
+    def purge(
+        self,
+        what: Iterable[Literal["revisions", "tombstones", "drafts", "orphans"]],
+        older_than: str,
+        place: Sequence[str] = (),
+        *,
+        dry_run: bool = True,
+    ) -> ReportedPurge:
+        """Remove old data without a trace, or only report what would go, and return the report.
+
+        ``older_than`` is a time span such as ``30d`` or ``2y``, or an instant. ``place`` narrows it down to an
+        application, a form (application and form), or a document (both, and its id).
+
+        Raises:
+            ForbiddenError: the caller is no administrator.
+            BusyError: another purge runs.
+        """
+        query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", _word(dry_run)))
+        call = ServiceCall("POST", self._caller.path("purge", *place), query=query, is_safe=dry_run)
+        return proper(read_purge_report, self._caller.connection.read(call))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._caller.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.close()
+
+    def _probe(self, path: str) -> None:
+        self._caller.connection.read(ServiceCall("GET", path))
+
+
+def _user(user: User | str) -> User:
+    return User(user) if isinstance(user, str) else user
+
+
+def _word(value: bool) -> str:  # noqa: FBT001 - a parameter of a request
+    return "true" if value else "false"

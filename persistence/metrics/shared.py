@@ -1,0 +1,155 @@
+"""The directory in which the worker processes of one service share their metrics, and the number of each of them.
+
+The master makes it before there are workers, and removes it when it ends. It is in memory where there is room: each
+count is a write to a mapped file. One whose master was killed is removed by the next service that starts.
+
+A worker has the smallest number that no living one has, and holds a lock on it for as long as it lives. So a worker
+that follows a dead one goes on counting in its files: their number is that of the workers at one time, and no count
+gets smaller. The room of these files is taken before they are mapped, as a write where there is none kills the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+
+from prometheus_client import multiprocess, values
+
+from persistence.errors import disk_errors
+from persistence.storage import directories, files, nofollow
+from persistence.storage.locks import try_lock
+
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - mkdtemp makes the name, and nobody else may look into it
+_PREFIX = "persistence-metrics-"
+_LOCK = "lock"
+_SLOT = "worker-"
+_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable by which the library finds the directory; so workers find it, too."""
+
+_ROOM = {"counter": 1 << 18, "histogram": 1 << 19, "gauge_livesum": 1 << 14, "gauge_livemax": 1 << 14}
+"""Bytes of the files of one worker, by their kinds: more than all combinations of labels need that can occur."""
+
+PLOTS = "plots"
+"""The file of samples for plots."""
+PLOTS_ROOM = 1 << 18
+"""Its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMetrics:
+    """The directory, as the worker of a number uses it."""
+
+    path: str
+    number: int
+
+    @property
+    def started(self) -> float:
+        """When the service was started, in seconds since the epoch."""
+        return os.stat(f"{self.path}/{_LOCK}").st_mtime
+
+    def forget_dead(self) -> int:
+        """Remove the gauges of workers that have ended; return the number of those that live."""
+        living = 1
+        with suppress(OSError):
+            for number in _numbers(self.path):
+                if number == self.number:
+                    continue
+                if _is_free(f"{self.path}/{_SLOT}{number}"):
+                    multiprocess.mark_process_dead(number, self.path)
+                else:
+                    living += 1
+        return living
+
+
+def begin() -> None:
+    """Make the directory for the workers of this process; it is removed when the process ends.
+
+    Raises:
+        DiskError, DiskFullError: it cannot be made.
+    """
+    above = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+    above = os.path.realpath(above)
+    with disk_errors(f"metrics in {above}"):
+        _sweep(above)
+        path = tempfile.mkdtemp(prefix=_PREFIX, dir=above)
+        atexit.register(_end, path, os.getpid())
+        descriptor = files.open_shared(f"{path}/{_LOCK}")  # open, and so locked, until the last of the processes ends
+        try_lock(descriptor)
+        _take_room(f"{path}/{PLOTS}", PLOTS_ROOM)
+    os.environ[_VARIABLE] = path
+
+
+@cache
+def joined() -> SharedMetrics:
+    """Return the directory for this process, which counts there from now on, under a number of its own.
+
+    Without a master, the process makes the directory for itself.
+
+    Raises:
+        DiskError, DiskFullError: there is no room.
+    """
+    if not os.path.isdir(os.environ.get(_VARIABLE, "")):
+        begin()
+    path = os.environ[_VARIABLE]
+    with disk_errors(f"metrics in {path}"):
+        number = next(number for number in count() if _is_taken(f"{path}/{_SLOT}{number}"))
+        multiprocess.mark_process_dead(number, path)
+        for kind, size in _ROOM.items():
+            _take_room(f"{path}/{kind}_{number}.db", size)
+    values.ValueClass = values.MultiProcessValue(lambda: number)
+    return SharedMetrics(path, number)
+
+
+def _is_taken(path: str) -> bool:
+    """Lock a file for as long as this process lives; return ``False`` if another process has it."""
+    descriptor = files.open_shared(path)
+    if try_lock(descriptor):
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _is_free(path: str) -> bool:
+    """Return whether no process has locked a file."""
+    descriptor = nofollow.open_to_read(path)
+    try:
+        return try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _numbers(path: str) -> Iterator[int]:
+    for name in os.listdir(path):
+        if name.startswith(_SLOT):
+            yield int(name.removeprefix(_SLOT))
+
+
+def _take_room(path: str, size: int) -> None:
+    descriptor = files.open_shared(path)
+    try:
+        if os.fstat(descriptor).st_size < size:
+            files.reserve(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(above: str) -> None:
+    """Remove the directories of services that were killed."""
+    with os.scandir(above) as found:
+        for entry in found:
+            is_own = entry.name.startswith(_PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if is_own and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):  # it is just being made, or removed
+                    if _is_free(f"{entry.path}/{_LOCK}"):
+                        directories.remove_tree(entry.path)
+
+
+def _end(path: str, process: int) -> None:
+    if os.getpid() == process:  # a worker that was forked from it ends as well
+        directories.remove_tree(path)

@@ -1,0 +1,1 @@
+"""The client, and clients that others make from the description of the interface."""

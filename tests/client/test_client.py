@@ -1,0 +1,419 @@
+"""The client, against a service in this process: what each method stores, reads and raises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from persistence.client import (
+    ControlFilter,
+    Drafts,
+    ExportedContent,
+    ExportQuery,
+    Field,
+    Form,
+    Instant,
+    PersistenceClient,
+    Query,
+    Role,
+    Sort,
+    TextMatch,
+    User,
+    listings,
+)
+from persistence.errors import (
+    BadRequestError,
+    ConflictError,
+    DeletedError,
+    ForbiddenError,
+    LockedError,
+    NotFoundError,
+    PreconditionError,
+    UnauthorizedError,
+)
+from persistence.keys import Keys
+from tests.in_process import serving
+from tests.service import Service
+
+FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+         xmlns:fr="http://orbeon.org/oxf/xml/form-runner">
+<xh:head><xf:model id="fr-form-model"><xf:instance id="fr-form-instance"><form/></xf:instance>
+<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">
+  <xf:bind id="trip-bind" ref="trip"><xf:bind id="city-bind" ref="city"/></xf:bind>
+</xf:bind>
+<xf:instance id="fr-form-metadata"><metadata>
+  <application-name>hr</application-name><form-name>trip</form-name><title xml:lang="en">Trip</title>{}
+</metadata></xf:instance></xf:model></xh:head>
+<xh:body><fr:view><fr:body><fr:section id="trip-section" bind="trip-bind">
+  <xf:input id="city-control" bind="city-bind"><fr:index/></xf:input>
+</fr:section></fr:body></fr:view></xh:body></xh:html>"""
+OWN = """<permissions><permission operations="create"/>
+<permission operations="read update delete list"><owner/></permission>
+<permission operations="read list"><user-role any-of="travel desk a%2Cb"/></permission></permissions>"""
+LARGE = 5 << 20
+
+
+def data(city: str) -> str:
+    return f"<form><trip><city>{city.replace('&', '&amp;')}</city></trip></form>"
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("client")
+    prefix = "svc" if request.param == "svc" else "oxf.fr"
+    (directory / "settings.toml").write_text(f'"{prefix}.persistence.files.lease" = true\n')
+    with serving(directory, dialect=request.param, options=("--config", "settings.toml")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[PersistenceClient]:
+    with PersistenceClient(_url(service), user="lea", dialect=service.dialect) as made:
+        yield made
+
+
+@pytest.fixture
+def dialect(service: Service) -> str:
+    return service.dialect
+
+
+def _url(service: Service) -> str:
+    return f"http://127.0.0.1:{service.port}"
+
+
+def test_a_definition_is_published_in_versions(client: PersistenceClient) -> None:
+    form = client.form("hr", "versions", 1)
+    assert form.publish("<html/>") == 1
+    assert form.publish(b"<html>2</html>", "next", {"logo.png": b"an image"}) == 2
+    assert client.form("hr", "versions").definition().xhtml == b"<html>2</html>"
+    assert (form.definition().version, form.definition().xhtml) == (1, b"<html/>")
+    form.unpublish(2)
+    assert client.form("hr", "versions").definition().version == 1
+
+
+def test_a_document_is_saved_loaded_and_deleted(client: PersistenceClient, dialect: str) -> None:
+    form = client.form("hr", "saved", 1)
+    made = form.create("<a>ü</a>", stage="review", valid=False)
+    assert made.is_new
+    read = form.load(made)
+    assert (read.xml, read.etag, read.modified, read.version) == ("<a>ü</a>".encode(), made.etag, made.modified, 1)
+    assert (read.owner, read.modifier, read.stage, read.is_valid) == (User("lea"), "lea", "review", False)
+    assert read.created == read.modified
+    assert read.operations == {"*"}
+    again = form.save(read, b"<b/>")
+    assert not again.is_new
+    assert form.load(made.document).stage is None
+    form.delete(again)
+    assert not form.exists(made)
+    with pytest.raises(DeletedError if dialect == "orbeon" else NotFoundError):
+        form.load(made)
+
+
+def test_a_save_of_what_somebody_else_has_saved_since_is_refused(client: PersistenceClient) -> None:
+    form = client.form("hr", "conflict", 1)
+    mine = form.create("<a/>", "c")
+    theirs = client.acting_as("mia").form("hr", "conflict", 1).save(form.load("c"), "<b/>")
+    with pytest.raises(PreconditionError, match="somebody has saved since") as refused:
+        form.save(mine, "<c/>")
+    assert (str(refused.value.etag), refused.value.saved) == (theirs.etag.strip('"'), theirs.modified)
+    assert "request " in refused.value.__notes__[0]
+    with pytest.raises(PreconditionError):
+        form.delete(mine)
+    with pytest.raises(PreconditionError, match="already exists"):
+        form.create("<d/>", "c")
+    assert form.load("c").xml == b"<b/>"
+
+
+def test_attachments_stream_in_both_directions(client: PersistenceClient, tmp_path: Path) -> None:
+    form, file = client.form("hr", "files", 1), tmp_path / "scan"
+    file.write_bytes(bytes(range(256)) * (LARGE // 256))
+    contents = (file, BytesIO(file.read_bytes()), file.read_bytes(), iter([b"x" * LARGE, b"y"]))
+    document = form.create("<a/>", "a")
+    for number, content in enumerate(contents):
+        attached = form.attach(document, content, f"{number}.bin", content_type="image/png")
+        assert attached.path == f"/fr/service/persistence/crud/hr/files/data/a/{number}.bin"
+        with form.attachment(document, f"{number}.bin") as found:
+            pieces = list(found)
+            assert found.content_type == "image/png"
+        assert max(map(len, pieces)) <= 1 << 18
+        assert b"".join(pieces) == (file.read_bytes() if number < 3 else b"x" * LARGE + b"y")
+    named = form.attach("a", b"")
+    with form.attachment("a", named.address.name) as empty:
+        assert (empty.read(), empty.length) == (b"", 0)
+    form.delete_attachment(document, "0.bin")
+    with pytest.raises((NotFoundError, DeletedError)):
+        form.attachment("a", "0.bin")
+
+
+def test_drafts_are_beside_documents(client: PersistenceClient) -> None:
+    form = client.form("hr", "drafts", 1)
+    form.create("<a/>", "d")
+    draft = form.drafts.save("d", "<half/>")
+    form.drafts.attach("d", b"half a scan", "s.bin")
+    assert (form.drafts.load("d").xml, form.load("d").xml) == (b"<half/>", b"<a/>")
+    form.drafts.save(draft, "<more/>")
+    with pytest.raises(PreconditionError):
+        form.drafts.save(draft, "<less/>")
+    form.drafts.delete("d")
+    assert not form.drafts.exists("d")
+
+
+def test_a_draft_is_of_a_loaded_document_and_is_saved_as_one(client: PersistenceClient) -> None:
+    """The revision of one says nothing of the other, so neither makes a condition."""
+    form = client.form("hr", "drafted", 1)
+    document = form.create("<a/>", "d")
+    form.drafts.save(document, "<half/>")
+    form.drafts.save(document, "<more/>")
+    form.save(form.drafts.load("d"), "<b/>")
+    assert not form.drafts.exists("d")
+    assert form.load("d").xml == b"<b/>"
+    with pytest.raises(BadRequestError, match="no document of hr/other"):
+        client.form("hr", "other").load(document)
+
+
+def test_a_search_requests_pages_as_they_are_needed(client: PersistenceClient) -> None:
+    form = client.form("hr", "trip", 1)
+    form.publish(FORM.format(""))
+    for number in range(7):
+        form.create(data(f"City {number} & Co"), f"d{number}")
+    by_city = Sort("trip/city", is_descending=False)
+    found = form.search(Query(controls=(ControlFilter("trip/city", TextMatch.TOKEN, "city"),), sort=by_city, size=3))
+    assert [each.document for each in found] == [f"d{number}" for number in range(7)]
+    assert (found.total, found.notice) == (7, None)
+    first = next(iter(found))
+    assert (first.creator, first.modifier, first.is_draft, first.values) == (
+        "lea",
+        "lea",
+        False,
+        {"trip/city": "City 0 & Co"},
+    )
+    assert first.modified == form.load("d0").modified
+    assert [each.document for each in form.search("city 5")] == ["d5"]
+    assert [each.document for each in form.search(Query(offset=6, size=3, sort=by_city, paths=()))] == ["d6"]
+    assert form.search("nowhere").total == 0
+    assert list(form.search("nowhere")) == []
+    assert form.search("city", all_versions=True).total == 7
+    misspelt = form.search(Query(controls=(ControlFilter("trip/citi", TextMatch.EXACT, "x"),)))
+    assert "trip/citi" in str(misspelt.notice)
+    form.drafts.save("d0", data("Draft"))
+    assert [each.is_draft for each in form.search("draft", drafts=Drafts.ONLY)] == [True]
+    values = form.distinct_values("trip/city", Field.CREATED_BY)
+    assert values[Field.CREATED_BY] == ("lea",)
+    assert len(values["trip/city"]) in (7, 8)  # with that of the draft, which is found by known users
+    with pytest.raises(BadRequestError, match="multiple"):
+        form.search(Query(offset=1, size=2))
+
+
+def test_a_search_finds_no_document_twice_when_somebody_saves_meanwhile(client: PersistenceClient) -> None:
+    form = client.form("hr", "moving", 1)
+    for number in range(6):
+        form.create(data("x"), f"m{number}")
+    found = []
+    for each in form.search(Query(size=2)):
+        found.append(each.document)
+        if len(found) == 2:
+            form.create(data("x"), "new")
+    assert found == ["m5", "m4", "m3", "m2", "m1", "m0"]
+
+
+def test_older_revisions_are_listed_read_and_brought_back(client: PersistenceClient, dialect: str) -> None:
+    form = client.form("hr", "old", 1)
+    first = form.create("<a/>", "h")
+    second = form.save(first, "<b/>")
+    form.delete(second)
+    entries = list(form.history("h"))
+    assert [(each.is_deleted, each.modifier, each.owner) for each in entries] == [
+        (True, "lea", "lea"),
+        (False, "lea", "lea"),
+        (False, "lea", "lea"),
+    ]
+    assert [each.modified for each in entries[1:]] == [second.modified, first.modified]
+    back = form.revert("h", revision=first.modified)
+    assert back.is_new
+    assert form.load("h").xml == b"<a/>"
+    assert form.load("h", revision=second.modified).xml == b"<b/>"
+    assert form.load("h", as_of=first.modified).xml == b"<a/>"
+    assert next(iter(form.history("h"))).restored == (None if dialect == "orbeon" else first.modified)
+    with pytest.raises(PreconditionError):
+        form.revert(second, as_of=second.modified)
+    with pytest.raises(BadRequestError, match="either"):
+        form.revert("h")
+    assert list(form.history("never")) == []
+    form.attach("h", b"1", "a.bin")
+    assert [each.is_deleted for each in form.history("h", "a.bin")] == [False]
+
+
+def test_a_long_history_is_read_in_pages(client: PersistenceClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listings, "LARGEST_HISTORY_PAGE", 2)
+    form = client.form("hr", "long", 1)
+    saved = [form.save("l", f"<a>{number}</a>").modified for number in range(5)]
+    assert [each.modified for each in form.history("l")] == saved[::-1]
+    late = iter(form.history("l"))
+    first = [next(late).modified]
+    form.save("l", "<meanwhile/>")
+    assert first + [each.modified for each in late] == saved[::-1]
+
+
+def test_a_lease_keeps_others_away(client: PersistenceClient) -> None:
+    form, other = client.form("hr", "leased", 1), client.acting_as("mia").form("hr", "leased", 1)
+    with form.lease("e", 60) as lease:
+        lease.renew()
+        with pytest.raises(LockedError, match="lea has leased the document") as held:
+            other.lease("e")
+        assert held.value.user == "lea"
+        assert held.value.seconds in (59, 60)
+    with other.lease("e"):
+        pass
+    with pytest.raises(BadRequestError, match="needs a user"):
+        client.acting_as(User()).form("hr", "leased", 1).lease("e")
+
+
+def test_the_user_has_group_roles_and_organization(client: PersistenceClient) -> None:
+    form = client.form("hr", "own", 1)
+    form.publish(FORM.format(OWN))
+    made = form.create(data("Rome"), "o")
+    assert "delete" in form.load(made).operations
+    with pytest.raises(ForbiddenError, match="you may not read"):
+        client.acting_as("bob").form("hr", "own", 1).load("o")
+    for roles in (("travel",), ("x", "desk")):
+        clerk = client.acting_as(User("bob", "clerks", tuple(map(Role, roles))))
+        assert clerk.form("hr", "own", 1).load("o").owner == User("lea")
+    named = User("Zoë, Anna|B", "Küche", (Role("a,b"), Role("desk")), ("acme", "sales"))
+    theirs = client.acting_as(named).form("hr", "own", 1)
+    assert theirs.load("o").document == "o"
+    only_special = client.acting_as(User("x", roles=(Role("a,b"),)))
+    assert only_special.form("hr", "own", 1).exists("o")
+    theirs.create(data("Bonn"), "z")
+    assert theirs.load("z").owner == User(named.name, named.group, (), named.organization)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden"])
+def test_a_name_that_would_make_another_path_is_refused(client: PersistenceClient, name: str) -> None:
+    """The path of the attachment ``..`` would be that of all data of a form."""
+    form = client.form("hr", "kept", 1)
+    form.save("k", "<a/>")
+    for refused in (
+        lambda: form.delete_attachment("k", name),
+        lambda: form.delete_attachment(name, name),
+        lambda: form.delete(name),
+        lambda: form.publish("<html/>", None, {name: b"x"}),
+        lambda: client.form("hr", name).unpublish(1),
+        lambda: client.purge(["drafts"], "1d", (name,)),
+        lambda: form.lease(name),
+    ):
+        with pytest.raises(BadRequestError, match="begins with a dot"):
+            refused()
+    for refused in (lambda: form.delete_attachment("k", "data.xml"), lambda: form.attach("k", b"x", "data.xml")):
+        with pytest.raises(BadRequestError, match="no attachment"):
+            refused()
+    assert form.load("k").xml == b"<a/>"
+    with pytest.raises(BadRequestError, match="begins with a dot"), form.attachment("k", name):
+        pass
+
+
+def test_names_are_percent_encoded(client: PersistenceClient) -> None:
+    form = client.form("ü&ber", "a+b c?d", 1)
+    form.save("100%;x=y", "<a/>")
+    form.attach("100%;x=y", b"z", "z%2F&.bin")
+    assert form.load("100%;x=y").address.form == Form("ü&ber", "a+b c?d")
+    with form.attachment("100%;x=y", "z%2F&.bin") as found:
+        assert found.read() == b"z"
+
+
+def test_a_request_that_cannot_be_sent_is_an_error(client: PersistenceClient, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("text")
+    form = client.form("hr", "sent", 1)
+    with pytest.raises(BadRequestError, match="cannot be sent"):
+        client.acting_as("lea\nX-Other: 1").form("hr", "sent", 1).save("s", "<a/>")
+    with pytest.raises(TypeError, match="binary"), (tmp_path / "text").open() as file:
+        form.save("s", file)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        form.save("s", tmp_path / "none")
+    form.attach("s", bytearray(b"1"), "1.bin")
+
+
+def test_forms_are_listed(client: PersistenceClient) -> None:
+    client.form("list", "one").publish(FORM.format(OWN).replace(">hr<", ">list<").replace(">trip<", ">one<"))
+    client.form("list", "two").publish("<html/>", "next")
+    client.form("list", "two").publish("<html/>", "next")
+    listed = {each.form.name: each for each in client.forms("list")}
+    assert listed.keys() == {"one", "two"}
+    assert (listed["one"].titles, listed["one"].version, listed["one"].is_available) == ({"en": "Trip"}, 1, True)
+    assert "create" in listed["one"].operations
+    assert [each.version for each in client.forms("list", "two", all_versions=True)] == [2, 1]
+    assert client.forms("list", modified_since=Instant("2999-01-01T00:00:00.000Z")) == []
+    assert listed["one"].form == Form("list", "one")
+
+
+def test_the_health_of_a_service(client: PersistenceClient) -> None:
+    assert client.health().is_ready
+    with PersistenceClient("http://127.0.0.1:1") as nobody:
+        assert not nobody.health().is_alive
+        assert "cannot be reached" in nobody.health().cause
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8080", "ftp://a", "http://", "http://u:p@a", "http://a/?q", "http://a:x"]
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(BadRequestError, match="no address"):
+        PersistenceClient(url)
+
+
+def test_an_administrator_exports_imports_and_purges(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('keys = "keys.json"\nadministrators = ["boss"]\n')
+    keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
+    key, other = keys.add("boss"), keys.add("other")
+    with serving(tmp_path, options=("--config", "settings.toml")) as service:
+        with PersistenceClient(_url(service)) as stranger, pytest.raises(UnauthorizedError):
+            stranger.forms()
+        with PersistenceClient(_url(service), key=other) as clerk, pytest.raises(ForbiddenError):
+            clerk.purge(["revisions"], "1d")
+        with PersistenceClient(_url(service), key=key) as boss:
+            _export_and_import(boss, tmp_path / "all.zip")
+
+
+def _export_and_import(boss: PersistenceClient, file: Path) -> None:
+    form = boss.form("hr", "trip", 1)
+    form.publish("<html/>")
+    form.save("a", "<a/>")
+    form.save("a", "<b/>")
+    with boss.export("hr/trip") as archive, file.open("wb") as out:
+        out.writelines(archive)
+    with boss.export(ExportQuery(contents=frozenset({ExportedContent.DEFINITIONS}))) as small:
+        assert len(small.read()) < file.stat().st_size
+    with pytest.raises(NotFoundError):
+        boss.export("hr/nothing")
+    report = boss.import_archive(file, dry_run=True)
+    assert (report.is_dry, report.refused, report.documents["unchanged"]) == (True, 0, 1)
+    line = b'{"app": "hr", "form": "trip", "version": 1, "document": "b", "data": "<form/>"}\nno json\n'
+    report = boss.import_archive(line, "jsonl")
+    assert (report.is_dry, report.documents["imported"], report.refused) == (False, 1, 1)
+    assert len(report.causes) == 1
+    would = boss.purge(["revisions"], Instant("2001-01-01T00:00:00.000Z"))
+    assert (would.is_dry, would.revisions, would.problems) == (True, 0, ())
+    done = boss.purge(["revisions", "drafts"], form.load("a").modified, ("hr", "trip", "a"), dry_run=False)
+    assert (done.is_dry, done.revisions) == (False, 1)
+    assert [each.is_deleted for each in form.history("a")] == [False]
+
+
+def test_a_form_that_has_one_document_only(client: PersistenceClient) -> None:
+    form = client.form("hr", "one", 1)
+    form.publish(FORM.format("<singleton>true</singleton>").replace(">trip<", ">one<"))
+    form.create(data("x"), "first")
+    with pytest.raises(ConflictError, match="only one document"):
+        form.create(data("x"), "second")
+
+
+def test_importing_the_client_loads_nothing_of_a_service() -> None:
+    loaded = "import sys, persistence.client; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
+    tops = {name.split(".")[0] for name in names}
+    assert tops.isdisjoint({"flask", "werkzeug", "lxml", "gunicorn", "sqlite3", "structlog", "cryptography"})
+    parts = {name.split(".")[1] for name in names if name.startswith("persistence.")}
+    assert parts == {"client", "forms", "xml", "model", "dialect", "errors", "limits"}

@@ -1,0 +1,129 @@
+"""``/metrics`` of a service in this process: what is counted, under which labels, and who may read it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.in_process import serving
+from tests.service import PUBLIC, Service
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples(service: Service) -> Samples:
+    answer = service.raw("GET", "/metrics")
+    assert answer.status == 200
+    assert answer["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    return found.get((f"persistence_{name}", frozenset(labels.items())), 0.0)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("metrics"), alone=True) as service:
+        yield service
+
+
+def test_requests_are_counted_by_method_kind_and_status(service: Service) -> None:
+    """The process may have counted others before: of other tests."""
+    before = samples(service)
+    service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1)
+    service.get("hr/leave/data/1/data.xml")
+    service.head("hr/leave/data/1/data.xml")
+    service.get("hr/leave/data/none/data.xml")
+    after = samples(service)
+
+    def more(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    assert more("requests_total", method="PUT", kind="data", status="2xx") == 1
+    assert more("requests_total", method="GET", kind="data", status="2xx") == 1
+    assert more("requests_total", method="GET", kind="data", status="4xx") == 1
+    assert more("requests_total", method="HEAD", kind="data", status="2xx") == 1
+    assert more("request_seconds_count", method="GET", kind="data") == 2
+    assert more("request_seconds_bucket", method="GET", kind="data", le="+Inf") == 2
+    assert more("received_bytes_total", kind="data") == 4
+    assert more("sent_bytes_total", kind="data") == 4 + len("hr/leave/data/none/data.xml does not exist\n")
+    assert more("fsync_seconds_count") > 2
+    assert more("lock_wait_seconds_count") >= 1
+
+
+def test_what_is_sent_in_pieces_counts(service: Service) -> None:
+    """A body in chunks, and a response whose length is not known before."""
+    before = samples(service)
+    chunks = b"4\r\n<a/>\r\n0\r\n\r\n"
+    headers = {"Transfer-Encoding": "chunked", "Content-Type": "application/xml", "Svc-Form-Definition-Version": "1"}
+    assert service.raw("PUT", f"{PUBLIC}/crud/hr/leave/data/2/data.xml", headers, chunks).status == 201
+    after = samples(service)
+    assert value(after, "received_bytes_total", kind="data") - value(before, "received_bytes_total", kind="data") == 4
+
+
+def test_labels_have_few_values_whatever_is_sent(service: Service) -> None:
+    for number in range(20):
+        service.raw(f"ODD{number}", f"/odd-{number}/secret-{number}")
+        service.get(f"app-{number}/form-{number}/data/doc-{number}/data.xml", Username=f"user-{number}")
+    text = service.raw("GET", "/metrics").body.decode()
+    assert not re.search("secret|odd|user-|app-|doc-|form-[0-9]", text.lower())
+    assert 'method="other"' in text
+
+
+def test_the_service_and_its_places_are_described(service: Service) -> None:
+    found = samples(service)
+    assert value(found, "workers") == 1
+    assert value(found, "start_time_seconds") > 1_700_000_000
+    assert value(found, "place_up", place=str(service.data)) == 1
+    assert value(found, "place_free_bytes", place=str(service.data)) > 1 << 20
+    assert [dict(labels)["dialect"] for name, labels in found if name == "persistence_info"] == ["svc"]
+
+
+def test_a_place_that_is_gone_is_down(tmp_path: Path) -> None:
+    with serving(tmp_path, alone=True) as service:
+        service.data.rename(tmp_path / "elsewhere")
+        assert value(samples(service), "place_up", place=str(service.data)) == 0
+        (tmp_path / "elsewhere").rename(service.data)
+
+
+def test_there_are_none_if_the_setting_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path, env={"PERSISTENCE_METRICS": "false"}, alone=True) as service:
+        assert service.raw("GET", "/metrics").status == 404
+        assert service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1).status == 201
+
+
+@pytest.mark.parametrize(
+    ("readers", "host", "status"),
+    [("", "localhost", 403), ("127.0.0.0/8", "localhost", 200), ("127.0.0.0/8", "evil.example", 421)],
+)
+def test_readers_of_metrics_may_read_nothing_else(tmp_path: Path, readers: str, host: str, status: int) -> None:
+    env = {"PERSISTENCE_TRUSTED": "10.9.8.7", "PERSISTENCE_METRICS_FROM": readers}
+    with serving(tmp_path, env=env, alone=True) as service:
+        assert service.raw("GET", "/metrics", {"Host": host}).status == status
+        assert service.raw("GET", "/metrics/", {"Host": host}).status in {403, 421}
+        assert service.get("hr/leave/data/1/data.xml", {"Host": host}).status in {403, 421}
+
+
+def test_changes_that_wait_for_the_index_are_counted(service: Service) -> None:
+    """An entry of the journal is there before the change, and until the index has it."""
+    place = str(service.data)
+    for number in range(3):
+        service.put(f"hr/leave/data/w{number}/data.xml", b"<a/>", Form_Definition_Version=1)
+    found = samples(service)
+    assert 0 <= value(found, "index_waiting", place=place) <= 5
+    assert 0 <= value(found, "index_delay_seconds", place=place) < 60
+    deadline = time.monotonic() + 30
+    while value(found, "index_waiting", place=place) or value(found, "index_delay_seconds", place=place):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+        found = samples(service)

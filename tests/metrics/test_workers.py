@@ -1,0 +1,70 @@
+"""Metrics of a service with several worker processes, some of which end or are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.metrics.test_metrics import samples, value
+from tests.service import Service, alone
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _asked(service: Service) -> float:
+    return value(samples(service), "requests_total", method="GET", kind="data", status="4xx")
+
+
+def _directories(pid: int) -> set[str]:
+    """Return the directories of metrics whose files a process has open."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(descriptor)
+        if "persistence-metrics-" in target:
+            found.add(os.path.dirname(target))
+    return found
+
+
+def test_all_workers_count_together_and_nothing_is_lost_with_one(tmp_path: Path) -> None:
+    with alone(tmp_path, workers=2) as service:
+        master = service.process.pid
+        (directory,) = _directories(master)
+        for _ in range(40):
+            service.get("hr/leave/data/1/data.xml")
+        _eventually(lambda: _asked(service) == 40)
+        assert value(samples(service), "workers") == 2
+        killed = service.workers()[0]
+        os.kill(killed, signal.SIGKILL)
+        _eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        _eventually(lambda: value(samples(service), "workers") == 2)
+        assert _asked(service) == 40
+        before = set(service.workers())
+        os.kill(master, signal.SIGHUP)
+        _eventually(lambda: not before & set(service.workers()) and len(service.workers()) == 2)
+        _eventually(lambda: value(samples(service), "workers") == 2)
+        assert _asked(service) == 40
+        names = os.listdir(directory)
+        assert len([name for name in names if name.startswith("counter_")]) <= 4
+    assert not os.path.exists(directory)
+
+
+def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with alone(tmp_path / "first") as service:
+        (directory,) = _directories(service.process.pid)
+        workers = service.workers()
+        os.kill(service.process.pid, signal.SIGKILL)
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        service.process.wait()
+    assert os.path.exists(directory)
+    _eventually(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+    with alone(tmp_path / "second"):
+        assert not os.path.exists(directory)
