@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 
 from flask import Flask
@@ -16,6 +17,7 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
+from persistence.http.about import add_about
 from persistence.http.apis import (
     PublishApi,
     QueryApi,
@@ -33,12 +35,18 @@ from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
+from persistence.http.log_lines import announce, choose
 from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
+from persistence.keys import Keys
+from persistence.measuring import Measuring
+from persistence.metrics.metrics import Metrics
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
+from persistence.pages.pages import PageFiles, Pages
+from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers
@@ -59,7 +67,7 @@ from persistence.services.publishing import Publishing
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption
 from persistence.services.tokens import AccessTokens, Issuing
-from persistence.settings import Settings
+from persistence.settings import Effective, Settings
 
 _GUNICORN_GIVES_UP = 4
 
@@ -67,13 +75,15 @@ _GUNICORN_GIVES_UP = 4
 class Service(Flask, Closable):
     """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
 
-    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none.
+    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``tick`` is to be
+    called about once a second.
     A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
     """
 
     def __init__(self, opened: ExitStack, worker_memory: int) -> None:
         super().__init__("persistence", static_folder=None)
         self.worker_memory = worker_memory
+        self.tick: Callable[[], None] = lambda: None
         self._opened = opened
         atexit.register(self.close)
 
@@ -84,13 +94,17 @@ class Service(Flask, Closable):
 
 
 def create_app(
-    settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
+    settings: Settings | None = None,
+    properties: Properties | None = None,
+    policy: Policy | None = None,
+    origins: Mapping[str, str] | None = None,
 ) -> Service:
     """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
     Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
-    result of ``policy_of`` when the service started, else its result now.
+    result of ``policy_of`` when the service started, else its result now. ``origins`` says where each of the settings
+    came from, for the pages.
 
     Raises:
         StartupError: the data directory cannot be used, or no caller could be admitted.
@@ -98,13 +112,15 @@ def create_app(
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
-        return _wire(settings, properties or shipped, policy or policy_of(settings))
+        origins = origins or dict.fromkeys(Settings.__struct_fields__, "given")
+        return _wire(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
     try:
         loaded = configuration.load()
+        choose(loaded.settings.log_format, loaded.settings.log_level)
         properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
         warn_of_properties(properties)
         warn_of(probe(loaded.settings, properties))
-        return _wire(loaded.settings, properties, policy)
+        return _wire(replace(loaded, properties=properties), policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -140,19 +156,20 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 def warn_of(cause: str | None) -> None:
     """Return the reason why the service cannot write; stored content can be read nevertheless."""
     if cause is not None:
-        sys.stderr.write(f"persistence: only reading for now: {cause}\n")
+        announce(f"only reading for now: {cause}", "warning")
 
 
 def warn_of_properties(properties: Properties) -> None:
     """Say which properties of the file are not acted on."""
     for entry in properties.without_effect:
-        sys.stderr.write(f"persistence: the property {entry} has no effect in this version\n")
+        announce(f"the property {entry} has no effect in this version", "warning")
     for entry in properties.without_form:
-        sys.stderr.write(f"persistence: the property {entry} has no effect: no form has that provider\n")
+        announce(f"the property {entry} has no effect: no form has that provider", "warning")
 
 
-def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service:
-    logs.configure()
+def _wire(effective: Effective, policy: Policy) -> Service:
+    settings, properties = effective.settings, effective.properties
+    logs.configure(settings.log_format, settings.log_level)
     keys = open_keys(settings)
     with ExitStack() as opened:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
@@ -165,9 +182,16 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         )
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings.worker_memory)
+    administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
+        metrics = _metrics(app, settings, providers)
+        kept = PageFiles(settings.home)
+        Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts).add_to(app)
         _audit(app, settings, properties, audit)
+        app.tick = _ticking(app.tick, kept, keys)
+        if settings.log_users:
+            application.note_users(app, RequestParser(DIALECTS[settings.dialect]))
     except BaseException:
         app.close()
         raise
@@ -175,9 +199,38 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
     calls_others = providers.calls_others or bool(settings.publish_to)
-    admitted = CallersOnly(Forwarding(served) if calls_others else served, policy, keys.read, sites)
-    app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
+    scrapers = peers.parse(settings.metrics_from)
+    callees = Forwarding(served) if calls_others else served
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.have_page, kept.key_uses.use)
+    answered = None if metrics is None else metrics.requests.add
+    app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
+
+
+def _ticking(count: Callable[[], None], kept: PageFiles, keys: Keys) -> Callable[[], None]:
+    """Return what counts for the metrics, and notes which keys were used."""
+
+    def tick() -> None:
+        count()
+        with suppress(PersistenceError):  # the keys cannot be read: every request says so
+            kept.key_uses.note(frozenset(key.name for key in keys.read()))
+
+    return tick
+
+
+def _metrics(app: Service, settings: Settings, providers: Providers) -> Metrics | None:
+    """Let a service count, unless it is not to, or has no room for that; and let it say what it is."""
+    metrics = None
+    if settings.metrics:
+        try:
+            measuring = Measuring(settings, providers)
+            metrics = Metrics(measuring.measures, measuring.delays)
+        except DiskError as error:
+            logs.write("no-metrics", is_error=True, cause=str(error))
+        else:
+            app.tick = metrics.tick
+    add_about(app, DIALECTS[settings.dialect], metrics)
+    return metrics
 
 
 def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs

@@ -7,7 +7,9 @@ opposite order. Closing twice does nothing the second time. A method that would 
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from persistence.errors import BusyError
@@ -27,6 +29,33 @@ class Closable(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PeriodicThread(Closable):
+    """A thread that does some work every so many ``seconds``, one after the other; ``failed`` hears of errors."""
+
+    def __init__(
+        self, seconds: float, work: Sequence[Callable[[], object]], failed: Callable[[Exception], None]
+    ) -> None:
+        self._seconds = seconds
+        self._work = work
+        self._failed = failed
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeps", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after what it is doing."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._seconds):
+            for each in self._work:
+                try:
+                    each()
+                except Exception as error:  # noqa: BLE001 - the next round tries again
+                    self._failed(error)
 
 
 def closed(what: str) -> BusyError:

@@ -70,7 +70,15 @@ class ConflictError(PersistenceError):
 
 
 class PreconditionError(PersistenceError):
-    """An ``If-Match`` that no longer holds."""
+    """An ``If-Match`` that no longer holds.
+
+    To a client that may know it, ``etag`` is the current entity tag, and ``saved`` the instant of its save.
+    """
+
+    def __init__(self, text: str, *, etag: str | None = None, saved: str | None = None) -> None:
+        super().__init__(text)
+        self.etag = etag
+        self.saved = saved
 
 
 class BodyTooLargeError(PersistenceError):

@@ -132,6 +132,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     audit_days: _Count = 0
     audit_keep: _Count = 0
     audit_syslog: _Syslog = "/dev/log"
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_users: bool = False
+    metrics: bool = True
+    metrics_from: tuple[str, ...] = ()
     remote_connect: _Seconds = 5.0
     remote_timeout: _Seconds = 60.0
     remote_calls: _Positive = 4
@@ -175,7 +180,7 @@ MEANINGS: Mapping[str, str] = {
     "insecure": "let everyone call who reaches the service",
     "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
-    "administrators": "names of API keys whose callers may export, import and purge over HTTP",
+    "administrators": "names of API keys whose callers may export, import and purge, and sign in to the pages",
     "token_issuers": "names of API keys whose callers may issue access tokens over HTTP",
     "audit": "the audit, which has a line for every change and who made it: off, file, syslog or stdout",
     "audit_file": "file of the audit, outside of every data directory; rotated files are beside it",
@@ -186,6 +191,11 @@ MEANINGS: Mapping[str, str] = {
     "audit_days": "days after which the audit file is rotated; 0: never",
     "audit_keep": "rotated audit files that are kept; 0: all",
     "audit_syslog": "socket of syslog, or HOST:PORT for UDP",
+    "log_format": "lines of the log: json, text for people, or auto: text on a terminal, else json",
+    "log_level": "least level of lines in the log: debug, info, warning or error",
+    "log_users": "name the user in the line of each request",
+    "metrics": "count requests and other things, and show them at /metrics and to administrators",
+    "metrics_from": "IP addresses and networks that may read /metrics without a key, and nothing else; as trusted",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
@@ -235,6 +245,13 @@ def load(
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""
     return Effective(settings, origins, Properties.load(properties, prefix, named), there)
+
+
+def environment_of(effective: Effective) -> dict[str, str]:
+    """Return the environment of a command that is to have the settings of this service, by whatever they were set."""
+    own = {"data": effective.settings.data, "dialect": effective.settings.dialect}
+    given = {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in own.items()}
+    return {**os.environ, **given, **({_FILE_VARIABLE: effective.file} if effective.file else {})}
 
 
 def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
@@ -318,7 +335,7 @@ def _converted(name: str, value: object, origin: str) -> object:
     try:
         # Only the environment has nothing but texts; a file that says workers = "2" is a mistake.
         converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
-        if name == "trusted":
+        if name in {"trusted", "metrics_from"}:
             peers.parse(converted)
         if name == "publish_to":
             for url in converted:

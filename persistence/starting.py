@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from persistence import __version__
 from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_properties
-from persistence.errors import StartupError, one_line
+from persistence.errors import StartupError
 from persistence.http.callers import Opens, Policy
+from persistence.http.log_lines import choose
+from persistence.pages.sessions import Administrators
 from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import TREE, is_database
@@ -27,11 +29,15 @@ _LONGEST_WAIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise."""
+    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise.
+
+    ``origins`` says where each setting came from.
+    """
 
     settings: Settings
     properties: Properties
     policy: Policy
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, effective: Effective) -> Self:
@@ -41,12 +47,13 @@ class Served:
             PersistenceError: it cannot.
         """
         settings, properties = effective.settings, effective.properties
+        choose(settings.log_format, settings.log_level)
         policy = policy_of(settings)
         open_encryption_keys(settings, properties)
         open_settled_audit(settings, properties).close()
         warn_of_properties(properties)
         warn_of(probe(settings, properties))
-        return cls(settings, properties, policy)
+        return cls(settings, properties, policy, effective.origins)
 
 
 def lines(served: Served, bind: str | None = None) -> Iterator[str]:
@@ -71,15 +78,11 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"audit: {settings.audit_file if settings.audit == 'file' else settings.audit}"
     yield f"may call: {_callers(settings, policy)}"
     yield _address(bind or settings.bind)
+    yield _pages(settings, bind or settings.bind)
 
 
 def _place(place: str) -> str:
     return shown_address(place) if is_database(place) else f"data directory {place}"
-
-
-def log_line(line: str) -> str:
-    """A line for standard error."""
-    return f"persistence: {one_line(line)}\n"
 
 
 def _callers(settings: Settings, policy: Policy) -> str:
@@ -98,10 +101,29 @@ def _address(bind: str) -> str:
     if bind.startswith(_UNIX):
         path = bind.removeprefix(_UNIX)
         return f"at {bind}; try: curl --unix-socket {path} http://localhost/readyz"
+    url = url_of(bind)
+    if url is None:
+        return f"at {bind.rpartition(':')[0]}, on a port that is free: see the line 'Listening at'"
+    return f"at http://{bind}; try: curl {url}/readyz"
+
+
+def _pages(settings: Settings, bind: str) -> str:
+    url = url_of(bind)
+    path = f"{'' if url is None or url.startswith(_UNIX) else url}/admin/"
+    if Administrators(open_keys(settings), frozenset(settings.administrators)).exist():
+        return f"pages for administrators: {path}"
+    return f"pages for administrators: none until 'persistence password set NAME'; then {path}"
+
+
+def url_of(bind: str) -> str | None:
+    """Return the URL at which a service can be called on its machine: ``http://HOST:PORT``, or ``unix:`` and a path.
+
+    It is ``None`` of a port that the system chooses.
+    """
+    if bind.startswith(_UNIX):
+        return bind
     host, _, port = bind.rpartition(":")
-    if not int(port):
-        return f"at {host}, on a port that is free: see the line 'Listening at'"
-    return f"at http://{bind}; try: curl http://{_EVERYWHERE.get(host, host)}:{port}/readyz"
+    return f"http://{_EVERYWHERE.get(host, host)}:{port}" if int(port) else None
 
 
 def require_free(bind: str) -> None:

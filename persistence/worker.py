@@ -39,12 +39,18 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
     def notify(self) -> None:
         """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
         super().notify()
-        limit = getattr(getattr(self, "wsgi", None), "worker_memory", WORKER_MEMORY)
+        service = getattr(self, "wsgi", None)
+        limit = getattr(service, "worker_memory", WORKER_MEMORY)
+        getattr(service, "tick", _nothing)()
         is_busy = self.nr_conns > len(self.keepalived_conns)
         is_alive: bool = self.alive  # type: ignore[has-type]
         if is_alive and self._memory.is_past(limit, self.nr, is_busy=is_busy):
             self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
             self.alive = False  # as max_requests does: it completes its requests first
+
+
+def _nothing() -> None:
+    """Do nothing: the application is another one, or not loaded yet."""
 
 
 def without_queries(record: logging.LogRecord) -> bool:

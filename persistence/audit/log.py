@@ -21,6 +21,7 @@ from persistence.audit.trail import AuditTrail, Rotation, prepare
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.keys import Keys
+from persistence.observed import AUDIT_FAULTS
 from persistence.settings import Settings
 
 _DAY = 86_400
@@ -87,7 +88,11 @@ class AuditLog(Closable):
         if self._sink is None:
             return 0
         lost = self._lost
-        number = self._sink.append((replace(event, lost=lost) if lost else event).encoded())
+        try:
+            number = self._sink.append((replace(event, lost=lost) if lost else event).encoded())
+        except (DiskError, BusyError):
+            AUDIT_FAULTS.append(1)
+            raise
         if lost:
             with self._counting:
                 self._lost -= lost

@@ -13,10 +13,13 @@ from persistence import __version__
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
-    "init": "trees",
+    "init": "init",
+    "demo": "demo",
     "serve": "serve",
+    "health": "health",
     "config": "config",
     "key": "key",
+    "password": "password",
     "token": "token",
     "forms": "show",
     "show": "show",

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from persistence.audit.log import seals
+from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
 from persistence.cli.options import REMAINS, load, property_options, usage_errors
@@ -20,8 +21,6 @@ from persistence.model import instants
 from persistence.providers.locations import open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
-
-_SHOWN = ("app", "form", "collection", "document", "name")
 
 
 @click.group(short_help="Verify the audit, and show lines of it.")
@@ -121,27 +120,15 @@ def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | Non
     for path in in_order(settings.audit_file, seals(open_keys(settings))):
         with opened(path) as file:
             for line in lines_of(file):
-                facts = _facts(line)
-                is_wanted = all(facts.get(name) == value for name, value in wanted.items())
-                if facts and is_wanted and str(facts.get("at", "")) >= begin:
+                if is_of_kind(facts_of(line), wanted, begin):
                     yield line.decode().rstrip("\n")
 
 
-def _facts(line: bytes) -> dict[str, object]:
-    """Return the fields of a line; nothing of one that is damaged, which ``verify`` reports."""
-    try:
-        return msgspec.json.decode(line, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
-
-
 def _shown(facts: Mapping[str, object]) -> str:
-    is_definition = facts.get("collection") == "form"  # a document is the designer's then, and no part of the path
-    names = [name for name in _SHOWN if facts.get(name) and not (is_definition and name == "document")]
-    place = "/".join(str(facts[name]) for name in names)
+    place = place_of(facts)
     who = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
-    outcome = facts.get("status") or facts.get("outcome") or facts.get("phase") or ""
-    parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), str(outcome)]
+    outcome = outcome_of(facts)
+    parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
     origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
     return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", _details(facts)) if part)
 

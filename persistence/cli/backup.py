@@ -18,11 +18,13 @@ from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.last_runs import LastBackup, record
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import Form
+from persistence.model.instants import next_after
 from persistence.properties.entries import shown_address
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.opened import readable_bodies
@@ -78,6 +80,8 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         f"{time.monotonic() - started:.1f} s",
         err=True,
     )
+    if not choice.is_named:
+        record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
 
 
@@ -184,11 +188,11 @@ def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str
         raise StartupError(f"{name} cannot be restored into a database")
     init_database(settings, uri)
     with open_place(settings, properties, uri) as place:
-        target = MoveTarget(place.storage, place.arrivals)
+        target = MoveTarget(place.storage, place.arrivals, place.reports)
         bodies_of = partial(_bodies_in, choice, chosen)
         run = StorageRestore(chosen, part, target, bodies_of, partial(is_in_object_store, properties))
         problems = follow(f"restoring {name}", lambda: 0, run.run())
-        click.echo(f"{name}: {run.report.line(run.copied_bytes)}", err=True)
+        click.echo(f"{name}: {run.report.line()}", err=True)
     return problems
 
 

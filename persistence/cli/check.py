@@ -37,6 +37,7 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
+from persistence.maintenance.last_runs import LastCheck, record
 from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
@@ -49,6 +50,7 @@ from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
+from persistence.storage.storage import Readable
 
 _DAY = 24 * 3600.0
 Parts = list[tuple[str, ...]]
@@ -96,7 +98,9 @@ def check(*, is_status: bool, **options: Any) -> None:
     if not choice.is_named:
         status = worst((status, *run.check_attachments(), *run.check_objects()))
     if run.not_found and status != FAILED:
-        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
+        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory or database")
+    if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
+        record(choice.settings.home, LastCheck.of(run.tally, run.seconds, is_deep=wanted.deep))
     if wanted.as_json:
         click.echo(_json_summary(run.tally, run.seconds))
     sys.exit(status)
@@ -160,6 +164,7 @@ class _Run:
         self._choice = choice
         self._wanted = wanted
         self._usable: dict[str, FolderTree] = {}
+        self._usable_databases: list[str] = []
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
         """Check a tree or a database; return the exit status."""
@@ -171,7 +176,7 @@ class _Run:
             tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=noting)
             if not os.path.isdir(tree.root):
                 raise missing(tree.root)
-            parts = self._parts(tree, is_only=not prefix)
+            parts = self._parts(tree.parts, is_only=not prefix)
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
             options = CheckOptions(
@@ -201,11 +206,12 @@ class _Run:
         with open_place(chosen.settings, chosen.properties, chosen.place) as place:
             if place.database is None:
                 raise NotSupportedError(f"{chosen.shown} is with another service")
-            run = StorageCheck(place.database, wanted.remedies, wanted.dry_run, wanted.deep)
-            parts = [tuple(path.strip("/").split("/")) for path in wanted.paths] or [()]
-            self.not_found.clear()
-            reports = chain.from_iterable(run.run(part) for part in parts)
-            return self._say_reports(_Shown(run.count, str, prefix), reports, run.tally)
+            bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
+            run = StorageCheck(place.database, bodies_of, wanted.remedies, wanted.dry_run, wanted.deep)
+            parts = self._parts(run.part, is_only=not prefix)
+            status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.tally)
+            self._usable_databases.append(chosen.place)
+            return status
 
     def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
         """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""
@@ -236,38 +242,48 @@ class _Run:
         root_of = partial(self._choice.root_of_records, base=base)
         remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
         run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
-        parts = self._parts(run.tree)
+        parts = self._parts(run.tree.parts)
         if not parts:
             return 0
         reports = chain.from_iterable(map(run.run, parts))
         return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.tally)
 
     def check_objects(self) -> Iterator[int]:
-        """Check the places in object stores for objects without a record in a usable tree; yield exit statuses."""
+        """Check the places in object stores for objects without a record in a usable place; yield exit statuses."""
         choice, wanted = self._choice, self._wanted
         bodies_at = object_bodies(choice.settings, choice.properties)
-        trees = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
         remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
         for place in object_places_of(choice.properties):
             try:
-                with owner.acting(choice.settings.home):
-                    run = ObjectsCheck(bodies_at(place), partial(choice.root_of_objects, place=place), trees, remedies)
+                with owner.acting(choice.settings.home), ExitStack() as opened:
+                    places = self._records(opened)
+                    run = ObjectsCheck(
+                        bodies_at(place), partial(choice.place_of_objects, place=place), places, remedies
+                    )
                     shown = _Shown(lambda: 0, str, f"{place}: ")
                     yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.tally)
             except PersistenceError as error:
                 say_failed(str(place), error)
                 yield FAILED
 
-    def _parts(self, tree: FolderTree, *, is_only: bool = False) -> Parts:
-        """Return the parts of a tree to be checked; a path may be in another tree, unless this is the only one.
+    def _records(self, opened: ExitStack) -> dict[str, Readable]:
+        """Open the usable trees and databases, which have the records of bodies."""
+        settings, properties = self._choice.settings, self._choice.properties
+        found: dict[str, Readable] = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
+        for address in self._usable_databases:
+            found[address] = opened.enter_context(open_place(settings, properties, address)).storage
+        return found
+
+    def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
+        """Return the parts of a place to be checked; a path may be in another place, unless this is the only one.
 
         Raises:
-            click.UsageError: it is not in the only tree.
+            click.UsageError: it is not in the only place.
         """
         parts: Parts = [] if self._wanted.paths else [()]
         for path in self._wanted.paths:
             with usage_errors() if is_only else suppress(BadRequestError):
-                parts.append(tree.parts(path))
+                parts.append(part(path))
                 self.not_found.discard(path)
         return parts
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import click
-import msgspec
 
-from persistence import settings
 from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
 from persistence.properties.entries import Reason, shown_address
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
-from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
+from persistence.properties.property_table import DATA, FORM
+from persistence.providers.in_force import as_toml, properties_in_force, settings_in_force, shown_property
 from persistence.providers.locations import base_of, database_of, root_of
 from persistence.settings import Effective
 
@@ -27,13 +26,10 @@ def config(context: click.Context, /, **options: object) -> None:
     if context.invoked_subcommand is not None:
         return
     effective = load(options)
-    for name, origin in effective.origins.items():
-        value = getattr(effective.settings, name)
-        shown = "(not shown)" if value and name in settings.SECRET else _setting(value)
-        click.echo(f"{name} = {shown}  # {origin}: {settings.MEANINGS[name]}")
-    for entry in effective.properties.entries:
-        meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
-        click.echo(f"{_toml(str(entry))} = {_shown(entry.known, entry.value)}  # {entry.origin}: {meaning}")
+    for each in settings_in_force(effective):
+        click.echo(f"{each.name} = {each.value}  # {each.origin}: {each.meaning}")
+    for each in properties_in_force(effective):
+        click.echo(f"{as_toml(each.name)} = {each.value}  # {each.origin}: {each.meaning}")
 
 
 @config.command("property")
@@ -95,30 +91,9 @@ def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -
     return load({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
-def _setting(value: object) -> str:
-    """Return the value of a setting as Python writes it, without the passwords of addresses."""
-    if isinstance(value, dict):
-        return repr(
-            {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
-        )
-    return repr(shown_address(value) if isinstance(value, str) else value)
-
-
-def _toml(value: Value) -> str:
-    """Return a value, or a name with wildcards, as TOML writes it."""
-    return msgspec.json.encode(value).decode()
-
-
-def _shown(known: KnownProperty, value: Value) -> str:
-    """Return a value of a property, but no secret, and no password of an address."""
-    if known.kind is ValueType.SECRET and value:
-        return "(not shown)"
-    return _toml(shown_address(value) if isinstance(value, str) else value)
-
-
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
     """Yield lines with a property, the entry that wins, and the reasons of the others to lose."""
-    shown = "is not configured" if answer.value is None else f"= {_shown(answer.known, answer.value)}"
+    shown = "is not configured" if answer.value is None else f"= {shown_property(answer.known, answer.value)}"
     yield f"{'.'.join(answer.name)} {shown}"
     yield f"  {answer.known.meaning}; {answer.known.effect.value}"
     winner = answer.explanation.winner
@@ -135,7 +110,7 @@ def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[st
 def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> Iterator[str]:
     for reason in reasons:
         entry = properties.entry(reason.name)
-        yield f"  {word} {entry} = {_shown(entry.known, entry.value)} ({entry.origin}): {reason.text}"
+        yield f"  {word} {entry} = {shown_property(entry.known, entry.value)} ({entry.origin}): {reason.text}"
 
 
 def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:

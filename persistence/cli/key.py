@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import key_options, load, property_options, usage_errors
+from persistence.cli.options import Duration, key_options, load, property_options, usage_errors
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
@@ -22,15 +22,16 @@ def key() -> None:
 
 @key.command(short_help="Make an API key and print it, this once.")
 @click.argument("name", metavar="NAME")
+@click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
 @key_options
-def add(*, name: str, **options: str | None) -> None:
+def add(*, name: str, expires: float | None, **options: str | None) -> None:
     """Make an API key for the caller NAME and print it, this once.
 
     NAME is what the log calls the caller. Only a digest of the key is kept.
     """
     effective = load(options).settings
     with owner.being(owner.identity_for(effective.keys, effective.data)), usage_errors():
-        secret = open_keys(effective).add(name)
+        secret = open_keys(effective).add(name, expires)
     click.echo(secret)
     click.echo(
         f"a digest of the key is in {effective.keys}, the key itself nowhere else; a caller sends it as "
@@ -40,15 +41,16 @@ def add(*, name: str, **options: str | None) -> None:
     )
 
 
-@key.command("list")
+@key.command("list", short_help="List the API keys.")
 @key_options
 def list_keys(**options: str | None) -> None:
-    """Print the name of each API key and when it was made."""
+    """Print the name of each API key, when it was made, and when it expires."""
     effective = load(options).settings
     with owner.being(owner.identity_for(effective.keys, effective.data)):
         keys = open_keys(effective).read()
     for known in keys:
-        click.echo(f"{known.name}  {known.created}")
+        end = "" if known.expires is None else f"  {'expired' if known.is_expired else 'expires'} {known.expires}"
+        click.echo(f"{known.name}  {known.created}{end}")
     if not keys:
         click.echo("there are no keys", err=True)
 

@@ -28,6 +28,9 @@ from persistence.storage import owner, root
 from persistence.storage.layout import LAYOUT
 from persistence.storage.owner import Identity
 
+_LONG_PASS = 10.0
+"""Seconds of a first pass after which another one is made before writers are kept out."""
+
 
 @click.command(short_help="Move forms to another storage.")
 @click.option(
@@ -75,7 +78,10 @@ def move(  # noqa: PLR0913 - each is an option
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         target = _target(effective, here, opened, is_dry=dry_run)
         run = Move(_source(effective, origin), target, patterns, is_dry=dry_run)
+        started = time.monotonic()
         status = _followed("first pass", run.first(), run)
+        if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
+            status = _followed("second pass", run.first(), run)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches)
             line = f"everything is in {shown_address(here)}: {advice}"
@@ -139,19 +145,21 @@ def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool)
     elif not is_dry:
         root.init(here)
     place = opened.enter_context(open_place(effective.settings, effective.properties, here))
-    return MoveTarget(place.storage, place.arrivals)
+    return MoveTarget(place.storage, place.arrivals, place.reports)
 
 
 def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
     """Run a pass to its end, with a bar and a line for each refusal; return the exit status."""
-    report, before, started = MoveReport(), run.copied_bytes, time.monotonic()
+    report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
             report.add(outcome)
             bar.step()
             if outcome.result is MoveResult.REFUSED:
                 bar.say(safe(f"{outcome.name}: refused: {outcome.cause}"))
-    line = report.line(run.copied_bytes - before, is_dry=run.is_dry)
+    line = report.line(is_dry=run.is_dry)
+    for problem in run.views():
+        click.echo(f"persistence: {safe(problem)}", err=True)
     click.echo(f"{label}: {line}; {time.monotonic() - started:.1f} s", err=True)
     return REMAINS if report.refused else 0
 

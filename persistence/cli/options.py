@@ -265,12 +265,13 @@ class TreeChoice:
             return None
         return root_of(route.data, self.settings.roots) or ""
 
-    def root_of_objects(self, form: Form, place: ObjectPlace) -> str | None:
-        """Return the root of the tree with the records of a form's bodies at a place; as ``root_of_records``."""
+    def place_of_objects(self, form: Form, place: ObjectPlace) -> str | None:
+        """Return the tree or database with the records of a form's bodies at a place; as ``root_of_records``."""
         route = self.properties.of(form).route
         if route.attachments is None or route.attachments.place != place:
             return None
-        return root_of(route.data, self.settings.roots) or ""
+        roots = self.settings.roots
+        return root_of(route.data, roots) or database_of(route.data, roots) or ""
 
 
 def choose_trees(options: Mapping[str, object]) -> TreeChoice:

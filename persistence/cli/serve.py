@@ -15,7 +15,9 @@ from gunicorn.app.base import Application
 from persistence import starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
-from persistence.errors import PersistenceError
+from persistence.errors import DiskError, PersistenceError
+from persistence.http.log_lines import announce, choose
+from persistence.metrics import shared
 from persistence.providers.locations import own_directories
 from persistence.providers.preparing import init_places
 from persistence.starting import Served
@@ -45,11 +47,12 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "persistence.worker.Worker")
+        self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("bind", settings.bind)
         self.cfg.set("workers", settings.workers)
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
-        self.cfg.set("on_starting", _say_nothing_more)
+        self.cfg.set("on_starting", _begin_metrics)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
@@ -64,15 +67,15 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         except (PersistenceError, SystemExit) as error:  # gunicorn exits where its own file cannot be read
             self._served, self.cfg = before, config
             cause = error if isinstance(error, PersistenceError) else f"{before.settings.gunicorn} is not acceptable"
-            sys.stderr.write(
-                starting.log_line(f"the settings were read again and not taken, the old ones count: {cause}")
-            )
+            choose(before.settings.log_format, before.settings.log_level)
+            announce(f"the settings were read again and not taken, the old ones count: {cause}", "error")
         else:
             _announce(self._served, "the settings were read again")
 
     def load(self) -> Flask:
         """Return the application; called once in each worker."""
-        return create_app(self._served.settings, self._served.properties, self._served.policy)
+        served = self._served
+        return create_app(served.settings, served.properties, served.policy, served.origins)
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
@@ -80,14 +83,17 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _say_nothing_more(_arbiter: object) -> None:
-    """Do nothing: the file for gunicorn's own command prints here what has been printed already."""
+def _begin_metrics(_arbiter: object) -> None:
+    """Make the directory of the metrics; the file for gunicorn's own command also prints what was printed already."""
+    try:
+        shared.begin()
+    except DiskError as error:
+        announce(str(error), "error")
 
 
 def _announce(served: Served, *first: str) -> None:
     for line in (*first, *starting.lines(served)):
-        sys.stderr.write(starting.log_line(line))
-    sys.stderr.flush()
+        announce(line)
 
 
 @click.command(short_help="Serve forms over HTTP until stopped.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import click
 
@@ -21,11 +22,12 @@ from persistence.cli.options import (
 )
 from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table, terminal_width
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.maintenance.counts import DocumentCounts
+from persistence.maintenance.permission_words import SOURCES, in_words
 from persistence.maintenance.reports import (
     AttachmentFacts,
     DocumentReport,
     FormSummary,
-    PermissionsSource,
     Unreadable,
     VersionReport,
     VersionSummary,
@@ -34,40 +36,47 @@ from persistence.maintenance.reports import (
     report_version,
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.sidecar import Sidecar
 from persistence.properties.property_table import FORM
 
-_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "TREE", "NOTES")
-_NUMBERS = (1, 5, 6, 7)
+_HEADINGS = (
+    "FORM",
+    "VERSION",
+    "TITLE",
+    "MODIFIED",
+    "BY",
+    "DOCUMENTS",
+    "DELETED",
+    "DRAFTS",
+    "BYTES",
+    "SAVED",
+    "TREE",
+    "NOTES",
+)
+_NUMBERS = (1, 5, 6, 7, 8)
 _TITLE = 2
+_ORDERS: dict[str, Callable[[DocumentCounts], Any]] = {
+    "documents": lambda each: each.documents,
+    "deleted": lambda each: each.deleted,
+    "drafts": lambda each: each.drafts,
+    "bytes": lambda each: each.size,
+    "saved": lambda each: each.saved or "",
+}
 _ENGLISH = "en"
 _SECOND = 19
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
-_SOURCES = {
-    PermissionsSource.NOBODY: "neither the definition nor a property defines any",
-    PermissionsSource.DEFINITION: "by the definition",
-    PermissionsSource.PROPERTY: "by property, because the definition has none",
-    PermissionsSource.SWITCHED_OFF: "switched off by property",
-}
-_CONDITIONS = {
-    GrantCondition.AUTHENTICATED: "whoever has a name",
-    GrantCondition.OWNER: "owner",
-    GrantCondition.GROUP_MEMBER: "group member",
-    GrantCondition.TOKEN: "anyone with an access token",
-    GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
-}
 
 
 @click.command(short_help="List the published versions of all forms.")
 @click.argument("app", metavar="[APP]", required=False)
+@click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @tree_options
-def forms(*, app: str | None, **options: str | None) -> None:
+def forms(*, app: str | None, sort: str | None, **options: str | None) -> None:
     """List the published versions of all forms in all trees, or of those of the application APP.
 
-    Documents, deleted documents and drafts are counted once for each form. Nothing is changed, and the service may
-    run.
+    Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
+    service may run.
 
     \b
     Exit status: 0  all could be read
@@ -91,6 +100,8 @@ def forms(*, app: str | None, **options: str | None) -> None:
     if unknown and len(unknown) == len(trees):
         raise unknown[0]
     found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # equal names stay in the order of the trees
+    if sort is not None:
+        found.sort(key=lambda each: _ORDERS[sort](each[1].counts), reverse=True)
     rows = [row for tree, summary in found for row in _form_rows(summary, tree, several=len(trees) > 1)]
     if rows:
         for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=terminal_width()):
@@ -103,7 +114,10 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
 def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
     form, where = safe(str(summary.form)), safe(tree.name) if several else ""
-    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.deleted, summary.drafts))
+    found = summary.counts
+    numbers = (found.documents, found.deleted, found.drafts, found.size)
+    saved = "" if found.saved is None else f"{found.saved[:_SECOND]}Z"
+    counts = (*(str(number) if number else "" for number in numbers), saved)
     if not summary.versions:
         yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
     for version in summary.versions:
@@ -111,7 +125,7 @@ def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iter
             yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
         else:
             yield form, *_version_cells(version), *counts, where, "; ".join(_notes(version))
-        counts = "", "", ""
+        counts = ("",) * len(counts)
 
 
 def _unpublished(form: Form, tree: ChosenTree) -> str:
@@ -144,9 +158,9 @@ def _counts(found: Iterable[FormSummary], damaged: int) -> str:
     counts = (
         counted(len({summary.form for summary in published}), "form"),
         counted(sum(len(summary.versions) for summary in published), "version"),
-        counted(sum(summary.documents for summary in found), "document"),
-        f"{sum(summary.deleted for summary in found)} deleted",
-        counted(sum(summary.drafts for summary in found), "draft"),
+        counted(sum(summary.counts.documents for summary in found), "document"),
+        f"{sum(summary.counts.deleted for summary in found)} deleted",
+        counted(sum(summary.counts.drafts for summary in found), "draft"),
     )
     return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")
 
@@ -217,7 +231,7 @@ def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
     yield "made of", [] if report.source is None else [safe(f"unpublished definition {report.source}")]
     yield "available", ["yes" if metadata.available else "no"]
     yield "singleton", [_singleton(report)]
-    yield "permissions", [_SOURCES[report.summary.permissions_source], *map(safe, in_words(report.permissions))]
+    yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, in_words(report.permissions))]
     yield "other versions", _other_versions(report)
     yield "size", [counted(report.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
@@ -335,26 +349,3 @@ def _damage(fault: Unreadable) -> str:
 
 def _moment(instant: str, who: str | None) -> str:
     return instant if who is None else f"{instant} by {safe(who)}"
-
-
-def in_words(permissions: Permissions | None) -> Iterator[str]:
-    """Yield one rule a line; ``list`` is shown also if a definition only implies it (spec crud 6.2)."""
-    if permissions is None:
-        yield "everyone may do everything"
-    elif not permissions:
-        yield "nobody may do anything"
-    for permission in permissions or ():
-        who = " and ".join(_condition(each) for each in permission.conditions) or "anyone"
-        yield f"{who}: {_operations(permission)}"
-
-
-def _condition(condition: GrantCondition | UserRole) -> str:
-    if isinstance(condition, GrantCondition):
-        return _CONDITIONS[condition]
-    return f"role {' or '.join(sorted(condition.any_of))}" if condition.any_of else "nobody, for no role is named"
-
-
-def _operations(permission: Permission) -> str:
-    known = [name for name in OPERATIONS if name in permission.operations]
-    unknown = [f"{name} (not known here)" for name in sorted(permission.operations - frozenset(OPERATIONS))]
-    return " ".join([*known, *unknown]) or "nothing"

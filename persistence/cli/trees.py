@@ -1,11 +1,9 @@
-"""``init``, ``upgrade``, ``reindex`` and ``reencrypt``: make data directories, and rewrite what is in them."""
+"""``upgrade``, ``reindex`` and ``reencrypt``: rewrite what is in data directories."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Mapping
 
 import click
 
@@ -18,51 +16,13 @@ from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
-from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.preparing import init_database, init_places, upgrade_database
+from persistence.providers.preparing import upgrade_database
 from persistence.providers.trees import open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import DocumentDone, ReencryptionJob
 from persistence.services.reencryption import Reencryption
-from persistence.storage import owner, root
 from persistence.storage.reader import StoreReader
-
-
-@click.command(short_help="Make a data directory, or tables.")
-@click.argument("directory", metavar="[DIR]", required=False)
-@tree_options
-def init(*, directory: str | None, **options: str | None) -> None:
-    """Make a data directory of DIR, which must be empty or missing, or the tables in a database.
-
-    DIR may be the address of a database. Without DIR all places of the settings: the default one and that of each
-    datasource, or the one of --datasource. What is there already is left as it is. Run it as the user of the service.
-
-    \b
-    Exit status: 0  there is a data directory now, or was before
-                 1  could not: the directory holds something else, or belongs to another user
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
-    for place, is_new in _make(directory, options):
-        is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
-        click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
-
-
-def _make(directory: str | None, options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
-    is_named = options["data"] is not None or options["datasource"] is not None
-    if directory is not None and is_named:
-        raise click.UsageError("DIR, --data and --datasource exclude each other")
-    if directory is not None and not is_database(directory):
-        path = resolved_place(directory)
-    else:
-        choice = choose_trees({**options, "data": directory or options["data"]})
-        if directory is None and not is_named:
-            return init_places(choice.settings, choice.properties)
-        if choice.trees[0].is_database:
-            return [init_database(choice.settings, choice.trees[0].place)]
-        path = choice.trees[0].root
-    with owner.acting(path):
-        return [(path, root.init(path))]
 
 
 @click.command()

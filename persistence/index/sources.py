@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -51,6 +51,10 @@ class DocumentName(NamedTuple):
 
     document: str
     is_draft: bool
+
+
+ReadAhead = Mapping[DocumentName, StoredRevision]
+"""Documents and drafts that were read together, each with its content, open; deleted ones are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +260,22 @@ class Source:
         return 0 if content is None else content[2]
 
     def read(
-        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+        self,
+        name: DocumentName,
+        fingerprint: str,
+        definitions: Callable[[int], IndexedDefinition],
+        ahead: ReadAhead | None = None,
     ) -> IndexedDocument | None:
         """Read a document by the definition of its version; ``None`` if there is none.
 
         ``fingerprint`` was taken before. A damaged document counts as none, and so does a draft whose saved document is
         damaged: searches go on, and ``check`` reports it. A draft of a saved document has the version of that one,
-        which decides who may read it.
+        which decides who may read it. What was read ``ahead`` is not read again: what is not in it is not there.
         """
+        if ahead is not None:
+            found, beside = ahead.get(name), ahead.get(DocumentName(name.document, is_draft=False))
+            saved = beside.sidecar if name.is_draft and beside is not None else None
+            return None if found is None else self._indexed_document(name, fingerprint, found, saved, definitions)
         if not fingerprint:
             return None
         with suppress(DamagedError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 from persistence.definitions.catalog import Catalog
@@ -13,6 +15,7 @@ from persistence.index.protocol import ReindexingStatus
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
+from persistence.postgresql.contents import sweep_all
 from persistence.postgresql.database import Database
 from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
 from persistence.postgresql.index_rows import IndexRows
@@ -73,6 +76,7 @@ class Databases:
         self._local = made_local(opening.settings, opening.properties)
         self._at: dict[str, Provider] = {}
         self._written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(self._local)]
+        self.sweeps: list[Callable[[], object]] = []
 
     @property
     def written(self) -> list[LocalDirectory | WrittenDatabase]:
@@ -93,6 +97,7 @@ class Databases:
         opening = self._opening
         database = opening.closing.enter_context(_known(opening.settings, uri))
         self._written.append(WrittenDatabase(database))
+        self.sweeps.append(partial(sweep_all, database))
         opened = _OpenDatabase(opening, database, self._local)
         opening.closing.enter_context(opened.index)
         return opened.provider()
@@ -169,11 +174,15 @@ class _OpenDatabase:
             maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
         )
 
+    def changing(self, form: Form, document: str, version: int) -> None:
+        """See ``CommitListener``."""
+        self._flat.ask(form)
+        self._rows.changing(form, document, version)
+
     def changed(self, form: Form, document: str) -> None:
         """See ``CommitListener``."""
-        flat_views = self._flat.ask(form)
         self._rows.changed(form, document)
-        self._flat.changed(form, document, flat_views)
+        self._flat.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
         """See ``CommitListener``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from persistence.crypto.encryption_keys import EncryptionKeys
@@ -13,6 +13,7 @@ from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
+from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties, ProviderProperties, RouteProperties
 from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
@@ -116,6 +117,36 @@ def local_directory(settings: Settings, properties: Properties) -> str:
         if os.path.commonpath((own, place)) in (own, place):
             raise StartupError(f"the directory of this instance, {own}, and {place} must not lie in each other")
     return own
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPlace:
+    """A place that is served: what it keeps, its address as it may be shown, and what names it."""
+
+    what: str
+    address: str
+    named_by: str
+
+
+def served_places(settings: Settings, properties: Properties) -> Iterator[ServedPlace]:
+    """Yield every place of forms and attachments; raises as ``base_of``."""
+    roots = settings.roots
+    yield ServedPlace("forms", shown_address(roots.default), "data")
+    for name, place in roots.named.items():
+        yield ServedPlace("forms", shown_address(place), f"datasource {name}")
+    for provider in properties.form_providers:
+        if provider.kind != TREE:
+            yield ServedPlace("forms", provider.address, f"provider {provider.name}")
+    for provider in properties.attachment_providers:
+        yield ServedPlace("attachments", place_of(provider, roots, is_of_forms=False), f"provider {provider.name}")
+
+
+def place_of(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -> str:
+    """Return where a provider keeps forms, or attachments, as it may be shown; raises as ``root_of``, ``base_of``."""
+    if is_of_forms:
+        found = located(provider, roots)
+        return str(roots.place(provider.datasource)) if found.kind == TREE else found.address
+    return str(provider.place or base_of(provider) or provider.address)
 
 
 def bodies_by_form(

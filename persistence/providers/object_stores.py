@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
@@ -11,7 +13,7 @@ from persistence.providers.provider import Opening, Provider
 from persistence.providers.trees import keeps_history_of
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
-from persistence.s3.sweep import NoteSweeper
+from persistence.s3.sweep import settle_notes
 from persistence.settings import Settings
 from persistence.storage.storage import Revisions, Storage
 
@@ -29,7 +31,7 @@ class ObjectStores:
         self._opening = opening
         settings, properties = opening.settings, opening.properties
         self._at = {place: open_bodies(settings, properties, place) for place in object_places_of(properties)}
-        opening.closing.enter_context(NoteSweeper(list(self._at.values()), self._main, self._failed))
+        self.sweeps = [partial(settle_notes, bodies, self._main) for bodies in self._at.values()]
 
     def provider(self, configured: ProviderProperties) -> Provider:
         """Refuse to keep forms. See ``Engine``."""
@@ -46,9 +48,6 @@ class ObjectStores:
 
     def _main(self, form: Form) -> Revisions:
         return self._opening.route_of(form).data.storage
-
-    def _failed(self, error: Exception) -> None:
-        self._opening.failed(None, error)
 
 
 def open_bodies(settings: Settings, properties: Properties, place: ObjectPlace) -> ObjectBodies:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from persistence.closable import Closable
+from persistence.closable import Closable, PeriodicThread
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError
 from persistence.index.sync.updater import Failed
+from persistence.limits.objects import SWEEP_EVERY
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties
@@ -63,6 +65,15 @@ def readable_bodies(
     return bodies_by_form(properties, in_directory, object_bodies(settings, properties))
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The free bytes of a place; ``None`` where that is not known, and then ``fault`` may say why."""
+
+    place: str
+    free: int | None
+    fault: str = ""
+
+
 class Providers(Closable):
     """The providers of a service. It owns all trees, indexes, threads and connections behind them.
 
@@ -105,6 +116,9 @@ class Providers(Closable):
             **{place: self._engines[there.kind].provider(there) for place, there in databases.items()},
         }
         self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
+        sweeps = [sweep for engine in dict.fromkeys(self._engines.values()) for sweep in engine.sweeps]
+        if sweeps:
+            opening.closing.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(opening.failed, None)))
 
     def close(self) -> None:
         """End the threads after their current work, and close everything; the trees are released last."""
@@ -120,19 +134,30 @@ class Providers(Closable):
         """Return the router of the provider face for one place."""
         return within(self.places[place], self._properties, self._of.__getitem__)
 
-    def shortage(self) -> str | None:
-        """Return what keeps the service from writing somewhere, or soon will; ``None`` where nothing does."""
+    @property
+    def written(self) -> list[Writable]:
+        """Return all places that must be writable."""
         places: list[Writable] = [tree.store for tree in self.trees.values()]
         places += self._local.bodies_at.values()
         places += (place for engine in dict.fromkeys(self._engines.values()) for place in engine.written)
-        for place in places:
-            try:
-                free = place.free_bytes()
-            except (BusyError, DiskError) as error:
-                return str(error)
-            if free is not None and free < self._settings.min_free:
-                return f"{free} bytes are free in {place.root}; the floor is {self._settings.min_free}"
+        return places
+
+    def shortage(self) -> str | None:
+        """Return what keeps the service from writing somewhere, or soon will; ``None`` where nothing does."""
+        for room in self.rooms():
+            if room.fault:
+                return room.fault
+            if room.free is not None and room.free < self._settings.min_free:
+                return f"{room.free} bytes are free in {room.place}; the floor is {self._settings.min_free}"
         return None
+
+    def rooms(self) -> Iterator[Room]:
+        """Yield the room in every place that must be writable."""
+        for place in self.written:
+            try:
+                yield Room(place.root, place.free_bytes())
+            except (BusyError, DiskError) as error:
+                yield Room(place.root, None, str(error))
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the default tree under which nginx may read an open content for an hour.
@@ -244,4 +269,4 @@ class OfflineProviders(Closable):
         )
         index = open_index(settings, self._properties, root, self._catalog_at)
         self._opened.enter_context(index)
-        return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)))
+        return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)), index)

@@ -11,18 +11,19 @@ from functools import cache
 import msgspec
 
 from persistence.errors import StartupError
+from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
 from persistence.providers.locations import bodies_by_form, databases_of
 from persistence.providers.opened import OfflineProviders, object_bodies
-from persistence.providers.trees import integrity_of, open_store
+from persistence.providers.trees import integrity_of, open_index, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.maintained import MaintainedDatabase
-from persistence.storage.managed import ManagedBodies
+from persistence.storage.managed import ManagedBodies, ManagedStorage
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import NOBODY, Arrivals, Revisions, Storage
 
@@ -33,14 +34,15 @@ class Place:
 
     ``revisions`` returns those of a form, with the bodies of attachments that are in a directory. For a block,
     ``keeping_writers_out`` keeps everybody from writing, and yields what raises ``BusyError`` if that holds no longer.
-    ``database`` is set of a database.
+    ``reports`` are its flat views. ``database`` is set of a database.
     """
 
     name: str
-    storage: Storage
+    storage: ManagedStorage
     revisions: Callable[[Form], Revisions]
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
+    reports: ReportTables | None = None
     database: MaintainedDatabase | None = None
 
 
@@ -62,9 +64,13 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
 
 @contextmanager
 def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Place]:
-    with OfflineJournal(path) as journal, open_store(settings, path, journal) as store:
+    with (
+        OfflineJournal(path) as journal,
+        open_store(settings, path, journal) as store,
+        open_index(settings, properties, path) as index,
+    ):
         revisions = _with_bodies(settings, properties, store)
-        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out)
+        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
         journal.leave()
 
 
@@ -73,12 +79,19 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
     if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
         settings = msgspec.structs.replace(settings, data=uri)
     with OfflineProviders(settings, properties, NOBODY) as providers:
-        database = providers.at(uri).database
+        provider = providers.at(uri)
+        database = provider.database
         if database is None:
             raise StartupError("no database can be moved that is with another service")
         revisions = _with_bodies(settings, properties, database.storage)
         yield Place(
-            database.name, database.storage, revisions, database.arrivals, database.keeping_writers_out, database
+            database.name,
+            database.storage,
+            revisions,
+            database.arrivals,
+            database.keeping_writers_out,
+            provider.reports,
+            database,
         )
 
 

@@ -87,6 +87,10 @@ class Engine(Protocol):
     def written(self) -> Sequence[Writable]:
         """All that it has opened and that must be writable, but for trees and directories of attachments."""
 
+    @property
+    def sweeps(self) -> Sequence[Callable[[], object]]:
+        """Work that a service does now and then, to remove what failed requests have left; it may raise."""
+
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
 

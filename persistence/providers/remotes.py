@@ -36,6 +36,7 @@ class Remotes:
 
     calls_others = True
     written = ()
+    sweeps = ()
 
     def __init__(self, opening: Opening) -> None:
         settings = opening.settings

@@ -46,10 +46,11 @@ CatalogAt = Callable[[str], Catalog]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree that is being served: its store, and the provider that it is."""
+    """A tree that is being served: its store, the provider that it is, and its index."""
 
     store: Store
     provider: Provider
+    index: TreeIndex
 
 
 class Trees:
@@ -60,6 +61,7 @@ class Trees:
 
     calls_others = False
     written = ()
+    sweeps = ()
 
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties
@@ -94,7 +96,7 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
 
     with open_store(settings, path, updater, keeps_history_of(properties)) as store, index, updater:
         updater.start()
-        yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog))
+        yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog), index)
 
 
 def catalogs(integrity: Integrity, file_of: Callable[[str], FormsFile | None] = lambda _: None) -> CatalogAt:

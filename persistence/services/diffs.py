@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import (
@@ -26,6 +26,7 @@ from persistence.errors import (
 from persistence.forms import diffs_text
 from persistence.forms.data_tree import DataNode, opaque_data, read_data
 from persistence.forms.diffs import OTHER, Difference, differences
+from persistence.forms.diffs_text import DiffRow
 from persistence.forms.diffs_xml import DiffsWriter
 from persistence.forms.outline import NO_OUTLINE, Outline
 from persistence.limits.documents import LARGEST_DIFFED
@@ -83,6 +84,13 @@ class RevisionDiffs:
         write = diffs_text.as_json if as_json else diffs_text.as_line
         found = self._compared(address, pair, reader, options.language)
         return [write(each, options.language, options.truncation) for each in found]
+
+    def rows(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
+    ) -> list[DiffRow]:
+        """Return at most so many differences as rows of a table; raises as ``between``."""
+        found = self._compared(address, pair, reader, options.language)
+        return [diffs_text.as_row(each, options.language, options.truncation) for each in islice(found, most)]
 
     def _compared(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None

@@ -215,9 +215,10 @@ class Documents:
     ) -> tuple[int | None, StoredRevision | None, Decision]:
         """Decide about a PUT without a lock; return also the version number that it names, and what is stored."""
         number = self.admitted_to_write(route, address, put)
-        over = route.storage.read(address, content=False)
-        early = self.decided(route, address, put, number, over)
-        require_unleased(route, address, put.user)
+        with route.storage.deciding(address):
+            over = route.storage.read(address, content=False)
+            early = self.decided(route, address, put, number, over)
+            require_unleased(route, address, put.user)
         return number, over, early
 
     def decided(

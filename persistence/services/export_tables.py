@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.forms.cells import CellReader, cell_matcher
-from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode
+from persistence.forms.outline import NO_OUTLINE
 from persistence.forms.values import PathState
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
@@ -33,7 +33,6 @@ BETWEEN = "; "
 """Stands between the values of a control that has several."""
 
 _BOM = "\ufeff"
-_TAG = re.compile(r"<[^<>]*>")
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings of formulas; the last four are the full-width signs of East Asia, which some spreadsheets take, too."""
 _SKIPPED = " \v\f\x85\xa0\u2028\u2029\u3000\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
@@ -97,7 +96,7 @@ class TableExport:
             BadRequestError: they are of several versions.
             NotFoundError: the version is not published: its controls are not known.
         """
-        lines = _CsvLines()
+        lines = CsvLines()
         lines.add([*FACTS, *self._columns_of(*self.only_version()).headings])
         yield (_BOM if has_mark else "").encode()
         for row in self._rows(report, done):
@@ -179,28 +178,19 @@ class TableExport:
         outline = definition.outline(data_format) or NO_OUTLINE
         chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
         paths = [each.path(data_format) for each in chosen]
-        labels = [_label(outline, path, self._options.language) or path[-1] for path in paths]
+        labels = [outline.label(path, self._options.language) or path[-1] for path in paths]
         matcher = cell_matcher((path, each.takes_files) for path, each in zip(paths, chosen, strict=True))
-        return Columns(tuple(_distinct(labels, paths)), matcher)
+        return Columns(tuple(distinct_headings(labels, paths)), matcher)
 
 
-def _label(outline: Outline, path: tuple[str, ...], language: str | None) -> str:
-    node: OutlineNode | None = outline.root
-    for step in path:
-        node = None if node is None else node.inside.get(step)
-    label = None if node is None else node.label
-    text = "" if label is None else label.in_language(language)
-    return _TAG.sub("", text).strip() if label is not None and label.is_html else text.strip()
-
-
-def _distinct(labels: list[str], paths: list[tuple[str, ...]]) -> Iterator[str]:
+def distinct_headings(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Yield labels; one that several columns would have gets the path of its control behind it."""
     counts = Counter((*FACTS, *labels))
     for label, path in zip(labels, paths, strict=True):
         yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
 
 
-class _CsvLines:
+class CsvLines:
     """Lines of CSV until they are taken. A cell that would be a formula in a spreadsheet begins with an apostrophe."""
 
     def __init__(self) -> None:

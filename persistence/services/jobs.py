@@ -149,19 +149,23 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
         return []
 
 
-def _status_of(record: JobRecord) -> str:
-    """Return the elements of the forms of a storage; one at most is being encrypted, the latest.
+def _states_of(record: JobRecord) -> list[tuple[ReencryptionProgress, str]]:
+    """Return the forms of a storage, each with its state; one at most is being encrypted, the latest.
 
     The lock is looked at first: a job that ends meanwhile has finished, and does not count as stopped.
     """
     has_begun = record.is_taken()
     forms = _progress_in(record)
-    return "".join(_written(each, is_running=has_begun and each is forms[-1]) for each in forms)
+    return [(each, _state_of(each, is_running=has_begun and each is forms[-1])) for each in forms]
 
 
-def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
-    """Return the element of a form; a job that was killed or failed before its end is stopped."""
-    state = "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
+def _state_of(progress: ReencryptionProgress, *, is_running: bool) -> str:
+    """Return the state of a form; a job that was killed or failed before its end is stopped."""
+    return "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
+
+
+def _written(progress: ReencryptionProgress, state: str) -> str:
+    """Return the element of a form."""
     fields = {
         "application-name": text(progress.app),
         "form-name": text(progress.name),
@@ -224,9 +228,13 @@ class ReencryptionJobs(Closable):
         if thread is not None:
             thread.join(_LONGEST_END)
 
+    def states(self) -> list[tuple[ReencryptionProgress, str]]:
+        """Return the progress of all forms, each with its state: ``finished``, ``encrypting`` or ``stopped``."""
+        return [state for record in self._records for state in _states_of(record)]
+
     def status(self) -> bytes:
         """Return the progress of all forms: the XML of the answer."""
-        return element("forms", content="".join(map(_status_of, self._records))).encode()
+        return element("forms", content="".join(_written(*each) for each in self.states())).encode()
 
     def _work(self) -> None:
         while True:

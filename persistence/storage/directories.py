@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from contextlib import suppress
 
+from persistence.observed import FSYNCS
 from persistence.storage import nofollow
 
 DIRECTORY_MODE = 0o750
@@ -21,7 +23,9 @@ def sync(path: str) -> None:
     """Make the names in a directory durable."""
     descriptor = nofollow.open_directory(path)
     try:
+        began = time.perf_counter()
         os.fsync(descriptor)
+        FSYNCS.append(time.perf_counter() - began)
     finally:
         os.close(descriptor)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from persistence.observed import FSYNCS
 from persistence.storage import directories, nofollow
 
 FILE_MODE = 0o640
@@ -31,7 +32,9 @@ def sync(descriptor: int) -> None:
 
     After an error the content counts as lost: a second fsync may say yes without having written anything.
     """
+    began = time.perf_counter()
     os.fsync(descriptor)
+    FSYNCS.append(time.perf_counter() - began)
 
 
 def begin_writeback(descriptor: int) -> None:

@@ -26,6 +26,7 @@
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.arriving.json                                      forms that are being moved here, and from where
     <root>/.checked.json                                       when each part was last looked at by a deep check
+    <root>/.pages/                                             what the pages for administrators keep: failed logins
     <root>/.index/<app>/<form>/...                             a cache: the index of the form's data
     <root>/.index/.pending/<id>                                documents still to be indexed, by process
     <root>/.index/.reindexing                                  how far an index is that is being rebuilt
@@ -70,6 +71,7 @@ BODIES = ".bodies"
 QUARANTINE = ".quarantine"
 ARRIVING = ".arriving.json"
 CHECKED = ".checked.json"
+PAGES = ".pages"
 INDEX = ".index"
 JOURNAL = ".index/.pending"
 REINDEXING = ".index/.reindexing"
@@ -102,7 +104,7 @@ _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
 _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
-_UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.[0-9]+")
+_UNFINISHED_OWN = re.compile(r"(?:layout|\.(?:arriving|checked))\.json\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
@@ -221,9 +223,9 @@ def next_content_of(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match is not None else None
 
 
-def is_unfinished_layout(name: str) -> bool:
-    """Return whether a file in a root is what ``layout.json`` was to become, when its writer was killed."""
-    return _UNFINISHED_LAYOUT.fullmatch(name) is not None
+def is_unfinished_own(name: str) -> bool:
+    """Return whether a file in a root is what one of the service's own was to become, when its writer was killed."""
+    return _UNFINISHED_OWN.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from io import FileIO
 
 from persistence.closable import closed
 from persistence.errors import BusyError
+from persistence.observed import LOCK_TIMEOUTS, LOCK_WAITS
 from persistence.storage import files, nofollow
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 
@@ -253,7 +254,8 @@ class Locks:
 
     @contextmanager
     def _of_number(self, stripes: _Stripes, number: int) -> Iterator[None]:
-        deadline = time.monotonic() + self._timeout
+        began = time.monotonic()
+        deadline = began + self._timeout
         if not stripes.threads[number].acquire(timeout=self._timeout):
             raise self._busy()
         try:
@@ -262,6 +264,7 @@ class Locks:
             try:
                 if not _wait_for(descriptor, deadline):
                     raise self._busy()
+                LOCK_WAITS.append(time.monotonic() - began)
                 yield
             finally:
                 os.close(descriptor)
@@ -280,6 +283,7 @@ class Locks:
         return nofollow.open_to_read(path)
 
     def _busy(self) -> BusyError:
+        LOCK_TIMEOUTS.append(self._timeout)
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")
 
 

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 
+from persistence.model.addresses import DocumentAddress
+from persistence.model.sidecar import Sidecar
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.storage import Arrivals
 
@@ -19,6 +21,8 @@ class StorageFault(Enum):
     CONTENT_WRONG = "a content is missing, or not what its sidecar says"
     NO_CURRENT = "none of several revisions is the current one"
     ORDER_WRONG = "the current revision is not the newest"
+    BODY_MISSING = "a body is not where its record says"
+    BODY_WRONG = "a body is not what its record says"
     STRAY_CONTENT = "a content in pieces that no revision has"
     IN_USE_UNCLAIMED = "a content that a revision has, and that counts as if none had it"
     OVERDUE = "contents that should be removed by now"
@@ -36,6 +40,10 @@ class StorageFinding:
     mend: Callable[[], None] | None = None
 
 
+RecordCheck = Callable[[DocumentAddress, Sidecar], tuple[StorageFault, str] | None]
+"""Returns the fault of the body of a record, which is in another place; ``None`` if it has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class MaintainedDatabase:
     """An open database: ``name`` says which one it is, without a password.
@@ -44,7 +52,7 @@ class MaintainedDatabase:
     thread read for a block what was there at its beginning. ``keeping_writers_out`` keeps everybody from writing for a
     block, and yields what raises ``BusyError`` if that holds no longer. ``inspect`` yields all findings, and ``None``
     after each document, draft or version of a definition; if it is called with ``True``, every content and all of the
-    index is read.
+    index is read. It asks about the body of every record.
     """
 
     name: str
@@ -52,4 +60,4 @@ class MaintainedDatabase:
     arrivals: Arrivals
     snapshot: Callable[[], AbstractContextManager[object]]
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
-    inspect: Callable[[bool], Iterator[StorageFinding | None]]
+    inspect: Callable[[bool, RecordCheck], Iterator[StorageFinding | None]]

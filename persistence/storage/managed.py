@@ -1,4 +1,4 @@
-"""A storage whose revisions are managed by this service itself: purged, erased, and rewritten in place.
+"""A storage whose revisions are managed by this service itself: purged, erased, moved, and rewritten in place.
 
 A file tree and a database are. Another service manages its own, and is a ``Storage`` only.
 """
@@ -15,6 +15,7 @@ from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.leases import DocumentLease
 from persistence.model.sidecar import Sidecar
+from persistence.storage.marks import StateMarks
 from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
@@ -95,8 +96,8 @@ class JobRecord(Protocol):
         """Replace the text."""
 
 
-class ManagedStorage(Storage, Protocol):
-    """A storage with what purging, erasing and encrypting anew need.
+class ManagedStorage(Storage, StateMarks, Protocol):
+    """A storage with what purging, erasing, encrypting anew and moving need.
 
     ``leases`` are those of its documents. ``reencryption`` is the record of encrypting forms anew.
     """

@@ -9,7 +9,15 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from persistence.errors import as_disk_error, disk_errors
-from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage import removal, root, stored_revision
@@ -24,6 +32,7 @@ from persistence.storage.layout import (
     revision_of,
     unescape,
 )
+from persistence.storage.marks import StateMark, mark_of_directories
 from persistence.storage.older_instants import OlderRevisionLists
 from persistence.storage.revision_list import StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
@@ -150,6 +159,20 @@ class StoreReader:
         for document in self.documents(form, Collection.DRAFT):
             if document not in saved:
                 yield document
+
+    def marks(self, form: Form) -> Iterator[StateMark]:
+        """See ``StateMarks``; none is a sum."""
+        for version in self.versions(form):
+            yield self._mark(DefinitionAddress(form, version, FORM_XHTML))
+        for document in self.documents_and_drafts(form):
+            yield self._mark(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+
+    def _mark(self, main: Address) -> StateMark:
+        paths, draft = self._layout.paths(main), None
+        if isinstance(main, DocumentAddress):
+            draft = self._layout.document(main.form, Collection.DRAFT, main.document)
+        with disk_errors("looking at", main):
+            return mark_of_directories(main, paths.directory, paths.history, draft)
 
     def _require_tree(self) -> None:
         """Make sure that nothing is found because there is nothing, and not because the tree is gone.

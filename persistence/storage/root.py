@@ -28,7 +28,7 @@ from persistence.storage.layout import (
     SIDECAR_SUFFIX,
     SPOOL,
     TRASH,
-    is_unfinished_layout,
+    is_unfinished_own,
 )
 from persistence.storage.locks import STRIPES, LockFile
 from persistence.storage.nofollow import NotOpenedError
@@ -41,6 +41,7 @@ checksums and addresses.
 """
 
 _OWN = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+_LOCK_FILES = (os.path.basename(SERVICE), *(f"{number:02x}" for number in range(STRIPES)))
 _LOOKS = 1000
 _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
 _COLLECTIONS = {"form", "data", "draft"}
@@ -122,7 +123,7 @@ def missing(root: str) -> StartupError:
             f"{root} has lost its {LAYOUT}, and there are forms in it: 'persistence check --repair' writes it again"
         )
     return StartupError(
-        f"{root} is not a data directory (no {LAYOUT}): 'persistence init DIR' makes one; is the disk mounted?"
+        f"{root} is not a data directory (no {LAYOUT}): 'persistence init --data DIR' makes one; is the disk mounted?"
     )
 
 
@@ -232,7 +233,7 @@ def _require_empty(root: str) -> None:
         raise missing(root)
     own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
     others = sorted(
-        name for name in os.listdir(root) if name not in own and name not in OTHERS and not is_unfinished_layout(name)
+        name for name in os.listdir(root) if name not in own and name not in OTHERS and not is_unfinished_own(name)
     )
     if others:
         raise StartupError(f"{root} is not empty (it holds {others[0]!r}): a tree is made in an empty directory")
@@ -256,8 +257,9 @@ def make_own(root: str) -> None:
                 directories.require(path)
     with os.scandir(f"{root}/{LOCKS}") as entries:  # one call instead of one for each of 257 files
         present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
-    for path in own_files(root):
-        if os.path.basename(path) not in present:
+    for name in _LOCK_FILES:
+        if name not in present:
+            path = f"{root}/{LOCKS}/{name}"
             with _in_the_way(path):
                 files.ensure_file(path)
 
@@ -269,8 +271,7 @@ def own_directories(root: str) -> Iterator[str]:
 
 def own_files(root: str) -> Iterator[str]:
     """Yield the paths of the service's lock files in a root."""
-    yield f"{root}/{SERVICE}"
-    yield from (f"{root}/{LOCKS}/{number:02x}" for number in range(STRIPES))
+    return (f"{root}/{LOCKS}/{name}" for name in _LOCK_FILES)
 
 
 @contextmanager

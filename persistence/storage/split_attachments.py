@@ -64,6 +64,10 @@ class SplitStorage(RevisionStorage):
         with disk_errors("receiving a body"):
             return self._bodies.upload(address)
 
+    def deciding(self, address: Address) -> AbstractContextManager[None]:
+        """See ``RevisionStorage``."""
+        return self._main.deciding(address)
+
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         """See ``RevisionStorage``."""

@@ -8,7 +8,7 @@ it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import BinaryIO, Protocol
 
 from persistence.errors import ReplacedError
@@ -183,6 +183,13 @@ class RevisionStorage(Revisions, Protocol):
 
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
+
+    def deciding(self, address: Address) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that are far away
+        """Let this thread decide for a block about a write of an address, before it holds the lock.
+
+        What it asks for meanwhile may be as it was when the block began.
+        """
+        return nullcontext()
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:
         """Hold the lock of what an address belongs to, and write there.

@@ -53,6 +53,7 @@ class TreeIndex(Closable):
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
+        self._updater: Updater | None = None
         self._rebuilding: dict[Form, subprocess.Popen[bytes]] = {}
 
     def close(self) -> None:
@@ -64,7 +65,22 @@ class TreeIndex(Closable):
 
     def updater(self, failed: Failed) -> Updater:
         """Return the updater of this index, which hears of changes; it is the caller's."""
-        return Updater(self._journal, self.files, self.flat, self.recover, failed)
+        self._updater = Updater(self._journal, self.files, self.flat, self.recover, failed)
+        return self._updater
+
+    @property
+    def delay(self) -> float:
+        """Seconds for which the oldest change of this process has not been in the index."""
+        return 0.0 if self._updater is None else self._updater.delay
+
+    def waiting(self) -> int:
+        """Return the number of documents of all processes whose changes are not in the index yet.
+
+        Raises:
+            DiskError: the journal cannot be read.
+        """
+        with disk_errors("reading the journal of the index"):
+            return len(self._journal.outstanding())
 
     # Searches.
 

@@ -41,6 +41,7 @@ class _Changed(NamedTuple):
     form: Form
     document: str
     ticket: Ticket | None
+    at: float
 
 
 class Updater(Closable):
@@ -61,6 +62,7 @@ class Updater(Closable):
         self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
         self._changed: deque[_Changed] = deque()
         self._delayed: list[_Changed] = []
+        self._taken: list[_Changed] = []
         self._pause = _PAUSE
         self._retried = 0.0
         self._lock = threading.Lock()
@@ -75,6 +77,12 @@ class Updater(Closable):
         """Recover what dead processes have left, now and from then on."""
         with self._lock:
             self._begin()
+
+    @property
+    def delay(self) -> float:
+        """Seconds for which the oldest change of this process has not been in the index."""
+        first = [part[0].at for part in (self._taken, self._delayed, tuple(self._changed)) if part]
+        return max(0.0, time.monotonic() - min(first)) if first else 0.0
 
     def close(self) -> None:
         """End the thread after the documents it is just reading. The rest stays in the journal for the next process.
@@ -114,7 +122,7 @@ class Updater(Closable):
         if ticket is None:  # it may have been rebuilt meanwhile, before the document changed
             self._give_up(form, None)
         with self._woken:
-            self._changed.append(_Changed(form, document, ticket))
+            self._changed.append(_Changed(form, document, ticket, time.monotonic()))
             self._begin()
             self._woken.notify()
 
@@ -131,7 +139,9 @@ class Updater(Closable):
                 self._restore()
                 if self._is_changed():
                     self._wait(_GATHERING)
-                    self._update([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
+                    self._taken = [self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))]
+                    self._update(self._taken)
+                    self._taken = []
                 else:
                     self._tidy()
             except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do

@@ -1,0 +1,104 @@
+"""The newest lines of the audit of some kind, read from the end of its files. They are not verified."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.audit.chain import SealOf
+from persistence.audit.verification import in_order, opened
+from persistence.errors import disk_errors
+from persistence.limits.pages import AUDIT_BYTES_READ
+from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE
+
+Facts = Mapping[str, object]
+_SHOWN = ("app", "form", "collection", "document", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class NewestLines:
+    """Lines as their fields, the newest first. ``older`` is the number below which there may be more, else 0."""
+
+    lines: tuple[Facts, ...]
+    older: int
+
+
+def facts_of(line: bytes) -> dict[str, object]:
+    """Return the fields of a line; nothing of one that is damaged, which ``verify`` reports."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def is_of_kind(facts: Facts, wanted: Mapping[str, str], since: str = "") -> bool:
+    """Return whether a line has the wanted fields, and is not older than an instant."""
+    return (
+        bool(facts)
+        and all(facts.get(name) == value for name, value in wanted.items())
+        and str(facts.get("at", "")) >= since
+    )
+
+
+def place_of(facts: Facts) -> str:
+    """Return what a line is about, as a path."""
+    is_definition = facts.get("collection") == "form"  # a document is the designer's then, and no part of the path
+    names = [name for name in _SHOWN if facts.get(name) and not (is_definition and name == "document")]
+    return "/".join(str(facts[name]) for name in names)
+
+
+def outcome_of(facts: Facts) -> str:
+    """Return the status of a request, the outcome of a command, or the phase."""
+    return str(facts.get("status") or facts.get("outcome") or facts.get("phase") or "")
+
+
+def newest(  # noqa: PLR0913 - the parts of a question
+    path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, before: int, most: int
+) -> NewestLines:
+    """Return the newest lines of a kind with numbers below ``before``, if that is not 0: ``most`` of them.
+
+    At most ``AUDIT_BYTES_READ`` are read.
+
+    Raises:
+        NotFoundError: there is no audit.
+        DiskError: it cannot be read.
+    """
+    found: list[Facts] = []
+    lowest, read = 0, 0
+    with disk_errors("reading the audit"):
+        for line in _backwards(in_order(path, seal_of)):
+            facts = facts_of(line)
+            number = facts.get("n")
+            lowest = number if isinstance(number, int) else lowest
+            if since and facts and str(facts.get("at", "")) < since:
+                break
+            if before and lowest >= before:
+                continue
+            read += len(line)
+            if is_of_kind(facts, wanted, since):
+                found.append(facts)
+            if len(found) == most or read > AUDIT_BYTES_READ:
+                return NewestLines(tuple(found), lowest if lowest > 1 else 0)
+    return NewestLines(tuple(found), 0)
+
+
+def _backwards(paths: list[str]) -> Iterator[bytes]:
+    for path in reversed(paths):
+        with opened(path) as file:
+            at = file.seek(0, os.SEEK_END) if not path.endswith(".gz") else 0
+            if not at:
+                yield from reversed(list(file))
+                continue
+            rest = b""
+            while at:
+                step = min(CHUNK, at)
+                at -= step
+                file.seek(at)
+                first, *lines = (file.read(step) + rest).split(b"\n")
+                yield from reversed([line for line in lines if line])
+                rest = first if len(first) <= LONGEST_AUDIT_LINE else b""
+            if rest:
+                yield rest

@@ -1,0 +1,64 @@
+"""``persistence health``: ask a service whether it is alive and ready, for containers and monitoring."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from persistence.cli.options import FAILED, file_options, load
+from persistence.cli.terminal import say
+from persistence.client.connection import CallPolicy
+from persistence.client.service_client import PersistenceClient
+from persistence.errors import StartupError, one_line
+from persistence.model.texts import json_line
+from persistence.starting import url_of
+
+
+@click.command(short_help="Ask a service whether it is alive and ready.")
+@click.option("--url", metavar="URL", help="Address, such as http://127.0.0.1:8080, instead of that of the settings.")
+@click.option(
+    "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@file_options
+def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
+    """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
+
+    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in.
+
+    \b
+    persistence health
+    persistence health --url https://forms.example.org
+
+    \b
+    Exit status: 0  ready
+                 1  not ready, not alive, or cannot be reached
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    address = url or _own_url(options)
+    policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
+    with PersistenceClient(address, policy=policy) as client:
+        found = client.health()
+    if as_json:
+        facts = {"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause}
+        say(json_line(facts).decode())
+    elif found.is_ready:
+        say(f"ready: {one_line(address)}")
+    else:
+        state = "alive, but not ready" if found.is_alive else "not alive"
+        click.echo(f"persistence: {one_line(address)} is {state}: {found.cause}", err=True)
+    sys.exit(0 if found.is_ready else FAILED)
+
+
+def _own_url(options: dict[str, str | None]) -> str:
+    """Return the address of the service of the settings.
+
+    Raises:
+        StartupError: it chooses a port when it starts.
+    """
+    bind = load(options).settings.bind
+    found = url_of(bind)
+    if found is None:
+        raise StartupError(f"the setting bind is {bind}, which says no port: name the address with --url")
+    return found

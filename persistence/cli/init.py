@@ -1,0 +1,94 @@
+"""``persistence init``: a directory for a service, with settings and data, or only the data directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.resources import files as resources
+
+import click
+
+from persistence.cli.options import choose_trees, tree_options
+from persistence.cli.terminal import safe, shown_path
+from persistence.errors import StartupError, disk_errors
+from persistence.properties.property_table import is_database, resolved_place
+from persistence.providers.preparing import init_database, init_places
+from persistence.settings import DEFAULT_FILE, Settings
+from persistence.storage import directories, files, owner, root
+
+_SAMPLE = "persistence.toml"
+_OF_THE_DISK = frozenset({"lost+found"})
+
+
+@click.command(short_help="Make a directory for a service, or data directories.")
+@click.argument("directory", metavar="[DIR]", required=False)
+@tree_options
+def init(*, directory: str | None, **options: str | None) -> None:
+    """Make of DIR, which must be empty or missing, a directory for a service: settings, and a data directory.
+
+    Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
+    Without DIR and --data those of the settings are: the default one and that of each datasource, or the one of
+    --datasource. A data directory that is there already is left as it is.
+
+    \b
+    Exit status: 0  there is a service or a data directory now; the latter may have been there before
+                 1  could not: the directory holds something else, or belongs to another user
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    if directory is not None and is_database(directory):
+        if options["data"] is not None or options["datasource"] is not None:
+            raise click.UsageError("the address of a database excludes --data and --datasource")
+    elif directory is not None:
+        if any(value is not None for value in options.values()):
+            raise click.UsageError("DIR excludes --data, --datasource, --config and --dialect")
+        for line in make_service_directory(resolved_place(directory)):
+            click.echo(line)
+        return
+    for place, is_new in _make({**options, "data": directory or options["data"]}):
+        is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
+        click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
+
+
+def make_service_directory(path: str) -> list[str]:
+    """Make a directory for a service: the commented settings, whose values are the defaults, and a data directory.
+
+    ``path`` is absolute. Keys will be beside the data directory, not in it. Returns lines that say so.
+
+    Raises:
+        StartupError: the directory holds something, or belongs to another user; or a tree cannot be served there.
+        DiskError: something cannot be made.
+    """
+    file, data = f"{path}/{DEFAULT_FILE}", f"{path}/{Settings().data}"
+    with owner.acting(path), disk_errors(f"directory {path}"):
+        directories.ensure(path)
+        _require_empty(path)
+        root.init(data)
+        directories.ensure(os.path.dirname(file))
+        files.write_durably(file, resources(__package__).joinpath(_SAMPLE).read_bytes())
+    return [
+        f"settings:        {shown_path(file)}",
+        f"data directory:  {shown_path(data)}",
+        f"start it with:   persistence serve --config {shown_path(file)}",
+    ]
+
+
+def _require_empty(path: str) -> None:
+    found = min((name for name in os.listdir(path) if name not in _OF_THE_DISK), default=None)
+    if found is not None:
+        raise StartupError(
+            f"{path} is not empty (it holds {found!r}): settings and data are put into an empty directory;"
+            " 'persistence init --data DIR' makes only a data directory"
+        )
+
+
+def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
+    if options["data"] is not None and options["datasource"] is not None:
+        raise click.UsageError("--data and --datasource exclude each other")
+    choice = choose_trees(options)
+    if options["data"] is None and options["datasource"] is None:
+        return init_places(choice.settings, choice.properties)
+    if choice.trees[0].is_database:
+        return [init_database(choice.settings, choice.trees[0].place)]
+    path = choice.trees[0].root
+    with owner.acting(path):
+        return [(path, root.init(path))]

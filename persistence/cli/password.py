@@ -1,0 +1,65 @@
+"""``persistence password``: the passwords with which administrators sign in to the pages."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from persistence.cli.options import key_options, load, usage_errors
+from persistence.providers.locations import open_keys
+from persistence.storage import owner
+
+_LINE = 4096
+
+
+@click.group(short_help="Passwords of administrators, for the pages.")
+def password() -> None:
+    """Set, list and remove the passwords with which administrators sign in to the pages at /admin/.
+
+    Only a digest of a password is kept. What is changed counts at once, also for a service that runs.
+    """
+
+
+@password.command("set", short_help="Set the password of an administrator.")
+@click.argument("name", metavar="NAME")
+@key_options
+def set_(*, name: str, **options: str | None) -> None:
+    """Set the password of the administrator NAME, of at least 12 characters.
+
+    It is asked for twice on a terminal, and else read from the first line of standard input. NAME is what the log and
+    the audit call the administrator. Sessions that another password of NAME has begun end.
+    """
+    effective = load(options).settings
+    text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
+    with owner.being(owner.identity_for(effective.keys, effective.data)), usage_errors():
+        open_keys(effective).set_password(name, text)
+    click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {effective.keys}", err=True)
+
+
+@password.command("list")
+@key_options
+def list_passwords(**options: str | None) -> None:
+    """Print the name of each administrator with a password, and when it was set."""
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        passwords = open_keys(effective).passwords()
+    for each in passwords:
+        click.echo(f"{each.name}  {each.created}")
+    if not passwords:
+        click.echo("there are no passwords", err=True)
+
+
+@password.command()
+@click.argument("name", metavar="NAME")
+@key_options
+def remove(*, name: str, **options: str | None) -> None:
+    """Remove the password of NAME: the sessions that it has begun end now."""
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        open_keys(effective).remove_password(name)
+
+
+def _asked() -> str:
+    text: str = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
+    return text

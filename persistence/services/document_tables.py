@@ -1,0 +1,122 @@
+"""The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
+
+Permissions of forms do not count: whoever may see the table decides that. Encrypted controls are not indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from persistence.errors import BadRequestError, DamagedError
+from persistence.forms.outline import NO_OUTLINE, Outline
+from persistence.index.protocol import Budget
+from persistence.limits.pages import ROWS_AT_ONCE
+from persistence.model.instants import Instant
+from persistence.model.search import (
+    Comparison,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Hit,
+    Hits,
+    Query,
+    Scope,
+    Sort,
+)
+from persistence.providers.provider import Route
+from persistence.services.export_tables import BETWEEN, FACTS, CsvLines, distinct_headings
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """The column of an indexed control: its path in searches, and its label."""
+
+    path: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionTable:
+    """The table of one version. Methods raise as those of an index."""
+
+    route: Route
+    version: int
+    columns: tuple[TableColumn, ...]
+
+    @classmethod
+    def of(cls, route: Route, version: int, language: str | None) -> Self:
+        """Return the table of a version, with labels in a language, else in the first one of the form."""
+        definition = route.catalog.of(route.form, version)
+        data_format = route.properties.data_format
+        outline = outline_of(route, version)
+        keys = route.indexed(definition).index_keys(data_format).keys
+        paths = [tuple(step.name for step in key.steps) for key in keys]
+        labels = [outline.label(path, language) or path[-1] for path in paths]
+        headings = distinct_headings(labels, paths)
+        return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
+
+    def find(self, query: Query, drafts: Drafts) -> Hits:
+        """Return a page of the documents that a query finds."""
+        scope = Scope((self.version,), DraftFilter(drafts))
+        return self.route.data.index.search(self.route.form, scope, query, Budget())
+
+    def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
+        """Yield all documents that a query finds as CSV in UTF-8, in the order in which they were created.
+
+        Each piece is searched for by itself, from the creation on at which the last one ended. So a document that is
+        saved or deleted meanwhile does not move others out of sight.
+        """
+        lines = CsvLines()
+        lines.add([*FACTS, *(column.label for column in self.columns)])
+        yield "\ufeff".encode()
+        for hit in self._by_creation(query, drafts):
+            values = (BETWEEN.join(hit.values.get(column.path, ())) for column in self.columns)
+            lines.add([*_facts(hit), *values])
+            if lines.size > _PIECE:
+                yield lines.taken()
+        yield lines.taken()
+
+    def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
+        paths = tuple(column.path for column in self.columns)
+        since: Instant | None = None
+        offset, seen = 0, set[tuple[str, bool]]()
+        while True:
+            begin = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+            asked = replace(
+                query,
+                fields=(*query.fields, *begin),
+                sort=Sort(Field.CREATED, is_descending=False),
+                offset=offset,
+                size=ROWS_AT_ONCE,
+                paths=paths,
+            )
+            page = self.find(asked, drafts).page
+            for hit in page:
+                if (hit.document, hit.is_draft) not in seen:
+                    yield hit
+            if len(page) < ROWS_AT_ONCE:
+                return
+            last = page[-1].facts.created
+            offset = offset + ROWS_AT_ONCE if last == since else 0
+            same = {(hit.document, hit.is_draft) for hit in page if hit.facts.created == last}
+            since, seen = last, (seen | same if last == since else same)
+
+
+_PIECE = 1 << 16
+
+
+def outline_of(route: Route, version: int) -> Outline:
+    """Return the outline of a version; an empty one where it is not published, or cannot be read."""
+    try:
+        return route.catalog.of(route.form, version).outline(route.properties.data_format) or NO_OUTLINE
+    except (BadRequestError, DamagedError):
+        return NO_OUTLINE
+
+
+def _facts(hit: Hit) -> tuple[str, ...]:
+    facts = hit.facts
+    names = (facts.creator or "", facts.modifier or "", facts.stage or "")
+    return (hit.document, facts.created, facts.modified, *names, str(facts.version))
