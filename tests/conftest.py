@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
+from _pytest.nodeid import NodeId
+from hypothesis import HealthCheck, settings
 
 from persistence import client_request
 from tests import forkserver, in_process, on_database, opened, proxied, url_building
@@ -30,6 +32,10 @@ _FIRST = (
 )
 """Modules that take long, of which much is one group: begun last, one process would run them while others are done."""
 
+_SLOW = [HealthCheck.too_slow]  # on a loaded machine
+settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("whole", max_examples=100, deadline=None, suppress_health_check=_SLOW)
+
 gc.disable()  # until all tests are collected: nothing of that is garbage
 
 
@@ -42,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let services have others behind them where that is asked for, and make applications and rebuilds cheap."""
     services.is_proxied = config.getoption("--proxied")
+    settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
     url_building.leave_out()
     forkserver.fork_rebuilds()
 
@@ -63,6 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_group(item) or alone or f"{_module(item)}-{number // _TOGETHER}"))
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            _name_group(item)
 
 
 def pytest_collection_finish() -> None:
@@ -113,13 +123,22 @@ def _mark_files_only(items: list[pytest.Item]) -> None:
 
 
 def _is_repetition(item: pytest.Item) -> bool:
-    """Whether a case has a dialect and a face that other cases of the same test have, only not together."""
+    """Whether other cases have what this one has, only not together: a dialect and a face, a storage and a kind."""
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
     pair = params.get("service", (params.get("planted"), params.get("acme")))
-    return pair in _REPETITIONS
+    kinds = _KINDS.get(getattr(getattr(item, "cls", None), "__name__", ""))
+    return pair in _REPETITIONS or (kinds is not None and "kind" in params and params["kind"] not in kinds)
 
 
 _REPETITIONS = (("svc", PUBLIC), ("orbeon", PROVIDER))
+
+_KINDS = {
+    "TestTreeWithoutUnnamedFiles": ("data", "attachment"),
+    "TestAttachmentsInAnotherDirectory": ("data", "attachment", "attachment of a definition"),
+    "TestRemote": ("data", "draft", "attachment", "definition"),
+    "TestDatabaseWithPieces": ("data", "attachment"),
+}
+"""Kinds with which the contract is asked of storages that differ little from one of which it is asked with all."""
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -131,6 +150,17 @@ def _group(item: pytest.Item) -> str | None:
         return None
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
     return "-".join([_module(item), *(str(params[name]) for name in shared if name in params)])
+
+
+def _name_group(item: pytest.Item) -> None:
+    """Put a test's group behind its name, where xdist looks for it.
+
+    xdist 3.8 does so itself, but sets what pytest 9.2 does not read any more: each test would be a group.
+    """
+    group = item.get_closest_marker("xdist_group")
+    assert group is not None
+    item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")  # noqa: SLF001 - there is no other way
+    assert item.nodeid.endswith(f"@{group.args[0]}"), "another pytest: look how it names tests"
 
 
 def _module(item: pytest.Item) -> str:

@@ -74,6 +74,11 @@ def data(data_format: str = "4.0.0", *, scan: str = "", photo: str = "", files: 
     return f"<form><person>{top}{rest}</person></form>".encode()
 
 
+def named(name: str) -> bytes:
+    """Data of the form with another open text."""
+    return data().replace(OPEN.encode(), name.encode())
+
+
 def traces(root: Path, *texts: str | bytes) -> list[tuple[str, str | bytes]]:
     """Every file below a directory in which a text is found, in any of the ways in which it could be written."""
     found = []

@@ -63,7 +63,8 @@ def serving(
         effective = configuration.load(file, flags, {**environment, **(env or {})})
     init_places(effective.settings, effective.properties)
     settled = Served.of(effective)
-    with create_app(settled.settings, settled.properties, settled.policy) as app, _working(settled, app) as port:
+    served = (settled.settings, settled.properties, settled.policy, settled.origins)
+    with create_app(*served) as app, _working(settled, app) as port:
         _ports.add(port)
         try:
             yield Service(port, data, directory / "service.log", None, dialect)

@@ -159,3 +159,24 @@ def test_only_the_services_user_makes_keys(keys: Keys, file: Path, whose: str) -
     with pytest.raises(StartupError, match="run this as that user"):
         keys.add("runtime")
     assert not (file.parent / "keys.json.lock").exists()
+
+
+def test_a_key_that_has_expired_opens_nothing_and_stays(keys: Keys, file: Path) -> None:
+    secret = keys.add("trial", 0.05)
+    lasting = keys.add("lasting", 86_400.0)
+    (trial, other) = keys.read()
+    assert trial.expires is not None
+    assert name_of(lasting, keys.read()) == "lasting"
+    assert not other.is_expired
+    time.sleep(0.06)
+    assert trial.is_expired
+    assert name_of(secret, keys.read()) is None
+    assert [key.name for key in keys.read()] == ["trial", "lasting"]
+    assert "expires" in file.read_text()
+
+
+@pytest.mark.parametrize("lifetime", [0.0, -1.0, 4e9, float("inf"), float("nan")])
+def test_a_lifetime_of_no_time_or_of_ages_is_refused(keys: Keys, lifetime: float) -> None:
+    with pytest.raises(BadRequestError, match="century"):
+        keys.add("trial", lifetime)
+    assert keys.read() == ()

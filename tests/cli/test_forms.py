@@ -18,7 +18,7 @@ from tests.cli.command_runner import Place, ended
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said
 
-HEADINGS = "FORM VERSION TITLE MODIFIED BY DOCUMENTS NOTES"
+HEADINGS = "FORM VERSION TITLE MODIFIED BY DOCUMENTS BYTES SAVED NOTES"
 TITLES = '<title xml:lang="de">Urlaubsantrag</title><title xml:lang="en">Leave request</title>'
 
 
@@ -30,6 +30,11 @@ def place(tmp_path: Path) -> Place:
 def second(place: Place, path: str, version: int) -> str:
     """Return the instant at which a file of a version was stored last, to the second."""
     return f"{place.instant(path, version)[:19]}Z"
+
+
+def size_of(place: Place, document: str) -> int:
+    """Return the bytes of the files of a document."""
+    return sum(each.stat().st_size for each in (place.root / document).rglob("*") if each.is_file())
 
 
 def test_versions_are_sorted_by_application_form_and_number(place: Place) -> None:
@@ -55,9 +60,10 @@ def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> 
     place.put("hr/leave/form/form.xhtml", definition("<title>Congé</title>"), version="next", Username="bob")
     place.put("hr/leave/data/d1/data.xml", version=2)
     first, latest = (second(place, "hr/leave/form/form.xhtml", version) for version in (1, 2))
+    saved, size = second(place, "hr/leave/data/d1/data.xml", 2), size_of(place, "hr/leave/data/d1")
     assert place.lines("forms") == [
         HEADINGS,
-        f"hr/leave 1 Leave request {first} lea 1 not available; singleton; permissions: own",
+        f"hr/leave 1 Leave request {first} lea 1 {size} {saved} not available; singleton; permissions: own",
         f"hr/leave 2 Congé {latest} bob permissions: open to all",
         "1 form, 2 versions, 1 document, 0 deleted, 0 drafts",
     ]
@@ -106,11 +112,23 @@ def test_a_document_whose_sidecar_is_damaged_is_none_of_the_deleted_ones(place: 
     assert place.lines("forms")[-1] == "0 forms, 0 versions, 2 documents, 1 deleted, 0 drafts"
 
 
+def test_forms_are_sorted_by_what_is_asked_for(place: Place) -> None:
+    for form, documents in (("a/a", 1), ("a/b", 3), ("b/a", 2)):
+        place.put(f"{form}/form/form.xhtml", definition(""))
+        for number in range(documents):
+            place.put(f"{form}/data/{form[0]}{form[2]}{number}/data.xml")
+    place.delete("a/a/data/aa0/data.xml")
+    for by, names in (("documents", "a/b b/a a/a"), ("deleted", "a/a a/b b/a"), ("bytes", "a/b b/a a/a")):
+        assert [line.split()[0] for line in place.lines("forms", "--sort", by)[1:-1]] == names.split()
+    assert place.lines("forms", "--sort", "saved")[1].startswith("a/a")
+
+
 def test_documents_without_a_published_form_are_seen(place: Place) -> None:
     place.put("svc/builder/data/d/data.xml", definition(""))
+    saved = second(place, "svc/builder/data/d/data.xml", 1)
     assert place.lines("forms") == [
-        "FORM DOCUMENTS NOTES",
-        "svc/builder 1 nothing published",
+        "FORM DOCUMENTS BYTES SAVED NOTES",
+        f"svc/builder 1 {size_of(place, 'svc/builder/data/d')} {saved} nothing published",
         "0 forms, 0 versions, 1 document, 0 deleted, 0 drafts",
     ]
 

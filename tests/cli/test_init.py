@@ -25,7 +25,8 @@ COMMANDS = [
     ("upgrade",),
     ("upgrade", "--dry-run"),
 ]
-REFUSAL = "is not a data directory (no layout.json): 'persistence init DIR' makes one; is the disk mounted?"
+ROOT = Path(__file__).parents[2]
+REFUSAL = "is not a data directory (no layout.json): 'persistence init --data DIR' makes one; is the disk mounted?"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -48,13 +49,13 @@ def test_gunicorn_stops_at_what_is_no_tree(tmp_path: Path) -> None:
 
 def test_init_makes_a_tree_once(tmp_path: Path) -> None:
     for said in ("is a data directory now", "is a data directory already"):
-        done = persistence("init", "deep/data", cwd=tmp_path)
+        done = persistence("init", "--data", "deep/data", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, f"{tmp_path}/deep/data {said}\n")
     assert (tmp_path / "deep/data").stat().st_mode & 0o777 == 0o750
     assert persistence("forms", "--data", "deep/data", cwd=tmp_path).returncode == 0
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/mine").write_text("x")
-    done = persistence("init", "letters", cwd=tmp_path)
+    done = persistence("init", "--data", "letters", cwd=tmp_path)
     assert done.returncode == 1
     assert (
         done.stderr == f"persistence: {tmp_path}/letters is not empty (it holds 'mine'): a tree is made in an empty"
@@ -83,6 +84,41 @@ def test_an_address_of_something_else_is_no_directory(tmp_path: Path, arguments:
         "persistence: forms are in a directory, or in a database whose address begins with postgresql://\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_init_makes_a_directory_for_a_service(tmp_path: Path) -> None:
+    """Findings of a newcomer: the settings file, closed directories, and keys outside of the data."""
+    done = persistence("init", "forms", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    file = tmp_path / "forms/config/persistence.toml"
+    assert done.stdout.splitlines() == [
+        f"settings:        {file}",
+        f"data directory:  {tmp_path}/forms/var/data",
+        f"start it with:   persistence serve --config {file}",
+    ]
+    assert file.read_text() == (ROOT / "config/persistence.toml").read_text()
+    made = [tmp_path / "forms", *(tmp_path / "forms").rglob("*")]
+    assert {path.name: path.stat().st_mode & 0o777 for path in made if path.stat().st_mode & 0o027} == {}
+    assert persistence("key", "add", "runtime", "--config", str(file), cwd=tmp_path).returncode == 0
+    assert (tmp_path / "forms/var/keys.json").stat().st_mode & 0o777 == 0o600
+    with running(tmp_path / "forms", options=("--config", str(file)), data=tmp_path / "forms/var/data") as service:
+        assert service.raw("GET", "/readyz").status == 200
+
+
+def test_init_leaves_a_directory_as_it_is_that_holds_something(tmp_path: Path) -> None:
+    for name in ("notes.txt", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("mine")
+        before = sorted(tmp_path.rglob("*"))
+        done = persistence("init", name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"persistence: {tmp_path}/{name} is not empty (it holds {name!r}): settings and ")
+        assert len(done.stderr.splitlines()) == 1
+        assert sorted(tmp_path.rglob("*")) == before
+    assert persistence("init", "again", cwd=tmp_path).returncode == 0
+    assert persistence("init", "again", cwd=tmp_path).returncode == 1
+    (tmp_path / "disk/lost+found").mkdir(parents=True)
+    assert persistence("init", "disk", cwd=tmp_path).returncode == 0
 
 
 def test_init_makes_the_trees_of_the_settings_or_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -133,14 +134,14 @@ def test_a_form_with_another_service_is_said_to_be_there(place: Several) -> None
 
 def test_forms_are_listed_with_the_tree_that_they_are_in(place: Several) -> None:
     lines = [" ".join(line.split()) for line in place.run("forms").out.splitlines()]
-    assert lines[0] == "FORM VERSION TITLE MODIFIED DOCUMENTS TREE NOTES"
+    assert lines[0] == "FORM VERSION TITLE MODIFIED DOCUMENTS BYTES SAVED TREE NOTES"
     rows = [line.split() for line in lines[1:-1]]
     assert [(row[0], "data" in row, "datasource/disk2" in row) for row in rows] == [
         ("acme/order", True, False),
         ("acme/order", False, True),
         ("hr/leave", True, False),
     ]
-    assert lines[2] == "acme/order 1 datasource/disk2 published in another tree"
+    assert re.fullmatch(r"acme/order 1 \d+ \S+Z datasource/disk2 published in another tree", lines[2])
     assert lines[-1] == "2 forms, 2 versions, 2 documents, 0 deleted, 0 drafts"
     assert "TREE" not in place.run("forms", "--datasource", "disk2").out
     assert place.run("forms", "acme").status == 0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from persistence.cli.show import in_words
 from persistence.cli.terminal import counted, cut, facts, safe, table, width
 from persistence.forms.metadata import read_permissions
+from persistence.maintenance.permission_words import in_words
 from persistence.model.permissions import from_json
 
 

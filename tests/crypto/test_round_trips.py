@@ -18,12 +18,13 @@ from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration.pipeline import migrate
 from persistence.model import addresses
 from persistence.model.versions import DATA_FORMATS
+from tests.examples import examples
 from tests.forms.generated import forms
 from tests.forms.vectors import Form
 
 CIPHER = ValueCipher(KeyRing("a", {"a": bytes(32)}), addresses.Form("a", "f"), "1")
 FR = "{http://orbeon.org/oxf/xml/form-runner}"
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def marked(definition: bytes, chance: random.Random) -> bytes:

@@ -251,7 +251,9 @@ TOO_MUCH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TOO_MUCH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "too many controls")) for name in TOO_MUCH]
+)
 def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
     with pytest.raises(BadRequestError, match=name):
         views(TOO_MUCH[name])

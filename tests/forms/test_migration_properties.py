@@ -12,12 +12,13 @@ from lxml import etree
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.migration.pipeline import migrate
 from persistence.model.versions import DATA_FORMATS
+from tests.examples import examples
 from tests.forms.generated import forms
 from tests.forms.infosets import infoset
 from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form
 
 TARGETS = st.sampled_from(DATA_FORMATS)
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def migrated(document: str | bytes, target: str) -> bytes:
@@ -170,7 +171,7 @@ def _element(tag: str, attributes: dict[str, str], inside: tuple[str, ...]) -> s
     return f"<{tag}{said}>{''.join(inside)}</{tag}>"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         Form,

@@ -156,9 +156,9 @@ def test_elements_are_counted_over_all_steps(monkeypatch: pytest.MonkeyPatch) ->
 def test_hostile_documents_are_refused_in_one_line_within_seconds(name: str) -> None:
     found = set()
     for parser in (Streaming(), XmlCheck()):
-        began = time.monotonic()
+        began = time.process_time()
         found.add(refusal(parser, [HOSTILE[name]]))
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
     [text] = found
     assert text is not None
     assert "\n" not in text
@@ -187,13 +187,13 @@ def resident() -> int:
 
 def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
     """Fed in pieces, a long token is scanned again and again: bounded, that is bearable."""
-    began = time.monotonic()
+    began = time.process_time()
     for begin, end in ((b"<!--", b"-->"), (b'<a x="', b'"/>')):
         longest = b"<r>" + (begin + b"y" * (LONGEST_TOKEN - len(begin + end)) + end) * 9 + b"</r>"
         check(*(longest[at : at + (1 << 18)] for at in range(0, len(longest), 1 << 18)))
         with pytest.raises(MalformedXmlError, match=f"more than {LONGEST_TOKEN} bytes"):
             check(b"<r>" + begin + b"y" * (LONGEST_TOKEN + (64 << 10)) + end + b"</r>")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def is_taken(document: bytes, piece: int) -> bool:

@@ -30,6 +30,11 @@ _USUAL = {
     "Username": ("lea", "bob"),
     "Group": ("clerks",),
     "Roles": ("clerk", "payroll clerk,admin"),
+    "Credentials": (
+        '{"username": "lea", "groups": ["clerks"], "roles": [{"name": "admin"}]}',
+        '{"username": "bob"}',
+        "{}",
+    ),
     "data-format-version": ("4.0.0", "raw"),
     "last-modified-time": ("",),
     "form-definition-format-version": DATA_FORMATS,
@@ -49,7 +54,7 @@ def strategies(dialect: str) -> Iterator[tuple[int, SearchStrategy[tuple[Request
     """
     schemathesis.openapi.media_type("application/xml", documents() | definitions | st.just(b"<d/>"))
     schemathesis.openapi.media_type("application/xhtml+xml", documents() | definitions)
-    for kind in ("*/*", "application/zip", "application/jsonl"):
+    for kind in ("*/*", "application/octet-stream", "application/zip", "application/jsonl"):
         schemathesis.openapi.media_type(kind, _bodies)
     schema = schemathesis.openapi.from_dict(yaml.safe_load(text_of(dialect)))
     operations = [found.ok() for found in schema.get_all_operations()]

@@ -17,7 +17,7 @@ from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
 from persistence.http import callers, exports, imports
-from persistence.http.application import HEALTH_PATHS
+from persistence.http.application import HEALTH_PATHS, ROOT_PATH
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
 from tests.fuzz import interface
@@ -68,11 +68,12 @@ def test_it_loads() -> None:
     """Schemathesis checks the document against the schema of OpenAPI itself."""
     schema = schemathesis.openapi.from_dict(yaml.safe_load(interface.text_of("svc")))
     schema.validate()
-    assert len(list(schema.get_all_operations())) == 63
+    assert len(list(schema.get_all_operations())) == 71
 
 
 def test_every_documented_operation_is_routed_and_the_reverse(app: Flask) -> None:
-    routed = {(method, rule.rule) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
+    rules = [rule for rule in app.url_map.iter_rules() if not rule.rule.startswith("/admin")]  # pages, for browsers
+    routed = {(method, rule.rule) for rule in rules for method in rule.methods or ()}
     adapter = app.url_map.bind("")
     matched: set[tuple[str, str]] = set()
     for method, path in documented():
@@ -106,13 +107,13 @@ def test_every_header_of_requests_is_documented() -> None:
 
 
 def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
-    """And is optional, but for health, which asks for nothing; other schemes are those of proxies in front."""
+    """It is optional, but for health and the root, which ask for none; other schemes are those of proxies in front."""
     document = interface.read().document
     schemes = document["components"]["securitySchemes"]
     assert {scheme["scheme"] for scheme in schemes.values()} == set(callers.SCHEMES)
     assert document["security"] == [{}, *({name: []} for name in schemes)]
     asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
-    assert {path for path, own in asking.items() if own == []} == set(HEALTH_PATHS)
+    assert {path for path, own in asking.items() if own == []} == {*HEALTH_PATHS, ROOT_PATH}
     views = {rule.rule: app.view_functions[rule.endpoint] for rule in app.url_map.iter_rules()}
     checks = {path for path, view in views.items() if getattr(view, "__qualname__", "").startswith("add_health.")}
     assert checks == set(HEALTH_PATHS)

@@ -49,9 +49,12 @@ def test_hostile_xml_is_refused(service: Service, form: str, name: str) -> None:
 
 
 def _files(service: Service) -> list[Path]:
-    """Every file but locks and the index, in which a thread of the service may still be at work."""
-    own = {".locks", ".index"}
-    return sorted(file for file in service.data.parent.rglob("*") if own.isdisjoint(file.parts))
+    """Every file and directory below that of the service, but locks, the index, and what an instance has of its own.
+
+    A thread of the service may still be at work in these.
+    """
+    own, top = {".locks", ".index", "var"}, service.data.parent
+    return sorted(file for file in top.rglob("*") if own.isdisjoint(file.relative_to(top).parts))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def basic(user: str, key: str) -> dict[str, str]:
 
 
 def lines(service: Service) -> list[dict[str, object]]:
-    return [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+    """Return the lines of requests."""
+    found = [json.loads(line) for line in service.log.read_text().splitlines()]
+    return [line for line in found if line["event"] == "request"]
 
 
 def over_unix(path: Path, target: str, *, own: str | None = None, headers: Mapping[str, str] | None = None) -> Answer:
@@ -175,12 +177,24 @@ def test_insecure_lets_everybody_in(tmp_path: Path) -> None:
 
 
 def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
-    """And a stranger does not learn which paths there are."""
+    """And a stranger does not learn which paths there are; of the root, only that this is a service."""
     keys_of(tmp_path).add("runtime")
     with serving(tmp_path) as service:
-        for path in ("/healthz", "/readyz", "/healthz?x=1"):
+        for path in ("/healthz", "/readyz", "/healthz?x=1", "/"):
             assert service.raw("GET", path).status == 200
-        for path in ("/", "/none", "/crud/../x", "/crud/%FF", "//healthz", "/healthz/", "/%68ealthz", "/healthz#x"):
+        for path in (
+            "//",
+            "/none",
+            "/version",
+            "/metrics",
+            "/openapi.yaml",
+            "/crud/../x",
+            "/crud/%FF",
+            "//healthz",
+            "/healthz/",
+            "/%68ealthz",
+            "/healthz#x",
+        ):
             assert service.raw("GET", path).status == 401
         for method in ("HEAD", "PUT", "DELETE", "POST", "OPTIONS", "LOCK"):
             assert service.raw(method, PATH).status == 401

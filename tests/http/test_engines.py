@@ -35,6 +35,7 @@ class Drawers:
 
     calls_others = False
     written = ()
+    sweeps = ()
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening

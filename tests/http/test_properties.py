@@ -23,8 +23,8 @@ def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) 
         assert (refused.status, refused.cause) == (400, "form data is stored in format 4.8.0, not 4.0.0")
         assert service.put(f"{path}?data-format-version=4.0.0").status == 400
         said = service.log.read_text()
-    assert said.count("persistence: the property svc.persistence.*.reindex has no effect in this version\n") == 1
-    assert "persistence: the property svc.persistence.hr.autosave has no effect: no form has that provider\n" in said
+    assert said.count('"the property svc.persistence.*.reindex has no effect in this version"') == 1
+    assert "the property svc.persistence.hr.autosave has no effect: no form has that provider" in said
 
 
 def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_one_line_of_json_per_request(tmp_path: Path) -> None:
         service.get("a/b/data/none/data.xml", {"X-Request-Id": "get-1"})
         service.raw("GET", "/crud/../x", {"X-Request-Id": "odd-1"})
         log = service.log.read_text()
-    lines = {line["id"]: line for line in map(json.loads, filter(lambda text: text.startswith("{"), log.splitlines()))}
+    lines = {line["id"]: line for line in map(json.loads, log.splitlines()) if "id" in line}
     assert (lines["put-1"]["method"], lines["put-1"]["status"]) == ("PUT", 201)
     assert lines["put-1"]["path"] == f"{PUBLIC}/crud/a/b/data/D/data.xml"
     assert (lines["get-1"]["status"], lines["get-1"]["cause"]) == (404, "a/b/data/none/data.xml does not exist")

@@ -26,6 +26,9 @@ PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
 
 
+TEXT = {"PERSISTENCE_LOG_FORMAT": "text"}
+
+
 def first_lines(service: Service) -> list[str]:
     return service.log.read_text().splitlines()
 
@@ -40,7 +43,7 @@ def until(holds: Callable[[], bool], seconds: float = 30) -> None:
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
 def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, command: str) -> None:
     """The issue: before gunicorn's lines; under gunicorn's own command after its first one."""
-    with running(tmp_path, command=command) as service:
+    with running(tmp_path, command=command, env=TEXT) as service:
         lines = first_lines(service)
     own = [line for line in lines if line.startswith("persistence: ")]
     assert re.fullmatch(r"persistence: version \d+\.\d+\.\d+, dialect svc", own[0])
@@ -49,9 +52,21 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
         "persistence: may call: every program of this machine, until there is an API key ('persistence key add NAME')",
     ]
     assert own[3].startswith("persistence: at ")
-    assert len(own) == 4
+    assert re.fullmatch(
+        r"persistence: pages for administrators: none until 'persistence password set NAME'; then (http:.*)?/admin/",
+        own[4],
+    )
+    assert len(own) == 5
     if command == "serve":
-        assert lines[:4] == own
+        assert lines[:5] == own
+
+
+def test_the_last_of_them_says_where_the_pages_are(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('administrators = ["ada"]\nkeys = "keys.json"\n')
+    assert persistence("key", "add", "ada", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    with running(tmp_path, options=("--config", "own.toml"), env=TEXT) as service:
+        lines = first_lines(service)
+    assert [line for line in lines if "/admin/" in line] == ["persistence: pages for administrators: /admin/"]
 
 
 def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
@@ -62,7 +77,7 @@ def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
         '[datasource.second]\ndata = "disk2"\n'
     )
     assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
-    with running(tmp_path, options=("--config", "own.toml"), dialect="orbeon") as service:
+    with running(tmp_path, options=("--config", "own.toml"), dialect="orbeon", env=TEXT) as service:
         lines = first_lines(service)
     assert lines[0].endswith(", dialect orbeon")
     assert lines[1:5] == [
@@ -82,7 +97,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, command: str) -> None:
         with pytest.raises(RuntimeError) as refused, running(tmp_path / "second", bind=bind, command=command):
             pass
         assert service.get(PATH).status == 404
-    said = [line for line in str(refused.value).splitlines()[1:] if "[INFO]" not in line]
+    said = [line for line in str(refused.value).splitlines()[1:] if '"level":"info"' not in line]
     ways = "--bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
     assert said == [f"persistence: cannot serve on {bind}: another program serves there; another address: {ways}"]
     assert time.monotonic() - began < 20
@@ -108,7 +123,7 @@ def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         before = service.workers()
         own.write_text('max_body = 100\n"svc.persistence.*.autosave" = false\n')
         service.process.send_signal(signal.SIGHUP)
-        until(lambda: "persistence: the settings were read again" in first_lines(service))
+        until(lambda: '"message":"the settings were read again"' in service.log.read_text())
         until(lambda: not set(before) & set(service.workers()))
         assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
         assert service.put("hr/leave/draft/D/data.xml", Form_Definition_Version=1).status == 403

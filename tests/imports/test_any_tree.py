@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from persistence.services.imports.sources import open_source
 from persistence.storage.store import Store
+from tests.examples import examples
 from tests.forms.vectors import Form
 from tests.http.test_permissions import V1
 from tests.imports.archives import tree
@@ -59,7 +60,7 @@ FORMS = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(DATA | FORMS, min_size=1, max_size=12))
 def test_an_export_gives_the_same_tree_again(
     service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]]

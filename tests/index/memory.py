@@ -105,7 +105,11 @@ class Memory:
         return 0 if found is None else sum(len(text) for texts in found[1].values.values() for text in texts)
 
     def read(
-        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+        self,
+        name: DocumentName,
+        fingerprint: str,
+        definitions: Callable[[int], IndexedDefinition],
+        _ahead: object = None,
     ) -> IndexedDocument | None:
         found = self._documents.get(name)
         if found is None:

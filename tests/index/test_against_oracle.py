@@ -20,7 +20,7 @@ from tests.index.memory import FORM, Content, Memory, index_of, plain
 _NAMES = st.tuples(st.sampled_from(asked.DOCUMENTS), st.booleans())
 SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
 _QUICK = settings(
-    max_examples=5,
+    max_examples=3,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],

@@ -12,10 +12,13 @@ from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, fill
 _TIMES = 8
 
 
+@pytest.mark.parametrize("times", [3, pytest.param(_TIMES, marks=pytest.mark.long)])
 @pytest.mark.parametrize("is_open", [False, True], ids=["opened afterwards", "open"])
 @pytest.mark.parametrize("way", NOTICED)
-def test_searches_are_right_after_damage_that_can_be_noticed(way: str, tmp_path: Path, *, is_open: bool) -> None:
-    assert counted(filled(), way, range(_TIMES), tmp_path, is_open=is_open) == Counter({RIGHT: _TIMES})
+def test_searches_are_right_after_damage_that_can_be_noticed(
+    way: str, times: int, tmp_path: Path, *, is_open: bool
+) -> None:
+    assert counted(filled(), way, range(times), tmp_path, is_open=is_open) == Counter({RIGHT: times})
 
 
 @pytest.mark.parametrize("way", UNNOTICED)

@@ -22,7 +22,8 @@ from persistence.storage.locks import try_lock
 from tests.opened import opened
 
 FORM = Form("hr", "leave")
-SPAWN = multiprocessing.get_context("spawn")
+SERVED = multiprocessing.get_context("forkserver")
+SERVED.set_forkserver_preload([__name__])
 FORK = multiprocessing.get_context("fork")
 
 
@@ -68,8 +69,8 @@ def killed_after_noting(directory: Path, *names: str) -> None:
 @contextmanager
 def another(directory: Path) -> Iterator[Callable[[str, str], object]]:
     """A process of its own that notes and settles as it is told, killed at the end of the block."""
-    ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_obey, args=(str(directory), theirs), daemon=True)
+    ours, theirs = SERVED.Pipe()
+    process = SERVED.Process(target=_obey, args=(str(directory), theirs), daemon=True)
     process.start()
     try:
 

@@ -30,7 +30,8 @@ class Scenario:
     time after everything in it was stored; ``data`` is the data directory in it. ``again`` are the exit statuses that a
     second run may have; where the first has done it all, it may be ``refused`` in these words. Of a command that makes
     hundreds of lock files, every ``step``-th call will do. What a check may find after the second run is ``left``: a
-    commit whose content waits for its last name, if that run has nothing to write there.
+    commit whose content waits for its last name, if that run has nothing to write there. Of the directory ``copy``,
+    the same is served afterwards as of ``data``.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Scenario:
     step: int = 1
     refused: str = ""
     left: tuple[str, ...] = ()
+    copy: str = ""
 
 
 def views(root: Path) -> Views:
@@ -106,6 +108,8 @@ class Round:
             yield "the second run does not complete it"
         if not self._contents <= self._kept(work):
             yield "content is gone after the second run"
+        if self._scenario.copy and views(copied(work / self._scenario.copy, self._scratch / "views")) != self._after:
+            yield "the copy is another one"
         checked = Workshop(work / self._scenario.checked).check("--deep")
         if any(kind not in self._scenario.left for kind, _ in checked.kinds):
             yield f"left after the second run: {checked.kinds}"
@@ -115,9 +119,9 @@ class Round:
 
     def _run(self, work: Path, *, at: int = 0, strike: Strike = kills.kill) -> Ended:
         arguments = [argument.format(work, now=self._now) for argument in self._scenario.arguments]
-        return kills.run(
-            [*arguments, "--data", f"{work}/{self._scenario.data}"], self._scratch / "said", at=at, strike=strike
-        )
+        if "--from" not in arguments:
+            arguments += ["--data", f"{work}/{self._scenario.data}"]
+        return kills.run(arguments, self._scratch / "said", at=at, strike=strike)
 
     def _views(self, work: Path) -> Views:
         """Read a copy, because a starting service cleans up."""

@@ -105,6 +105,12 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
     (Scenario("erase", ERASE, again=(0,), keeps=False, step=3, refused="an erasure that is complete"), nothing),
     (Scenario("revert", ("revert", "app/form/data/deleted"), again=(0,)), nothing),
     (Scenario("export", ("export", "{}/all.zip", "--history", "include"), again=(0,)), nothing),
+    (
+        Scenario(
+            "move", ("move", "--from", "{}/data", "--to", "{}/moved"), again=(0,), checked="moved", step=5, copy="moved"
+        ),
+        nothing,
+    ),
     (Scenario("import", ("import", "{}/all.zip"), again=(0,), step=3, left=("unfinished-commit",)), export_all),
 )
 

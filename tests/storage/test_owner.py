@@ -170,7 +170,7 @@ def test_a_tree_stays_its_owners_whatever_root_runs_on_it(place: Path) -> None:
 
 def test_init_makes_a_tree_of_the_owner_of_the_directory(place: Path) -> None:
     root = directory(place, "tree", NOBODY)
-    assert CliRunner().invoke(commands, ["init", str(root)]).exit_code == 0
+    assert CliRunner().invoke(commands, ["init", "--data", str(root)]).exit_code == 0
     assert owners(root) == {NOBODY}
 
 

@@ -115,7 +115,7 @@ def test_a_store_opens_trees_only_and_makes_nothing(tmp_path: Path) -> None:
     """The issue: an unmounted disk, or a wrong directory, is not an empty tree."""
     (tmp_path / "mounted").mkdir()
     for path in (tmp_path / "mounted", tmp_path / "deep/root"):
-        with pytest.raises(StartupError, match=r"is not a data directory .*'persistence init DIR'"):
+        with pytest.raises(StartupError, match=r"is not a data directory .*'persistence init --data DIR'"):
             Store(str(path), lock_timeout=1)
         with pytest.raises(StartupError, match="is not a data directory"):
             StoreReader(str(path))
