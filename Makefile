@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SERVES := $(VENV)/.serves
 LOCKED := config/requirements
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' setup.cfg
@@ -11,7 +12,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,52 +24,70 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+	@touch $(SERVES) $@
+
+# Only what serving needs. `make install` adds to it what developers need.
+$(SERVES): setup.cfg pyproject.toml $(LOCKED)/run.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/run.txt
+	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
 lock: install ## update config/requirements to the newest versions that setup.cfg allows
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
-	$(LOCK) --constraints $(LOCKED)/dev.txt --output-file $(LOCKED)/run.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 
 audit: install ## look for known vulnerabilities in what is installed (asks the package index)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
-run: install ## install and serve on 127.0.0.1:8080, data under var/
+run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
 # One process more than processors, because a test waits for a service to start now and then.
 test: install ## install and run the tests (4 min on 2 processors)
 	$(IN_MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 		-o tmp_path_retention_policy=failed \
-		$(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
+		$(RIGS:%=--ignore=tests/%) $(BROWSED:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
 
 # The files of tests are in memory where there is room: a disk would take a third of the time, most of it to make and
 # remove the lock files of some two thousand trees. The rigs, and pytest by itself, use the disk.
 IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2000000 {print "TMPDIR=/dev/shm"}')
 
 # Rules about the source; make check looks at them.
-HOUSE := tests/test_house.py
+HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py
 
 # The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
 RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut maintenance/test_kills.py
+
+# Tests in a browser, which has a target of its own.
+BROWSED := pages/browsed
 
 test-rigs: install ## a short run of every rig, and their own tests (4 min)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
 
 # The long runs. Each prints tables at its end, and fails if anything is wrong. docs/measurements.md has the figures.
 
-test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (6 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
-		$(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
-	$(BIN)/python -m pytest -m long -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
+test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (8 min)
+	$(IN_MEMORY) $(BIN)/python -m pytest $(LONG) -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
+		$(RIGS:%=--ignore=tests/%) $(BROWSED:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
+	$(BIN)/python -m pytest $(LONG) -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
+
+# Hypothesis tries a quarter of the examples elsewhere.
+LONG := -m "long or hypothesis" --hypothesis-profile=whole
 
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
+
+test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt
+	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
 	$(BIN)/python -m tests.crash
@@ -106,11 +125,14 @@ test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosg
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)
 	$(BIN)/python -m tests.cluster $(CLUSTER_OPTIONS)
 
+test-pages: install ## drive the pages in Chromium: axe-core, keyboard, phone and desktop, no scripts (1 min)
+	$(BIN)/python -m pytest tests/pages/browsed
+
 check: install ## run ruff, mypy (strict, bench and config too), and the tests of layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py $(HOUSE)
+	$(BIN)/python -m pytest -q $(HOUSE)
 
 bench: install ## compare the speed of the service with a minimal server, encrypted with plain, and with an audit
 	$(BIN)/python bench/bench.py
