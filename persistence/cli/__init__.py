@@ -21,7 +21,7 @@ _MODULES: Mapping[str, str] = {
     "key": "key",
     "password": "password",
     "token": "token",
-    "forms": "show",
+    "forms": "forms",
     "show": "show",
     "history": "history",
     "diff": "diff",

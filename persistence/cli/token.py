@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import Duration, load, property_options, usage_errors, version_number
-from persistence.cli.terminal import safe
+from persistence.cli.terminal import json_option, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
 from persistence.providers.locations import open_keys
@@ -17,8 +17,9 @@ from persistence.storage import owner
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
+@json_option
 @property_options
-def token(*, document: str, operations: str, expires: float, **options: str | None) -> None:
+def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
     """Print an access token: whoever has it may do the operations with the document until it expires.
 
     It is sent as the parameter fr-access-token of a request for the document or its attachments. An operation counts
@@ -42,7 +43,10 @@ def token(*, document: str, operations: str, expires: float, **options: str | No
             tokens = AccessTokens(keys.ensured_signing_secrets)
             names = filter(None, map(str.strip, operations.split(",")))
             made = tokens.issue(subject, names, expires, validity)
-    click.echo(made)
+    if as_json:
+        say_json({"token": made, "valid_seconds": expires})
+    else:
+        click.echo(made)
     click.echo(f"this token is a secret: whoever has it may use it for {expires:g} seconds from now on", err=True)
 
 
