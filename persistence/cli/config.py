@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
+from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import Form
@@ -51,7 +51,7 @@ def config(context: click.Context, /, *, as_json: bool, **options: object) -> No
 
 @config.command("property")
 @click.argument("name")
-@file_options
+@common_options
 @json_option
 @click.pass_obj
 def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **options: str | None) -> None:
@@ -72,7 +72,7 @@ def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **opt
 @config.command(short_help="Say which provider has a form's definitions or data.")
 @click.argument("path", metavar="APP/FORM")
 @click.argument("kind", type=click.Choice([FORM, DATA]))
-@file_options
+@common_options
 @json_option
 @click.pass_obj
 def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool, **options: str | None) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import REMAINS, load, property_options, usage_errors
+from persistence.cli.options import REMAINS, common_options, load, usage_errors
 from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import as_disk_error, disk_errors
@@ -65,7 +65,7 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
 @json_option
-@property_options
+@common_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
     target: str,
@@ -114,10 +114,7 @@ def export(  # noqa: PLR0913 - click passes each option
     effective = load(options)
     with _output(target) as write:
         done = _export(effective, chosen, write, as_json=as_json)
-    if as_json:
-        say_json({"file": shown_path(target), **asdict(done)})
-    else:
-        click.echo(done.line(chosen.kinds), err=True)
+    _say_done(done, chosen, target, as_json=as_json)
     sys.exit(REMAINS if done.problems else 0)
 
 
@@ -185,13 +182,17 @@ class _Done:
     problems: int
     seconds: float
 
-    def line(self, kinds: str) -> str:
-        """Return the result for people."""
-        left_out = f"; {counted(self.problems, 'problem')}" if self.problems else ""
-        return (
-            f"exported {self.exported:,} {kinds}, {self.bytes / 1e6:,.1f} MB, in {self.seconds:.1f} s "
-            f"({self.exported / max(self.seconds, 0.001):,.0f} a second){left_out}"
-        )
+
+def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"file": shown_path(target), **asdict(done)})
+        return
+    left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
+    click.echo(
+        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}",
+        err=True,
+    )
 
 
 def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:

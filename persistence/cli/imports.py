@@ -11,7 +11,7 @@ from io import BufferedReader, FileIO
 
 import click
 
-from persistence.cli.options import REMAINS, load, property_options
+from persistence.cli.options import REMAINS, common_options, load
 from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
@@ -44,7 +44,7 @@ _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
     help="What to do with a document that differs here.",
 )
 @json_option
-@property_options
+@common_options
 def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **options: str | None) -> None:
     """Import definitions, documents and drafts with their histories.
 

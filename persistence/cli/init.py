@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.resources import files as resources
 
 import click
 
+from persistence import shipped
 from persistence.cli.options import choose_trees, tree_options
 from persistence.cli.terminal import json_option, safe, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
@@ -78,7 +78,7 @@ def make_service_directory(path: str) -> tuple[str, str]:
         _require_empty(path)
         root.init(data)
         directories.ensure(os.path.dirname(file))
-        files.write_durably(file, resources(__package__).joinpath(_SAMPLE).read_bytes())
+        files.write_durably(file, shipped(_SAMPLE))
     return file, data
 
 

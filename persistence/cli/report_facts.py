@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from persistence.cli.terminal import shown_path
-from persistence.forms.controls import Control
 from persistence.maintenance.permission_words import in_words
 from persistence.maintenance.reports import (
     AttachmentFacts,
@@ -60,7 +59,16 @@ def version_facts(report: VersionReport) -> Facts:
         "data_format": report.data_format,
         "controls": [_damage("file", report.controls)]
         if isinstance(report.controls, Unreadable)
-        else [_control(each, report.data_format) for each in report.controls],
+        else [
+            {
+                "name": control.name,
+                "kind": control.kind,
+                "path": "/".join(control.path(report.data_format)),
+                "indexed": control.is_indexed,
+                "encrypted": control.is_encrypted,
+            }
+            for control in report.controls
+        ],
     }
 
 
@@ -124,16 +132,6 @@ def _summary(summary: VersionSummary) -> Facts:
         "available": published.metadata.available,
         "singleton": summary.is_singleton,
         "permissions": summary.permissions_source.value,
-    }
-
-
-def _control(control: Control, data_format: str) -> Facts:
-    return {
-        "name": control.name,
-        "kind": control.kind,
-        "path": "/".join(control.path(data_format)),
-        "indexed": control.is_indexed,
-        "encrypted": control.is_encrypted,
     }
 
 

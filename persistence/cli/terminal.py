@@ -25,7 +25,7 @@ _WIDEST_END = 30
 """Columns that the last cell of a row claims; the terminal wraps a wider one."""
 _CLEAR = "\r\x1b[K"
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/cli.md.")
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
 """The option of all commands that print facts."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import Duration, load, property_options, usage_errors, version_number
+from persistence.cli.options import Duration, common_options, load, usage_errors, version_number
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
@@ -18,7 +18,7 @@ from persistence.storage import owner
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
 @json_option
-@property_options
+@common_options
 def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
     """Print an access token: whoever has it may do the operations with the document until it expires.
 
