@@ -46,7 +46,7 @@ def init(*, directory: str | None, as_json: bool, **options: str | None) -> None
         return
     for place, is_new in _make({**options, "data": directory or options["data"]}):
         if as_json:
-            say_json({"place": safe(place), "made": is_new})
+            say_json({"place": safe(place), "new": is_new})
             continue
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
