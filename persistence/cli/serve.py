@@ -48,6 +48,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "persistence.worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
+        self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", settings.bind)
         self.cfg.set("workers", settings.workers)
         self.cfg.set("threads", settings.threads)
@@ -105,6 +106,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     \b
     Signals: TERM   stop when the requests that run are answered
              HUP    read the settings again, and replace the workers
+             USR1   open the file of the log again, after it was renamed
              USR2   start a new service on the same address, for new software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
