@@ -177,7 +177,7 @@ MEANINGS: Mapping[str, str] = {
     " in addition to those of loopback and of bind; *: any",
     "origins": "origins, such as https://forms.example.org, whose pages may change something through a browser"
     " (else 403), in addition to the service's own",
-    "keys": "file with the digests of the API keys and the keys that sign access tokens; persistence key writes it",
+    "keys": "file with the digests of the API keys and the keys that sign access tokens; persistence api-key writes it",
     "insecure": "let everyone call who reaches the service",
     "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
@@ -203,7 +203,7 @@ MEANINGS: Mapping[str, str] = {
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
-    "encryption_keys": "file with the encryption keys; persistence key new writes it",
+    "encryption_keys": "file with the encryption keys; persistence encryption-key new writes it",
     "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
     " one encrypts; only in the environment",
 }

@@ -152,6 +152,7 @@ ALLOWED = {
         "starting",
         "app",
         "http",
+        "pages",  # the file in which they note the last use of each key
         "metrics",
         "providers",
         "services",

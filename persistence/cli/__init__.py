@@ -18,7 +18,9 @@ _MODULES: Mapping[str, str] = {
     "serve": "serve",
     "health": "health",
     "config": "config",
-    "key": "key",
+    "api-key": "api_key",
+    "encryption-key": "encryption_key",
+    "signing-key": "signing_key",
     "password": "password",
     "token": "token",
     "forms": "show",
@@ -52,9 +54,8 @@ class _Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = getattr(
-            import_module(f"{__name__}.{module}"), f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        )
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         auditing = import_module(f"{__name__}.auditing")
         return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
 

@@ -14,7 +14,7 @@ from persistence.audit.log import seals
 from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
-from persistence.cli.options import REMAINS, load, property_options, usage_errors
+from persistence.cli.options import REMAINS, common_options, load, usage_errors
 from persistence.cli.terminal import counted, safe, say
 from persistence.errors import NotFoundError, disk_errors
 from persistence.model import instants
@@ -33,7 +33,7 @@ def audit() -> None:
 
 @audit.command("verify", short_help="Find lines that were changed or are missing.")
 @click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
-@property_options
+@common_options
 def verify_audit(*, head: str | None, **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
@@ -77,7 +77,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 @click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
 @click.option("--json", "as_json", is_flag=True, help="The lines as they are in the files.")
-@property_options
+@common_options
 def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 

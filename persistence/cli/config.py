@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
+from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
 from persistence.properties.entries import Reason, shown_address
@@ -34,7 +34,7 @@ def config(context: click.Context, /, **options: object) -> None:
 
 @config.command("property")
 @click.argument("name")
-@file_options
+@common_options
 @click.pass_obj
 def property_(outer: Mapping[str, object], /, name: str, **options: str | None) -> None:
     """Say what a property is, which entry wins, and why.
@@ -50,7 +50,7 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
 @config.command(short_help="Say which provider has a form's definitions or data.")
 @click.argument("path", metavar="APP/FORM")
 @click.argument("kind", type=click.Choice([FORM, DATA]))
-@file_options
+@common_options
 @click.pass_obj
 def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str | None) -> None:
     """Say which provider has the definitions (form) or the data of a form, and why.

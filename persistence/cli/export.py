@@ -14,7 +14,7 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import REMAINS, load, property_options, usage_errors
+from persistence.cli.options import REMAINS, common_options, load, usage_errors
 from persistence.cli.terminal import counted, progress, safe, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import as_disk_error, disk_errors
@@ -64,7 +64,7 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 @click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
-@property_options
+@common_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
     target: str,

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from persistence.cli.options import FAILED, file_options, load
+from persistence.cli.options import FAILED, address_options, load
 from persistence.cli.terminal import say
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
@@ -21,7 +21,7 @@ from persistence.starting import url_of
     "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@file_options
+@address_options
 def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
 

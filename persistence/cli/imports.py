@@ -11,7 +11,7 @@ from io import BufferedReader, FileIO
 
 import click
 
-from persistence.cli.options import REMAINS, load, property_options
+from persistence.cli.options import REMAINS, common_options, load
 from persistence.cli.terminal import ProgressBar, progress, safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
@@ -43,7 +43,7 @@ _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
     show_default=True,
     help="What to do with a document that differs here.",
 )
-@property_options
+@common_options
 def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None) -> None:
     """Import definitions, documents and drafts with their histories.
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import FAILED, REMAINS, file_options, load, usage_errors
+from persistence.cli.options import FAILED, REMAINS, address_options, load, usage_errors
 from persistence.cli.terminal import progress, safe
 from persistence.errors import BadRequestError
 from persistence.model.exports import FormPattern, parse_pattern
@@ -41,7 +41,7 @@ _LONG_PASS = 10.0
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
-@file_options
+@address_options
 def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str,

@@ -46,7 +46,8 @@ Option = Callable[[Command], Command]
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
-_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms, or a database's address; only this.")
+_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms, or a database's address.")
+_ONLY_DATA = click.option("--data", metavar="DIR", help="Only this directory of a tree of forms, or database.")
 _DATASOURCE = click.option(
     "--datasource", metavar="NAME", help="Work only on the tree of this datasource of the settings."
 )
@@ -66,18 +67,14 @@ def _options(*options: Option) -> Option:
 settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
-tree_options = _options(_DATA, _DATASOURCE, _CONFIG, _DIALECT)
+tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
 """The options of commands on trees; each overrides the setting of its name, but for ``--datasource``."""
 
-file_options = _options(_CONFIG, _DIALECT)
-"""The options of commands that only look up names; each overrides the setting of its name."""
+common_options = _options(_DATA, _CONFIG, _DIALECT)
+"""The options of all other commands that read the settings; each overrides the setting of its name."""
 
-key_options = _options(_DATA, _CONFIG)
-"""The options of commands on keys; each overrides the setting of its name."""
-
-
-property_options = _options(_DATA, _CONFIG, _DIALECT)
-"""The options of commands that look at properties and keys; each overrides the setting of its name."""
+address_options = _options(_CONFIG, _DIALECT)
+"""The options of commands that have another option for the place that they work on."""
 
 
 def load(options: Mapping[str, object]) -> Effective:

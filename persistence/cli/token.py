@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import Duration, load, property_options, usage_errors, version_number
+from persistence.cli.options import Duration, common_options, load, usage_errors, version_number
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
@@ -17,7 +17,7 @@ from persistence.storage import owner
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
-@property_options
+@common_options
 def token(*, document: str, operations: str, expires: float, **options: str | None) -> None:
     """Print an access token: whoever has it may do the operations with the document until it expires.
 

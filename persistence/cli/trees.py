@@ -131,7 +131,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
 def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
-    Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
+    Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
     What is as it should be is not touched, so a run that was stopped goes on where it was.
 

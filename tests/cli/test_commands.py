@@ -100,7 +100,7 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
         assert service.workers() != [worker]
 
 
-@pytest.mark.parametrize("group", [(), ("config",), ("key",), ("audit",)])
+@pytest.mark.parametrize("group", [(), ("config",), ("api-key",), ("audit",)])
 def test_no_line_of_a_list_of_commands_is_cut(group: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(commands, [*group, "--help"]).stdout.partition("Commands:")[2]
     assert shown
