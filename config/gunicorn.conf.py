@@ -6,6 +6,7 @@ from gunicorn.arbiter import Arbiter
 
 from persistence import starting
 from persistence.app import policy_of
+from persistence.cli.server_log import require_log
 from persistence.errors import PersistenceError
 from persistence.http.log_lines import announce, choose
 from persistence.metrics import shared
@@ -59,7 +60,7 @@ def on_starting(server: Arbiter) -> None:
     try:
         for bind in server.cfg.bind:
             starting.require_free(bind)
-        starting.require_log(_settings)
+        require_log(_settings)
         served = starting.Served(_settings, _effective.properties, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
             announce(line)

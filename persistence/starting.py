@@ -21,7 +21,6 @@ from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
 from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
-from persistence.storage import files
 
 _UNIX = "unix:"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
@@ -49,7 +48,6 @@ class Served:
         """
         settings, properties = effective.settings, effective.properties
         choose(settings.log_format, settings.log_level)
-        require_log(settings)
         policy = policy_of(settings)
         open_encryption_keys(settings, properties)
         open_settled_audit(settings, properties).close()
@@ -148,19 +146,6 @@ def require_free(bind: str) -> None:
         raise StartupError(
             f"cannot serve on {bind}: {cause}; another address: --bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
         ) from error
-
-
-def require_log(settings: Settings) -> None:
-    """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise.
-
-    Raises:
-        StartupError: it cannot.
-    """
-    if settings.log_file:
-        try:
-            os.close(files.open_shared(settings.log_file, os.O_APPEND))
-        except OSError as error:
-            raise StartupError(f"cannot write the log to {settings.log_file}: {error.strerror or error}") from error
 
 
 def _try_port(bind: str) -> None:

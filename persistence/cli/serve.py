@@ -15,6 +15,7 @@ from gunicorn.app.base import Application
 from persistence import starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
+from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.log_lines import announce, choose
 from persistence.metrics import shared
@@ -62,6 +63,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         before, config = self._served, self.cfg  # type: ignore[has-type]  # gunicorn ships no annotations
         try:
             self._served = self._read()
+            require_log(self._served.settings)
             if self._served.settings.bind != before.settings.bind:
                 starting.require_free(self._served.settings.bind)
             super().reload()
@@ -116,6 +118,7 @@ def serve(*, is_init: bool, **options: object) -> None:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
     starting.require_free(served.settings.bind)
+    require_log(served.settings)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.

@@ -16,7 +16,23 @@ import sys
 
 from gunicorn.glogging import Logger
 
+from persistence.errors import StartupError
 from persistence.http.log_lines import ServerLines, apply, look
+from persistence.settings import Settings
+from persistence.storage import files
+
+
+def require_log(settings: Settings) -> None:
+    """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise.
+
+    Raises:
+        StartupError: it cannot.
+    """
+    if settings.log_file:
+        try:
+            os.close(files.open_shared(settings.log_file, os.O_APPEND))
+        except OSError as error:
+            raise StartupError(f"cannot write the log to {settings.log_file}: {error.strerror or error}") from error
 
 
 class ServerLog(Logger):  # type: ignore[misc]  # gunicorn ships no annotations

@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def written(directory: Path) -> str:
     )
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.skipif(LOGROTATE is None, reason="logrotate is not installed")
 def test_no_line_is_lost_while_logrotate_rotates(service: Service, tmp_path: Path) -> None:
     file, environment = example(service, tmp_path)
@@ -98,25 +106,16 @@ def test_no_line_is_lost_while_logrotate_rotates(service: Service, tmp_path: Pat
 
 
 def test_the_log_is_opened_again_by_every_process(service: Service) -> None:
-    """Lines of the service, which go to standard error, and those of gunicorn's own logger."""
+    """Lines of the service, which go to standard error, and those of gunicorn's own logger; of a new worker, too."""
     old = service.log.rename(service.log.with_name("old"))
     service.process.send_signal(signal.SIGUSR1)
-    for _ in range(200):
-        service.get("hr/leave/data/1/data.xml")
-        opened = {os.path.realpath(f"/proc/{pid}/fd/2") for pid in (service.process.pid, *service.workers())}
-        if opened == {str(service.log)}:
-            break
-    assert opened == {str(service.log)}
+    processes = [service.process.pid, *service.workers()]
+    until(lambda: all(os.path.realpath(f"/proc/{pid}/fd/2") == str(service.log) for pid in processes))
     size = old.stat().st_size
     service.get("hr/leave/data/1/data.xml", {"X-Request-Id": "afterwards"})
     os.kill(service.workers()[0], signal.SIGKILL)
-    for _ in range(200):
-        if "Booting worker" in service.log.read_text():
-            break
-        service.get("hr/leave/data/1/data.xml")
-    text = service.log.read_text()
-    assert '"id":"afterwards"' in text
-    assert "Booting worker" in text
+    until(lambda: "Booting worker" in service.log.read_text())
+    assert '"id":"afterwards"' in service.log.read_text()
     assert old.stat().st_size == size
 
 
@@ -134,10 +133,8 @@ def test_standard_output_stays_where_it_is(tmp_path: Path) -> None:
     with alone(tmp_path, log=log, env={"PERSISTENCE_LOG_FILE": str(log), "PERSISTENCE_AUDIT": "stdout"}) as service:
         log.rename(tmp_path / "old")
         service.process.send_signal(signal.SIGUSR1)
-        for _ in range(200):
-            if log.exists():
-                break
-            service.get("hr/leave/data/1/data.xml")
+        (worker,) = service.workers()
+        until(lambda: os.path.realpath(f"/proc/{worker}/fd/2") == str(log))
         service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1)
     assert '"status":201' in log.read_text()
     assert '"action":"create"' not in log.read_text()
