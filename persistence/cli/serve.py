@@ -105,7 +105,8 @@ def serve(*, is_init: bool, **options: object) -> None:
     \b
     Signals: TERM   stop when the requests that run are answered
              HUP    read the settings again, and replace the workers
-             USR2   start a new service on the same address, for new software; then TERM to this one
+             USR2   start a new service on the same address, for new
+                    software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)

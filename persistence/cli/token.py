@@ -26,12 +26,7 @@ def token(*, document: str, operations: str, expires: float, **options: str | No
     allow the time; by default it allows none. The document is not looked for.
 
     The first token makes a key that signs tokens, in the file of the API keys.
-
-    \b
-    Exit status: 0  issued
-                 1  the file of keys cannot be used
-                 2  wrong usage, also of an operation or a time that is not allowed
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     effective = load(options)
     settings = effective.settings
     with usage_errors():
