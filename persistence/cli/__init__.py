@@ -22,7 +22,7 @@ _MODULES: Mapping[str, str] = {
     "config": "config",
     "api-key": "api_key",
     "encryption-key": "encryption_key",
-    "signing-key": "signing_key",
+    "signing-key": "token",
     "password": "password",
     "token": "token",
     "forms": "show",

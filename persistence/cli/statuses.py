@@ -151,7 +151,7 @@ STATUSES: Mapping[str, Meanings] = {
     "help": {0: "printed", USAGE: f"{_WRONG_USAGE}, also of a command that there is not"},
     "version": {0: "printed"},
 }
-"""What the statuses of each command mean. That of wrong usage is left out where it means nothing else."""
+"""Exit statuses of each command with their meanings. That of wrong usage is left out where it means nothing else."""
 
 
 def worst(statuses: Iterable[int]) -> int:
