@@ -109,7 +109,8 @@ def serve(*, is_init: bool, **options: object) -> None:
     Signals: TERM   stop when the requests that run are answered
              HUP    read the settings again, and replace the workers
              USR1   open the file of the log again, after it was renamed
-             USR2   start a new service on the same address, for new software; then TERM to this one
+             USR2   start a new service on the same address, for new
+                    software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)

@@ -10,7 +10,6 @@ import click
 
 from persistence.cli.managing import reading
 from persistence.cli.options import (
-    REMAINS,
     ChosenTree,
     TreeChoice,
     choose_trees,
@@ -18,8 +17,8 @@ from persistence.cli.options import (
     tree_options,
     usage_errors,
     version_number,
-    worst,
 )
+from persistence.cli.statuses import REMAINS, worst
 from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table, terminal_width
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.counts import DocumentCounts
@@ -69,21 +68,17 @@ _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
 @click.command(short_help="List the published versions of all forms.")
-@click.argument("app", metavar="[APP]", required=False)
+@click.argument("path", metavar="[APP[/FORM]]", required=False)
 @click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @tree_options
-def forms(*, app: str | None, sort: str | None, **options: str | None) -> None:
-    """List the published versions of all forms in all trees, or of those of the application APP.
+def forms(*, path: str | None, sort: str | None, **options: str | None) -> None:
+    """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  could not look: no such application, no data directory (or not in all of them)
-                 2  wrong usage
-                 4  a version is damaged, as its line says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
+    with usage_errors():
+        app, name = _app_and_name(path)
     trees = choose_trees(options).trees
     found = list[tuple[ChosenTree, FormSummary]]()
     unknown = list[NotFoundError]()
@@ -91,7 +86,7 @@ def forms(*, app: str | None, sort: str | None, **options: str | None) -> None:
     def read(tree: ChosenTree, _prefix: str) -> int:
         try:
             with usage_errors(), reading(tree) as reader:
-                found.extend((tree, summary) for summary in overview(reader, app))
+                found.extend((tree, summary) for summary in overview(reader, app, name))
         except NotFoundError as error:  # it may be in another tree
             unknown.append(error)
         return 0
@@ -110,6 +105,18 @@ def forms(*, app: str | None, sort: str | None, **options: str | None) -> None:
     damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
     say(_counts(summaries, damaged))
     sys.exit(worst((status, REMAINS if damaged else 0)))
+
+
+def _app_and_name(path: str | None) -> tuple[str | None, str | None]:
+    match [] if path is None else path.split("/"):
+        case []:
+            return None, None
+        case [app]:
+            return app, None
+        case [app, name] if name:
+            return app, name
+        case _:
+            raise BadRequestError(f"{safe(path or '')} is not APP or APP/FORM")
 
 
 def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
@@ -173,18 +180,13 @@ def show(*, path: str, **options: str | None) -> None:
 
     \b
     PATH is one of  APP/FORM                 the latest published version
-                    APP/FORM/VERSION         another one; APP/FORM/form/VERSION, as it is on disk, too
+                    APP/FORM/VERSION         another one
+                    APP/FORM/form/VERSION    the same, by its path on disk
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
     It is looked for where the form is, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  there is nothing there, or it is damaged
-                 2  wrong usage
-                 4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
