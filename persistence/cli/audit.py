@@ -14,7 +14,8 @@ from persistence.audit.log import seals
 from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
-from persistence.cli.options import REMAINS, common_options, load, usage_errors
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, safe, say, say_json
 from persistence.errors import NotFoundError, disk_errors
 from persistence.model import instants
@@ -40,13 +41,7 @@ def verify_audit(*, head: str | None, as_json: bool, **options: str | None) -> N
 
     The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
     can write the files can also rewrite the chain, but not to a digest that you have.
-
-    \b
-    Exit status: 0  nothing is wrong
-                 1  there is no audit, or it cannot be read
-                 2  wrong usage
-                 4  something is wrong, as the lines say
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
@@ -96,12 +91,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     """Print lines of the audit, oldest first. They are not verified.
 
     If there is none of the kind, a line on standard error says so.
-
-    \b
-    Exit status: 0  printed, also where there is none of the kind
-                 1  there is no audit, or it cannot be read
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
     wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
     with usage_errors():

@@ -12,7 +12,8 @@ from io import FileIO
 
 import click
 
-from persistence.cli.options import FAILED, REMAINS, TreeChoice, allow_open_files, choose_trees, tree_options, worst
+from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
+from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import follow, json_option, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
@@ -51,13 +52,7 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
 
     The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
     system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
-
-    \b
-    Exit status: 0  saved
-                 1  could not save, or not all trees and directories; the lines say which
-                 2  wrong usage
-                 4  saved, but some files are damaged, or were written wrongly (--verify); the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
@@ -171,13 +166,7 @@ def restore(  # noqa: PLR0913 - its options
     it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
 
     NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them.
-
-    \b
-    Exit status: 0  restored
-                 1  could not restore
-                 2  wrong usage
-                 4  restored, but some files were damaged, or the backup lacks a part; the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     chosen = restores.choose(source)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))

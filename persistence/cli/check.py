@@ -15,10 +15,6 @@ from typing import Any, Self
 import click
 
 from persistence.cli.options import (
-    EDITED,
-    FAILED,
-    REMAINS,
-    REPAIRED,
     ChosenTree,
     Duration,
     TreeChoice,
@@ -27,8 +23,8 @@ from persistence.cli.options import (
     say_failed,
     tree_options,
     usage_errors,
-    worst,
 )
+from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
 from persistence.cli.terminal import json_option, json_text, progress, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
@@ -78,15 +74,7 @@ def check(*, is_status: bool, **options: Any) -> None:
 
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
     --adopt takes in what counts as damage, such as another content of an attachment.
-
-    \b
-    Exit status: 0  nothing found, or only notices
-                 1  could not check
-                 2  wrong usage
-                 3  something was found, and all of it taken care of
-                 4  damage or leftovers remain, or a remedy failed
-                 5  nothing worse than edits by hand that nobody has adopted
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     wanted = _Wanted(**{each.name: options.pop(each.name) for each in fields(_Wanted)})
     wanted.check()
     choice = choose_trees(options)

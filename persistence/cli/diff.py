@@ -53,12 +53,7 @@ def diff(  # noqa: PLR0913 - its options
     They are those of the history over HTTP: values, iterations of repeats, and elements, found by the definition of
     the version. All else, and all of the designer's data, is a line that says that something differs. Encrypted values
     are not shown without --decrypt. Permissions do not count. Nothing is changed, and the service may run.
-
-    \b
-    Exit status: 0  compared, whether or not something differs
-                 1  could not: no such revision, revisions of two form versions, one that is not published
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     with usage_errors():
         address = data_address(path)

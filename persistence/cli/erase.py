@@ -59,12 +59,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
     documents may be named of which only backups have files.
 
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
-
-    \b
-    Exit status: 0  done, or listed
-                 1  could not: no such document, no backup, another user's tree
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     with usage_errors():
         request = _Request.of(paths, options, is_trial=not yes)
         before = request.begun()

@@ -14,7 +14,8 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import REMAINS, common_options, load, usage_errors
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import as_disk_error, disk_errors
@@ -93,13 +94,7 @@ def export(  # noqa: PLR0913 - click passes each option
 
     --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
     the current values of indexed controls, under their labels.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form, no data directory, the disk refused
-                 2  wrong usage
-                 4  something could not be exported, as its line on standard error says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     with usage_errors():
         begin, end = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from persistence.cli.managing import reading
-from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors, worst
+from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.report_facts import form_facts
+from persistence.cli.statuses import REMAINS, worst
 from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
-from persistence.errors import NotFoundError, PersistenceError
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.counts import DocumentCounts
 from persistence.maintenance.reports import FormSummary, Unreadable, VersionSummary, overview
 
@@ -44,22 +45,18 @@ _SECOND = 19
 
 
 @click.command(short_help="List the published versions of all forms.")
-@click.argument("app", metavar="[APP]", required=False)
+@click.argument("path", metavar="[APP[/FORM]]", required=False)
 @click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @json_option
 @tree_options
-def forms(*, app: str | None, sort: str | None, as_json: bool, **options: str | None) -> None:
-    """List the published versions of all forms in all trees, or of those of the application APP.
+def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str | None) -> None:
+    """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  could not look: no such application, no data directory (or not in all of them)
-                 2  wrong usage
-                 4  a version is damaged, as its line says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
+    with usage_errors():
+        app, name = _app_and_name(path)
     trees = choose_trees(options).trees
     found = list[tuple[ChosenTree, FormSummary]]()
     unknown = list[NotFoundError]()
@@ -67,7 +64,7 @@ def forms(*, app: str | None, sort: str | None, as_json: bool, **options: str | 
     def read(tree: ChosenTree, _prefix: str) -> int:
         try:
             with usage_errors(), reading(tree) as reader:
-                found.extend((tree, summary) for summary in overview(reader, app))
+                found.extend((tree, summary) for summary in overview(reader, app, name))
         except NotFoundError as error:  # it may be in another tree
             unknown.append(error)
         return 0
@@ -90,6 +87,18 @@ def forms(*, app: str | None, sort: str | None, as_json: bool, **options: str | 
                 say(line)
         say(_counts(summaries, damaged))
     sys.exit(worst((status, REMAINS if damaged else 0)))
+
+
+def _app_and_name(path: str | None) -> tuple[str | None, str | None]:
+    match [] if path is None else path.split("/"):
+        case []:
+            return None, None
+        case [app]:
+            return app, None
+        case [app, name] if name:
+            return app, name
+        case _:
+            raise BadRequestError(f"{safe(path or '')} is not APP or APP/FORM")
 
 
 def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from persistence.cli.options import FAILED, address_options, load
+from persistence.cli.options import address_options, load
+from persistence.cli.statuses import FAILED
 from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
@@ -29,11 +30,6 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     \b
     persistence health
     persistence health --url https://forms.example.org
-
-    \b
-    Exit status: 0  ready
-                 1  not ready, not alive, or cannot be reached
-                 2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     address = url or _own_url(options)
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)

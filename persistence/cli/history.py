@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import click
 
 from persistence.cli.managing import reading
-from persistence.cli.options import REMAINS, choose_trees, data_address, tree_options, usage_errors
+from persistence.cli.options import choose_trees, data_address, tree_options, usage_errors
 from persistence.cli.report_facts import content_size, revision_facts
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
 from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
@@ -34,12 +35,6 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
     A time in the first column is the last-modified-time with which a GET reads that revision. Permissions do not
     count, and revisions of earlier owners are listed, too. It is looked for where the form is, as persistence config
     route says. Nothing is changed, and the service may run or not.
-
-    \b
-    Exit status: 0  all could be read
-                 1  there is nothing there, or its current sidecar is damaged
-                 2  wrong usage
-                 4  an older sidecar is damaged, as its line says
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():

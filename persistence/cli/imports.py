@@ -11,7 +11,8 @@ from io import BufferedReader, FileIO
 
 import click
 
-from persistence.cli.options import REMAINS, common_options, load
+from persistence.cli.options import common_options, load
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
@@ -52,13 +53,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
     with files as the paths of the interface name them. Each form goes where the settings and properties
     say. What is there already is left as it is, so an import that was interrupted goes on when it is called again. What
     cannot be imported is named, and the rest is imported. The service may run.
-
-    \b
-    Exit status: 0  imported, or there already
-                 1  could not: no such file, no data directory, a full disk
-                 2  wrong usage
-                 4  something was refused; the lines say what and why
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     chosen = ImportOptions(dry_run, OnConflict(on_conflict))

@@ -30,12 +30,7 @@ def init(*, directory: str | None, as_json: bool, **options: str | None) -> None
     Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
     Without DIR and --data those of the settings are: the default one and that of each datasource, or the one of
     --datasource. A data directory that is there already is left as it is.
-
-    \b
-    Exit status: 0  there is a service or a data directory now; the latter may have been there before
-                 1  could not: the directory holds something else, or belongs to another user
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     if directory is not None and is_database(directory):
         if options["data"] is not None or options["datasource"] is not None:
             raise click.UsageError("the address of a database excludes --data and --datasource")

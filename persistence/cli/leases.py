@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options
+from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
@@ -30,13 +31,7 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
 
     A lease belongs to the id of a document, in whatever form. Those that have expired are left out. Leases of documents
     that another service has are there. Nothing is changed without --break, and the service may run.
-
-    \b
-    Exit status: 0  listed, or broken
-                 1  could not: nobody has leased DOC, no data directory (or not in all of them), another user's
-                 2  wrong usage
-                 4  a lease cannot be read, as its line says: persistence check --repair removes it
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees = choose_trees(options).trees
     if document is not None:
         _break(trees, document, as_json=as_json)

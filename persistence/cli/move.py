@@ -12,7 +12,8 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import FAILED, REMAINS, address_options, load, usage_errors
+from persistence.cli.options import address_options, load, usage_errors
+from persistence.cli.statuses import FAILED, REMAINS
 from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.exports import FormPattern, parse_pattern
@@ -62,13 +63,7 @@ def move(  # noqa: PLR0913 - each is an option
     last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
     the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
     removed from the source. A move that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  moved
-                 1  could not move, or COMMAND failed
-                 2  wrong usage
-                 4  something was not moved; the lines say what and why
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     effective = load(options)
     settings = effective.settings
     with usage_errors():

@@ -38,7 +38,7 @@ def set_(*, name: str, **options: str | None) -> None:
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {effective.keys}", err=True)
 
 
-@password.command("list")
+@password.command("list", short_help="List the administrators with a password.")
 @json_option
 @common_options
 def list_passwords(*, as_json: bool, **options: str | None) -> None:
@@ -55,7 +55,7 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
         click.echo("there are no passwords", err=True)
 
 
-@password.command()
+@password.command("remove", short_help="Remove the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
 def remove(*, name: str, **options: str | None) -> None:

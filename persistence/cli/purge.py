@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say, say_json
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
@@ -53,13 +54,7 @@ def purge(  # noqa: PLR0913 - its options
 
     The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
     goes on where it was when it is called again.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form or document, no data directory, another user's
-                 2  wrong usage, or a date in the future
-                 4  something could not be purged, as its line says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     kinds = {name: bool(options.pop(name)) for name in _KINDS}
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")

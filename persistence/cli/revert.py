@@ -41,19 +41,17 @@ def revert(
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
-    PATH is one of  APP/FORM/data/DOCUMENT        a document, with the attachments that the revision names
-                    APP/FORM/data/DOCUMENT/FILE   one attachment of a document that is not deleted
+    PATH is one of  APP/FORM/data/DOCUMENT       a document and its attachments
+                    APP/FORM/data/DOCUMENT/FILE  one attachment
+
     INSTANT is the time of a revision, as persistence history lists it. Without it, the revision before the
     current one comes back, and of something deleted the last one that was not.
 
-    Attachments that were deleted or replaced since come back as they were then. What is current now stays in the
-    history, and the draft of the document is removed, as with a save. Permissions do not count, leases do where the
-    property enforce-lease is set. The service may run. A run that was interrupted is completed by the next.
-
-    \b
-    Exit status: 0  brought back
-                 1  could not: no such revision, one of another form version, somebody else writes, another user's tree
-                 2  wrong usage
+    Only attachments that the revision names come back with a document, and one attachment alone only if its
+    document is not deleted. Attachments that were deleted or replaced since come back as they were then. What is
+    current now stays in the history, and the draft of the document is removed, as with a save. Permissions do not
+    count, leases do where the property enforce-lease is set. The service may run. A run that was interrupted is
+    completed by the next.
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():

@@ -68,11 +68,6 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     persistence search hr/leave --path person/name=lea --path person/days
     persistence search hr/leave --path state=sent --match exact --sort created
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
-
-    \b
-    Exit status: 0  searched, whatever was found
-                 1  could not: no such form, version or indexed control, no data directory, another user's
-                 2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = DraftFilter(Drafts(given.pop("drafts")))

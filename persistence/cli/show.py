@@ -8,15 +8,9 @@ from collections.abc import Iterator
 import click
 
 from persistence.cli.managing import reading
-from persistence.cli.options import (
-    REMAINS,
-    TreeChoice,
-    choose_trees,
-    tree_options,
-    usage_errors,
-    version_number,
-)
+from persistence.cli.options import TreeChoice, choose_trees, tree_options, usage_errors, version_number
 from persistence.cli.report_facts import document_facts, version_facts
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, facts, indented, json_option, safe, say, say_json, shown_path, table
 from persistence.errors import BadRequestError
 from persistence.maintenance.permission_words import SOURCES, in_words
@@ -45,18 +39,13 @@ def show(*, path: str, as_json: bool, **options: str | None) -> None:
 
     \b
     PATH is one of  APP/FORM                 the latest published version
-                    APP/FORM/VERSION         another one; APP/FORM/form/VERSION, as it is on disk, too
+                    APP/FORM/VERSION         another one
+                    APP/FORM/form/VERSION    the same, by its path on disk
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
     It is looked for where the form is, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  there is nothing there, or it is damaged
-                 2  wrong usage
-                 4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():

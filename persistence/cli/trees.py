@@ -10,7 +10,8 @@ from functools import partial
 import click
 
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import NotFoundError
@@ -27,7 +28,7 @@ from persistence.services.reencryption import Reencryption
 from persistence.storage.reader import StoreReader
 
 
-@click.command()
+@click.command(short_help="Bring trees and databases to this version's format.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @json_option
 @tree_options
@@ -36,12 +37,7 @@ def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
 
     The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
     upgrade that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  done, or nothing to do
-                 1  could not upgrade a tree, as its line says
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
 
     def work(tree: ChosenTree, prefix: str) -> int:
         is_current = True
@@ -84,12 +80,7 @@ def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | N
 
     Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
     VERSION only the data and the rows of this version are read, and the rest stays as it was.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form, no data directory, another user's
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees, form, version = choose_data(options, path)
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
@@ -154,13 +145,7 @@ def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str 
     Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
     What is as it should be is not touched, so a run that was stopped goes on where it was.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no key, no such form, no data directory, another user's
-                 2  wrong usage
-                 4  something could not be rewritten, and is as it was
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees, form, version = choose_data(options, path)
     work = partial(_reencrypt, form=form, version=version, dry_run=dry_run, as_json=as_json)
     sys.exit(on_each(trees, work))
