@@ -27,6 +27,7 @@ from tests.sidecars import of_format_2
 WITHOUT = {
     "demo": "it prints commands for people to try",
     "serve": "its log has a format of its own",
+    "help": "it prints pages for people",
     "password set": "nothing but that it was done",
     "password remove": "nothing",
     "api-key retire": "nothing",
@@ -107,6 +108,7 @@ SAMPLES: dict[str, list[str]] = {
     "purge": ["--older-than 2000-01-01 --revisions", "--older-than {now} --tombstones --revisions --drafts"],
     "erase": [f"{D} --backups {{tmp}}/backups", f"{D} --certificate {{tmp}}/c.json --yes"],
     "upgrade": ["--dry-run", ""],
+    "version": [""],
 }
 """Arguments of each command, with which it prints every kind of object."""
 
@@ -164,7 +166,12 @@ class Sample:
 
     def run(self, command: str, arguments: str, *options: str) -> Result:
         words = arguments.format(tmp=self.tmp, now=next_after(None)).split()
-        if "--config" not in words and "--url" not in words and not (command == "init" and "--data" not in words):
+        if (
+            command != "version"
+            and "--config" not in words
+            and "--url" not in words
+            and not (command == "init" and "--data" not in words)
+        ):
             options = (*options, "--config", str(self.tmp / "config/p.toml"))
         password = "a long password\n" if command == "password set" else None
         return CliRunner().invoke(commands, [*command.split(), *words, *options], input=password)
