@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import common_options, load
-from persistence.cli.terminal import say, table, terminal_width
+from persistence.cli.terminal import json_option, say, say_json, table, terminal_width
 from persistence.providers.locations import open_encryption_keys
 from persistence.storage import owner
 
@@ -21,8 +21,9 @@ def encryption_key() -> None:
 
 
 @encryption_key.command("new", short_help="Make a key that encrypts from now on.")
+@json_option
 @common_options
-def new(**options: str | None) -> None:
+def new(*, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
@@ -33,19 +34,28 @@ def new(**options: str | None) -> None:
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         made = keys.new()
-    click.echo(made)
+    if as_json:
+        say_json({"id": made})
+    else:
+        click.echo(made)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
 
 
 @encryption_key.command("list", short_help="List the encryption keys.")
+@json_option
 @common_options
-def list_keys(**options: str | None) -> None:
+def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    if as_json:
+        for key_id in ring.keys:
+            facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
+            say_json({**facts, "encrypts": key_id == ring.writing})
+        return
     if not ring.keys:
         click.echo("there are no encryption keys", err=True)
         return

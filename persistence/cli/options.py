@@ -1,10 +1,10 @@
-"""Options that several subcommands have, the trees that they choose, and the exit status of the work on these."""
+"""Options that several subcommands have, and the trees that they choose."""
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from persistence import settings
+from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.maintenance.manifest import attachments_name, tree_name
@@ -29,16 +30,6 @@ from persistence.providers.locations import base_of, database_of, definitions_ro
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
-
-FAILED = 1
-"""Exit status: the work could not be done. Status 2 is for wrong usage."""
-REPAIRED = 3
-"""Exit status: everything that was found has been taken care of."""
-REMAINS = 4
-"""Exit status: damage remains."""
-EDITED = 5
-"""Exit status: nothing is worse than edits by hand that nobody has adopted."""
-_FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -312,11 +303,6 @@ def choose_data(
     with usage_errors():
         form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
-
-
-def worst(statuses: Iterable[int]) -> int:
-    """Return the worst exit status; not having looked at a tree is worse than damage in it."""
-    return max(statuses, key=_FROM_BEST.index, default=0)
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:

@@ -39,7 +39,9 @@ def page() -> str:
 
 def _described(path: Path, command: click.Command) -> str:
     words = " ".join(path)
-    context = click.Context(command, info_name=f"persistence {words}", terminal_width=_WIDTH)
+    context = click.Context(
+        command, info_name=f"persistence {words}", terminal_width=_WIDTH, help_option_names=["-h", "--help"]
+    )
     return f"## {words}\n\n```text\n{command.get_help(context)}\n```\n"
 
 

@@ -32,6 +32,7 @@ REASONS = {
     "needs another machine",
     "needs another server",
     "needs containers",
+    "needs jq",
     "needs root and systemd",
     "needs several machines",
     "takes ten minutes",
