@@ -25,7 +25,7 @@ _MODULES: Mapping[str, str] = {
     "signing-key": "token",
     "password": "password",
     "token": "token",
-    "forms": "show",
+    "forms": "forms",
     "show": "show",
     "history": "history",
     "diff": "diff",

@@ -10,7 +10,17 @@ import click
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, all_trees, common_options, load, on_each
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, progress, safe, say, shown_path, table, terminal_width
+from persistence.cli.terminal import (
+    counted,
+    json_option,
+    progress,
+    safe,
+    say,
+    say_json,
+    shown_path,
+    table,
+    terminal_width,
+)
 from persistence.errors import NotSupportedError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
@@ -30,8 +40,9 @@ def encryption_key() -> None:
 
 
 @encryption_key.command("new", short_help="Make a key that encrypts from now on.")
+@json_option
 @common_options
-def new(**options: str | None) -> None:
+def new(*, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
@@ -42,19 +53,28 @@ def new(**options: str | None) -> None:
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         made = keys.new()
-    click.echo(made)
+    if as_json:
+        say_json({"id": made})
+    else:
+        click.echo(made)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
 
 
 @encryption_key.command("list", short_help="List the encryption keys.")
+@json_option
 @common_options
-def list_keys(**options: str | None) -> None:
+def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    if as_json:
+        for key_id in ring.keys:
+            facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
+            say_json({**facts, "encrypts": key_id == ring.writing})
+        return
     if not ring.keys:
         click.echo("there are no encryption keys", err=True)
         return

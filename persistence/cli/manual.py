@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence import __version__
+from persistence.cli.terminal import json_option, say_json
 
 
 @click.command("help", short_help="Print the help of a command.")
@@ -25,6 +26,10 @@ def help_(context: click.Context, /, names: tuple[str, ...]) -> None:
 
 
 @click.command(short_help="Print the version.")
-def version() -> None:
+@json_option
+def version(*, as_json: bool) -> None:
     """Print the version, as the option --version does."""
-    click.echo(f"persistence, version {__version__}")
+    if as_json:
+        say_json({"version": __version__})
+    else:
+        click.echo(f"persistence, version {__version__}")

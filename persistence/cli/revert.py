@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
-from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.model.addresses import DocumentAddress
@@ -33,8 +33,11 @@ _NUMBERS = (3,)
 @click.argument("instant", type=Time(), required=False)
 @click.option("--as", "user", metavar="USER", help="Who brings it back: the last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@json_option
 @tree_options
-def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, **options: str | None) -> None:
+def revert(
+    *, path: str, instant: Instant | None, user: str | None, dry_run: bool, as_json: bool, **options: str | None
+) -> None:
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
@@ -57,7 +60,10 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     with owner.acting(tree.home), _opened(tree) as reverting:
         asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
         plan = reverting.plan(address, asked) if dry_run else reverting.restore(address, asked)[0]
-    _say(plan, dry_run=dry_run)
+    if as_json:
+        say_json(_facts(plan, dry_run=dry_run))
+    else:
+        _say(plan, dry_run=dry_run)
 
 
 @contextmanager
@@ -71,6 +77,21 @@ def _opened(tree: ChosenTree) -> Iterator[Reverting]:
         return
     with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:
         index.recover()  # or the next search takes in what was noted
+
+
+def _facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+    files = [
+        {
+            "file": each.address.name,
+            "comes_back": each.older.modified,
+            "by": each.older.modifier,
+            "size": each.older.size,
+            "instead_of": None if each.replaced is None else each.replaced.modified,
+            "was_deleted": each.is_deleted,
+        }
+        for each in (*plan.attachments, plan.file)
+    ]
+    return {"files": files, "missing": plan.missing, "dry_run": dry_run}
 
 
 def _say(plan: RestorePlan, *, dry_run: bool) -> None:

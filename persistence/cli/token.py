@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import Duration, common_options, load, usage_errors, version_number
-from persistence.cli.terminal import safe, say, table, terminal_width
+from persistence.cli.terminal import json_option, safe, say, say_json, table, terminal_width
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
 from persistence.providers.locations import open_keys
@@ -19,8 +19,9 @@ _HEADINGS = ("ID", "MADE", "DOES")
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
+@json_option
 @common_options
-def token(*, document: str, operations: str, expires: float, **options: str | None) -> None:
+def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
     """Print an access token: whoever has it may do the operations with the document until it expires.
 
     It is sent as the parameter fr-access-token of a request for the document or its attachments. An operation counts
@@ -39,7 +40,10 @@ def token(*, document: str, operations: str, expires: float, **options: str | No
             tokens = AccessTokens(keys.ensured_signing_secrets)
             names = filter(None, map(str.strip, operations.split(",")))
             made = tokens.issue(subject, names, expires, validity)
-    click.echo(made)
+    if as_json:
+        say_json({"token": made, "valid_seconds": expires})
+    else:
+        click.echo(made)
     click.echo(f"this token is a secret: whoever has it may use it for {expires:g} seconds from now on", err=True)
 
 
@@ -60,24 +64,34 @@ def signing_key() -> None:
 
 
 @signing_key.command("new", short_help="Make a key that signs from now on.")
+@json_option
 @common_options
-def new_key(**options: str | None) -> None:
+def new_key(*, as_json: bool, **options: str | None) -> None:
     """Make a key that signs access tokens from now on, and print its id.
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
     settings = load(options).settings
     with owner.being(owner.identity_for(settings.keys, settings.home)):
-        click.echo(open_keys(settings).add_signing())
+        made = open_keys(settings).add_signing()
+    if as_json:
+        say_json({"id": made})
+    else:
+        click.echo(made)
 
 
 @signing_key.command("list", short_help="List the signing keys.")
+@json_option
 @common_options
-def list_keys(**options: str | None) -> None:
+def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
     settings = load(options).settings
     with owner.being(owner.identity_for(settings.keys, settings.home)):
         keys = open_keys(settings).signing()
+    if as_json:
+        for each in keys:
+            say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
+        return
     if not keys:
         click.echo("there are no signing keys", err=True)
         return
