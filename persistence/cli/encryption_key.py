@@ -25,7 +25,7 @@ from persistence.errors import NotSupportedError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
-from persistence.services.key_retirement import KeyUses
+from persistence.services.key_retirement import KeyReferences
 from persistence.storage import owner
 
 _HEADINGS = ("ID", "MADE", "DOES")
@@ -155,14 +155,14 @@ def _look(tree: ChosenTree, prefix: str, key_id: str, left_out: Collection[str])
 
     with managing(tree) as place:
         store = place.storage
-        uses = KeyUses(store, place.providers.bodies_by_form, key_id, elsewhere)
+        references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
         forms = sorted(store.forms(), key=str)
         listed = (store.documents_and_drafts(form) for form in forms)
         with progress(f"{prefix}looking", lambda: sum(1 for documents in listed for _ in documents)) as bar:
             for form in forms:
                 count = 0
                 for document in store.documents_and_drafts(form):
-                    found, problems = uses.of(form, document)
+                    found, problems = references.of(form, document)
                     count += found
                     for problem in problems:
                         bar.say(safe(f"{prefix}{problem}"))

@@ -22,7 +22,7 @@ from persistence.storage.stored_revision import StoredRevision
 _ROUNDS = 3
 
 
-class KeyUses:
+class KeyReferences:
     """Finds the revisions of one storage that are encrypted with a key. Methods raise the errors of a storage.
 
     Bodies of attachments of a form are not looked at if it ``keeps_bodies_elsewhere``, with another service.
