@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from functools import partial
 
 import click
 
@@ -13,6 +14,7 @@ from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
     json_option,
+    json_text,
     progress,
     safe,
     say,
@@ -96,8 +98,9 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 @click.option(
     "--leave-out", metavar="PROVIDER", multiple=True, help="Do not look at this provider, which is another service."
 )
+@json_option
 @common_options
-def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], **options: str | None) -> None:
+def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None) -> None:
     """Take the encryption key ID out of the file of the keys, if nothing is encrypted with it any more.
 
     All trees and databases of the settings are looked at: documents, drafts, attachments, and their older revisions.
@@ -115,16 +118,24 @@ def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], **options:
     with owner.being(identity):
         keys.require_retirable(key_id)
     _require_no_services(properties, leave_out)
-    if status := on_each(all_trees(effective), lambda tree, prefix: _look(tree, prefix, key_id, leave_out)):
-        advice = ": run persistence reencrypt first" if status == REMAINS else ""
-        click.echo(f"{key_id} is not retired{advice}", err=True)
-        sys.exit(status)
-    if dry_run:
-        click.echo(f"nothing is encrypted with {key_id}", err=True)
-        return
-    with owner.being(identity):
-        path = keys.retire(key_id)
-    click.echo(f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it", err=True)
+    look = partial(_look, key_id=key_id, left_out=leave_out, as_json=as_json)
+    status, path = on_each(all_trees(effective), look), None
+    if not (status or dry_run):
+        with owner.being(identity):
+            path = keys.retire(key_id)
+    if as_json:
+        say_json({"id": key_id, "needed": bool(status), "file": path})
+    else:
+        click.echo(_outcome(key_id, status, path), err=True)
+    sys.exit(status)
+
+
+def _outcome(key_id: str, status: int, path: str | None) -> str:
+    if status:
+        return f"{key_id} is not retired{': run persistence reencrypt first' if status == REMAINS else ''}"
+    if path is None:
+        return f"nothing is encrypted with {key_id}"
+    return f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it"
 
 
 def _require_no_services(properties: Properties, left_out: Collection[str]) -> None:
@@ -146,7 +157,7 @@ def _require_no_services(properties: Properties, left_out: Collection[str]) -> N
             )
 
 
-def _look(tree: ChosenTree, prefix: str, key_id: str, left_out: Collection[str]) -> int:
+def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[str], as_json: bool) -> int:
     """Look for what is encrypted with a key in a tree or a database; return the exit status."""
 
     def elsewhere(form: Form) -> bool:
@@ -165,8 +176,11 @@ def _look(tree: ChosenTree, prefix: str, key_id: str, left_out: Collection[str])
                     found, problems = references.of(form, document)
                     count += found
                     for problem in problems:
-                        bar.say(safe(f"{prefix}{problem}"))
+                        line = safe(f"{prefix}{problem}")
+                        bar.say(json_text({"tree": tree.name, "problem": problem}) if as_json else line)
                     bar.step()
                 if count:
-                    bar.say(safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}"))
+                    line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")
+                    facts = {"tree": tree.name, "form": str(form), "revisions": count}
+                    bar.say(json_text(facts) if as_json else line)
     return REMAINS if bar.lines else 0

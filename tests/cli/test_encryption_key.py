@@ -144,6 +144,14 @@ def test_the_option_for_the_data_hides_no_other_tree(tmp_path: Path, run: Run) -
     run("encryption-key", "new")
     done = run("encryption-key", "retire", old, "--data", str(tmp_path / "data"))
     assert (done.status, done.out) == (4, f"datasource/disk2: acme/order: 1 revision encrypted with {old}\n")
+    done = run("encryption-key", "retire", old, "--json")
+    assert (done.status, [json.loads(line) for line in done.out.splitlines()]) == (
+        4,
+        [
+            {"tree": "datasource/disk2", "form": "acme/order", "revisions": 1},
+            {"id": old, "needed": True, "file": None},
+        ],
+    )
 
 
 def test_what_cannot_be_read_may_need_the_key(tmp_path: Path, run: Run) -> None:
