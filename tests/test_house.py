@@ -39,7 +39,6 @@ LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
     "cli/manual.py": "its commands print what options of the command itself do",
-    "measuring.py": "it alone knows both providers and metrics",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""
 
