@@ -22,7 +22,7 @@ from client import Connection, new, over, putting, request
 from forms import warm_list
 from orders import APP, FORM, Orders, definition, documents, plant
 from processes import children, resident
-from report import Aim, aims, machine, write
+from report import Aim, aims, load, machine, write
 from search import publish, reindexed
 from servers import SERVICE, served, server
 from wrk import drive, mixed, rate
@@ -54,7 +54,7 @@ def main() -> None:
     arguments.add_argument("--threads", type=int, default=8)
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
-    options = arguments.parse_args()
+    options, before = arguments.parse_args(), load()
     found: list[Aim] = []
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as directory:
@@ -62,7 +62,7 @@ def main() -> None:
         found += results
         print(aims(results), flush=True)
     if options.write:
-        write("aims", f"{machine(options.workers, options.threads)}\n\n{aims(found)}")
+        write("aims", f"{machine(options.workers, options.threads, before)}\n\n{aims(found)}")
 
 
 def _in_turn(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> float:

@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from glob import glob
@@ -27,7 +27,7 @@ from typing import NamedTuple
 import processes
 from client import MARK, Connection, binary, request, xml
 from peers import BARE, CONSTANT, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
-from report import Aim, aims, machine, medians, number, plot, ratio, table, write
+from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write
 from wrk import tried
 
 _CONNECTIONS = (1, 8, 64)
@@ -100,7 +100,7 @@ def main() -> None:
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--syncs", action="store_true", help="count the fsyncs of a PUT (needs strace), and end")
     arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
-    options = arguments.parse_args()
+    options, before = arguments.parse_args(), load()
     with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as name, ExitStack() as stack:
         directory = Path(name)
         directory.chmod(0o755)
@@ -124,9 +124,9 @@ def main() -> None:
         print(judged)
     if options.write:
         tables = [_table(*key, results) for key, results in found.items()]
-        parts = [machine(options.workers, options.threads), "![Requests per second](performance.svg)", judged]
-        write("bench", "\n\n".join([*parts, *([large.table()] if large else ()), *tables]))
-        write("plot", plot([(f"{title}, requests per second", _bars(each)) for title, each in _plotted(gets, puts)]))
+        parts = [machine(options.workers, options.threads, before), "![Requests per second](performance.svg)", judged]
+        write("bench", "\n\n".join([*parts, *([large.table()] if large else ()), *tables]).replace("\n\n\n", "\n\n"))
+        write("plot", plot(_groups(gets, puts)))
 
 
 def _started(stack: ExitStack, directory: Path, options: argparse.Namespace) -> Iterator[tuple[Peer, Site]]:
@@ -171,15 +171,15 @@ def _measured(site: Site, work: Work, connections: int, seconds: int) -> Figures
     else:
         sent = site.put(pattern, f"{series}-{MARK}", work.body())
     before = processes.processor_time(site.processes)
-    load = tried(site.port, [sent], connections, seconds)
+    seen = tried(site.port, [sent], connections, seconds)
     spent = processes.processor_time(site.processes).since(before)
     memory = processes.memory(site.processes)
     if work.method == "PUT":
         _settle(site, series if work.size >= _REMOVED else "")
-    requests, answered = max(1, load.requests), load.requests - load.failed
-    refused = 100 * (load.failed + load.broken) / requests
+    requests, answered = max(1, seen.requests), seen.requests - seen.failed
+    refused = 100 * (seen.failed + seen.broken) / requests
     user, system = (1000 * each / requests for each in (spent.user, spent.system))
-    return Figures(answered / load.seconds, load.p50, load.p99, user, system, memory, refused)
+    return Figures(answered / seen.seconds, seen.p50, seen.p99, user, system, memory, refused)
 
 
 def _settle(site: Site, series: str) -> None:
@@ -304,17 +304,15 @@ def _judged(gets: Results, puts: Results) -> Iterator[Aim]:
         yield Aim("processor time of a PUT", spent, 1.2, is_least=False, unit="ms")
 
 
-def _plotted(gets: Results, puts: Results) -> Sequence[tuple[str, Results]]:
-    connections = f"{_COMPARED} connections"
-    return ((f"GET 5 KB, {connections}", gets), (f"PUT 5 KB, new, {connections} (* calls fsync)", puts))
-
-
-def _bars(results: Results) -> list[tuple[str, str, float]]:
-    found = []
-    for name, figures in results.items():
-        colour = "own" if name in {OURS, PROXIED} else "floor" if _BY_NAME[name].is_floor else "peer"
-        found.append((f"{name}{' *' if _BY_NAME[name].syncs == 'yes' else ''}", colour, figures.rate))
-    return found
+def _groups(gets: Results, puts: Results) -> Iterator[tuple[str, list[tuple[str, str, float]]]]:
+    """Yield the groups of the plot."""
+    for title, results, mark in (("GET 5 KB", gets, ""), ("PUT 5 KB, new (* calls fsync)", puts, " *")):
+        bars = []
+        for name, figures in results.items():
+            peer = _BY_NAME[name]
+            colour = "own" if name in {OURS, PROXIED} else "floor" if peer.is_floor else "peer"
+            bars.append((f"{name}{mark if peer.syncs == 'yes' else ''}", colour, figures.rate))
+        yield f"{title}, {_COMPARED} connections: requests per second", bars
 
 
 def _print_syncs(sites: Mapping[Peer, Site]) -> None:

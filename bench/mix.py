@@ -19,7 +19,7 @@ from pathlib import Path
 from client import Connection, binary, new, putting, request
 from orders import APP, Orders, documents, plant
 from processes import children, descriptors, memory, resident
-from report import machine, number, table, write
+from report import load, machine, number, table, write
 from search import cases, reindexed
 from servers import SERVICE, served
 from wrk import Kind, mixed
@@ -54,12 +54,12 @@ def main() -> None:
     arguments.add_argument("--threads", type=int, default=8)
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
-    options = arguments.parse_args()
+    options, before = arguments.parse_args(), load()
     with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as name:
         shown = _mix(Path(name), options)
     print(shown)
     if options.write:
-        write("mix", f"{machine(options.workers, options.threads)}\n\n{shown}")
+        write("mix", f"{machine(options.workers, options.threads, before)}\n\n{shown}")
 
 
 def _mix(directory: Path, options: argparse.Namespace) -> str:
@@ -79,8 +79,8 @@ def _mix(directory: Path, options: argparse.Namespace) -> str:
         found: dict[str, list[Kind]] = {}
         for _ in range(max(2, options.seconds // _STRETCH)):
             kinds = _kinds(orders, paths, attached)
-            load = mixed(port, kinds, options.connections, _STRETCH, threads=options.connections)
-            for kind, result in zip(kinds, load.kinds, strict=True):
+            seen = mixed(port, kinds, options.connections, _STRETCH, threads=options.connections)
+            for kind, result in zip(kinds, seen.kinds, strict=True):
                 found.setdefault(kind, []).append(result)
             workers = [resident(worker) for worker in children(master)]
             readings.append(Reading(memory([master]), max(workers), descriptors([master])))

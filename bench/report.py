@@ -39,10 +39,9 @@ def ratio(value: float, other: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three digits that count, or more if it is large."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    """Return a number with about three digits that count, or more if it is large."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 or not value else 3
+    return f"{value:.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -92,12 +91,17 @@ def plot(groups: Iterable[tuple[str, Sequence[tuple[str, str, float]]]]) -> str:
     return "\n".join([head, '<rect width="100%" height="100%" fill="#fff"/>', *lines, "</svg>", ""])
 
 
-def machine(workers: int, threads: int) -> str:
-    """Return a line about a run: its day, and the machine."""
-    day, load = datetime.now(UTC).date(), os.getloadavg()[0]
+def load() -> float:
+    """Return the load of the machine."""
+    return os.getloadavg()[0]
+
+
+def machine(workers: int, threads: int, before: float) -> str:
+    """Return a line about a run: its day, the machine, and its load before the run."""
+    day, system, python = datetime.now(UTC).date(), platform.release().split("-")[0], platform.python_version()
     return (
-        f"Measured {day} on {os.cpu_count()} processors that clients and servers share, Linux {platform.release()},"
-        f" Python {platform.python_version()}, {workers} workers of {threads} threads; load at the end {load:.1f}."
+        f"Measured {day} on {os.cpu_count()} processors that clients and servers share, Linux {system}, Python {python},\n"
+        f"{workers} workers of {threads} threads. The load before the run was {before:.1f}."
     )
 
 
