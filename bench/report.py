@@ -100,7 +100,7 @@ def machine(workers: int, threads: int, before: float) -> str:
     """Return a line about a run: its day, the machine, and its load before the run."""
     day, system, python = datetime.now(UTC).date(), platform.release().split("-")[0], platform.python_version()
     return (
-        f"Measured {day} on {os.cpu_count()} processors that clients and servers share, Linux {system}, Python {python},\n"
+        f"Measured {day} on {os.cpu_count()} processors for clients and servers, Linux {system}, Python {python},\n"
         f"{workers} workers of {threads} threads. The load before the run was {before:.1f}."
     )
 

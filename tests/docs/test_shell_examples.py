@@ -48,6 +48,7 @@ _ELSEWHERE = {
 
 STATUSES = {
     "README.md": "201 201 201 201 204 412 200 200 404 204",
+    "definitions.md": "200 200 201 409 201 200 200 200",
     "permissions.md": "200 201 200 403",
     "searching.md": "200",
 }
