@@ -28,10 +28,10 @@ from persistence.model.instants import next_after
 from persistence.properties.entries import shown_address
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.opened import readable_bodies
-from persistence.providers.places import is_in_object_store, open_place
+from persistence.providers.places import object_place_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.providers.trees import integrity_of
-from persistence.services.moving.moving import MoveTarget
+from persistence.services.moving.places import MoveTarget
 from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
@@ -190,7 +190,7 @@ def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str
     with open_place(settings, properties, uri) as place:
         target = MoveTarget(place.storage, place.arrivals, place.reports)
         bodies_of = partial(_bodies_in, choice, chosen)
-        run = StorageRestore(chosen, part, target, bodies_of, partial(is_in_object_store, properties))
+        run = StorageRestore(chosen, part, target, bodies_of, partial(object_place_of, properties))
         problems = follow(f"restoring {name}", lambda: 0, run.run())
         click.echo(f"{name}: {run.report.line()}", err=True)
     return problems

@@ -17,7 +17,7 @@ from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.maintained import maintained
-from persistence.services.moving.moving import MoveTarget
+from persistence.services.moving.places import MoveTarget
 from persistence.storage.integrity import Integrity
 from persistence.storage.maintained import MaintainedDatabase
 from tests import in_process
