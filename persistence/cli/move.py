@@ -75,12 +75,10 @@ def move(  # noqa: PLR0913 - each is an option
                  2  wrong usage
                  4  something was not moved; the lines say what and why
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = load(options)
-    settings = effective.settings
+    settings = (effective := load(options)).settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = resolved_place(source or settings.data), resolved_place(destination)
-    _require_apart(there, here)
+    there, here = _apart(resolved_place(source or settings.data), resolved_place(destination))
     allow_open_files()
     caller = Identity.current()
     with owner.acting(_home(settings, there, here)), ExitStack() as opened:
@@ -138,14 +136,14 @@ def _home(settings: Settings, there: str, here: str) -> str:
     return next((place for place in (there, here) if not is_database(place)), settings.local)
 
 
-def _require_apart(there: str, here: str) -> None:
-    """Make sure that no place is, or lies in, the other one. Raises ``click.UsageError``."""
+def _apart(there: str, here: str) -> tuple[str, str]:
+    """Return the places, of which none is, or lies in, the other one. Raises ``click.UsageError``."""
     if is_database(there) or is_database(here):
         if there == here:
             raise click.UsageError("--from and --to are the same database")
-        return
-    if os.path.commonpath((there, here)) in (there, here):
+    elif os.path.commonpath((there, here)) in (there, here):
         raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+    return there, here
 
 
 def _target(

@@ -11,13 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from persistence.model.instants import LAST
+from persistence.services.purge_plans import PurgeRules
+from persistence.services.purging import StoragePurge
 from persistence.storage.reader import StoreReader
+from persistence.storage.store import Store
 from tests import in_process
 from tests.examples import examples
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS
 from tests.imports.test_over_http import a_service
 from tests.s3.moves import inside, move, named, require_whole, run, settings_at, states, swept
+from tests.s3.places import FORM
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
 from tests.service import Service
 
@@ -111,11 +116,18 @@ def test_what_is_gone_since_the_first_pass_has_no_object_left(plain: Service, se
     assert len(server.keys_of("x/")) == 7
     plain.delete("pics/album/data/E/data.xml", **V1)
     plain.put(f"{D}/data.xml", b"<three/>", **V1)
-    run("purge", "--tombstones", "--revisions", "--yes", config=config)
+    purge(plain.data)
     move(plain.data, to, "x", config=config)
     require_whole(server, "x", to)
     assert len(server.keys_of("x/")) == 2
     assert states(StoreReader(str(to))) == states(StoreReader(str(plain.data)))
+
+
+def purge(root: Path) -> None:
+    """Remove older revisions and what is deleted, for good."""
+    with Store(str(root), lock_timeout=5) as store:
+        for document in list(store.documents(FORM)):
+            StoragePurge(store, lambda _: None).purge(FORM, document, PurgeRules(revisions=LAST, tombstones=LAST))
 
 
 @pytest.mark.parametrize(("first", "then"), [("x", "with-data"), ("with-data", "x"), ("x", "y")])

@@ -7,14 +7,14 @@ under one lock, in the order of their times. So a reader of the destination sees
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
 from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, ReplacedError, disk_errors
-from persistence.limits.imports import MOST_AT_ONCE
+from persistence.limits.imports import LARGEST_AT_ONCE, MOST_AT_ONCE
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Address, DocumentAddress
 from persistence.model.sidecar import SCHEMA, Sidecar
@@ -155,12 +155,11 @@ class Copier:
             kept.update(here.draft)
         size = 0
         self._over = {address: marks[-1].id for address, marks in kept.items()}
-        for begin in range(0, max(len(plan.copied), 1), MOST_AT_ONCE):
+        for number, batch in enumerate(_batches(plan.copied)):
             with ExitStack() as opened:
-                batch = plan.copied[begin : begin + MOST_AT_ONCE]
                 received = [self._receive(address, mark, opened) for address, mark in batch]
                 with self.destination.writing(unit.main) as writer:
-                    if begin == 0:
+                    if number == 0:
                         _discard(writer, unit, plan)
                     for each in received:
                         self._commit(writer, each)
@@ -201,6 +200,18 @@ def read_through(source: SourceContents, plan: CopyPlan) -> int:
         with source.opened(address, mark) as found:
             count += sum(map(len, _pieces(address, found)))
     return count
+
+
+def _batches(copied: Sequence[tuple[Address, RevisionMark]]) -> Iterator[list[tuple[Address, RevisionMark]]]:
+    """Yield revisions in parts that are received before any of them is stored; at least one part, maybe an empty one."""
+    batch, size = list[tuple[Address, RevisionMark]](), 0
+    for each in copied:
+        if len(batch) == MOST_AT_ONCE or (batch and size + each[1].size > LARGEST_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each[1].size
+    yield batch
 
 
 def _discard(writer: Writing, unit: MovedUnit, plan: CopyPlan) -> None:
