@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from io import FileIO
 
 import click
 
+from persistence.cli.attachments import Attachments, attachments_option, open_attachments
 from persistence.cli.options import FAILED, REMAINS, TreeChoice, allow_open_files, choose_trees, tree_options, worst
 from persistence.cli.terminal import follow
 from persistence.errors import StartupError, disk_errors
@@ -32,12 +33,14 @@ from persistence.providers.places import object_place_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.providers.trees import integrity_of
 from persistence.services.moving.places import MoveTarget
-from persistence.storage import nofollow, owner
+from persistence.storage import nofollow, owner, root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.maintained import MaintainedDatabase
 
 _MEBIBYTE = 1 << 20
+_ATTACHMENTS = "attachments"
+"""The kind of a part that is a directory of attachments."""
 
 
 @click.command(short_help="Save all trees into a new directory.")
@@ -130,14 +133,16 @@ def _read(path: str) -> bytes:
 @click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
+@attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
 @tree_options
-def restore(
+def restore(  # noqa: PLR0913 - each is an option
     *,
     source: str,
     to: tuple[str, ...],
+    attachments: Attachments | None,
     leave_out: tuple[str, ...],
     keys: bool,
     settings_to: str | None,
@@ -149,7 +154,8 @@ def restore(
     tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
     it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
 
-    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them.
+    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
+    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
 
     \b
     Exit status: 0  restored
@@ -159,14 +165,17 @@ def restore(
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     chosen = restores.choose(source)
+    if attachments is not None:  # they come to it, or to their data, and not to directories of their own
+        leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
-    directories = {name: root for name, root in roots.items() if not is_database(root)}
+    filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
+    directories = {name: root for name, root in roots.items() if name not in filled}
     run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
     started = time.monotonic()
     problems = follow("restoring", run.total, run.run())
-    for name, uri in roots.items():
-        if is_database(uri):
-            problems += _into_database(choice, chosen, name, uri)
+    for name, place in filled.items():
+        with nullcontext() if attachments is None else owner.acting(_home(choice, place)):
+            problems += _into_storage(choice, chosen, name, place, attachments)
     count, shown = run.count, ", ".join(map(shown_address, roots.values()))
     files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
     has_files = directories or count.files or count.known
@@ -180,17 +189,29 @@ def restore(
     sys.exit(REMAINS if problems or lacking else 0)
 
 
-def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str) -> int:
-    """Restore the tree of a name into a database, whose tables are made; return the number of problems."""
+def _home(choice: TreeChoice, place: str) -> str:
+    """Return the directory in which the attachments of a place are received and noted."""
+    return choice.settings.local if is_database(place) else place
+
+
+def _into_storage(
+    choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
+) -> int:
+    """Restore the tree of a name into a database or a tree, which are made; return the number of problems."""
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
-        raise StartupError(f"{name} cannot be restored into a database")
-    init_database(settings, uri)
-    with open_place(settings, properties, uri) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.reports)
-        bodies_of = partial(_bodies_in, choice, chosen)
-        run = StorageRestore(chosen, part, target, bodies_of, partial(object_place_of, properties))
+        raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
+    bodies = open_attachments(settings, properties, location, attachments)
+    if is_database(location):
+        init_database(settings, location)
+    else:
+        root.init(location)
+    with open_place(settings, properties, location) as place:
+        target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+        if attachments is None:
+            run.object_place_of = partial(object_place_of, properties)
         problems = follow(f"restoring {name}", lambda: 0, run.run())
         click.echo(f"{name}: {run.report.line()}", err=True)
     return problems
@@ -198,7 +219,7 @@ def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str
 
 def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
     """Return the directory in a backup with the bodies of a form: that of its provider, or the only one."""
-    saved = [part for part in chosen.manifest.parts if part.kind == "attachments" and not part.missing]
+    saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
     provider = choice.properties.of(form).route.attachments
     own = [part for part in saved if provider is not None and part.name == manifest.attachments_name(provider.name)]
     found = own or (saved if len(saved) == 1 else [])
@@ -250,12 +271,12 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
                 f"the backup has {part.name}, which the settings do not name: --to {part.name}=DIR says where it goes, "
                 f"--leave-out {part.name} leaves it out"
             )
-    for name, root in roots.items():
+    for name, place in roots.items():
         for other, there in roots.items():
-            if other == name or is_database(root) or is_database(there):
+            if other == name or is_database(place) or is_database(there):
                 continue
-            if os.path.commonpath((root, there)) == root:
-                raise StartupError(f"{name} would be restored to {root}, and {other} into it, to {there}")
+            if os.path.commonpath((place, there)) == place:
+                raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
     if not roots:
         raise StartupError("the backup has nothing that is to be restored")
     return roots

@@ -20,6 +20,23 @@ from persistence.storage.reader import StoreReader
 from tests.imports.archives import addresses
 from tests.s3.places import LIMITS
 from tests.s3.server import BUCKET, S3Server
+from tests.service import Service
+
+V1 = {"Form_Definition_Version": 1}
+D = "pics/album/data/D"
+LARGE = b"0123456789abcdef" * (6 << 16)
+
+
+def fill(service: Service) -> None:
+    """Store a document of two revisions, attachments of two and of one, one that is deleted, and a draft with one."""
+    for number in (b"1", b"2"):
+        service.put(f"{D}/data.xml", b"<d>" + number + b"</d>", **V1)
+        service.put(f"{D}/a.bin", b"a" + number, **V1)
+    service.put(f"{D}/large.bin", LARGE, **V1)
+    service.put(f"{D}/gone.bin", b"gone", **V1)
+    service.delete(f"{D}/gone.bin", **V1)
+    service.put("pics/album/draft/D/data.xml", b"<draft/>", **V1)
+    service.put("pics/album/draft/D/a.bin", b"draft", **V1)
 
 
 def settings_at(directory: Path, server: S3Server, data: Path | str, prefix: str = "", more: str = "") -> str:

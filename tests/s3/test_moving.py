@@ -21,14 +21,11 @@ from tests.examples import examples
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS
 from tests.imports.test_over_http import a_service
-from tests.s3.moves import inside, move, named, require_whole, run, settings_at, states, swept
+from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.places import FORM
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
 from tests.service import Service
 
-V1 = {"Form_Definition_Version": 1}
-D = "pics/album/data/D"
-LARGE = b"0123456789abcdef" * (6 << 16)
 _apps = count()
 
 
@@ -36,21 +33,6 @@ _apps = count()
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a tree, which has its attachments itself."""
     with a_service(tmp_path_factory.mktemp("any") / "from") as service:
-        yield service
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Service]:
-    """A service with a document of two revisions, one attachment of two and one of one, and a draft."""
-    with in_process.serving(tmp_path / "from", alone=True) as service:
-        for number in (b"1", b"2"):
-            service.put(f"{D}/data.xml", b"<d>" + number + b"</d>", **V1)
-            service.put(f"{D}/a.bin", b"a" + number, **V1)
-        service.put(f"{D}/large.bin", LARGE, **V1)
-        service.put(f"{D}/gone.bin", b"gone", **V1)
-        service.delete(f"{D}/gone.bin", **V1)
-        service.put("pics/album/draft/D/data.xml", b"<draft/>", **V1)
-        service.put("pics/album/draft/D/a.bin", b"draft", **V1)
         yield service
 
 

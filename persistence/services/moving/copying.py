@@ -203,7 +203,7 @@ def read_through(source: SourceContents, plan: CopyPlan) -> int:
 
 
 def _batches(copied: Sequence[tuple[Address, RevisionMark]]) -> Iterator[list[tuple[Address, RevisionMark]]]:
-    """Yield revisions in parts that are received before any of them is stored; at least one part, maybe an empty one."""
+    """Yield revisions in the parts that are received before any of them is stored: one at least, maybe an empty one."""
     batch, size = list[tuple[Address, RevisionMark]](), 0
     for each in copied:
         if len(batch) == MOST_AT_ONCE or (batch and size + each[1].size > LARGEST_AT_ONCE):
