@@ -12,7 +12,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-postgresql test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 audit: install ## look for known vulnerabilities in what is installed (asks the package index)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
+
+docs: install ## write docs/commands.md, the help of all commands
+	$(BIN)/python -m tests.docs.commands
 
 run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init

@@ -29,7 +29,7 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file"})
+_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -135,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_users: bool = False
+    log_file: str = ""
     metrics: bool = True
     metrics_from: tuple[str, ...] = ()
     remote_connect: _Seconds = 5.0
@@ -176,7 +177,7 @@ MEANINGS: Mapping[str, str] = {
     " in addition to those of loopback and of bind; *: any",
     "origins": "origins, such as https://forms.example.org, whose pages may change something through a browser"
     " (else 403), in addition to the service's own",
-    "keys": "file with the digests of the API keys and the keys that sign access tokens; persistence key writes it",
+    "keys": "file with the digests of the API keys and the keys that sign access tokens; persistence api-key writes it",
     "insecure": "let everyone call who reaches the service",
     "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
     "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
@@ -194,6 +195,7 @@ MEANINGS: Mapping[str, str] = {
     "log_format": "lines of the log: json, text for people, or auto: text on a terminal, else json",
     "log_level": "least level of lines in the log: debug, info, warning or error",
     "log_users": "name the user in the line of each request",
+    "log_file": "file of the log, opened again on SIGUSR1; empty: standard error",
     "metrics": "count requests and other things, and show them at /metrics and to administrators",
     "metrics_from": "IP addresses and networks that may read /metrics without a key, and nothing else; as trusted",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
@@ -201,7 +203,7 @@ MEANINGS: Mapping[str, str] = {
     "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
-    "encryption_keys": "file with the encryption keys; persistence key new writes it",
+    "encryption_keys": "file with the encryption keys; persistence encryption-key new writes it",
     "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
     " one encrypts; only in the environment",
 }
@@ -359,7 +361,8 @@ def _require_enough(memory: int) -> None:
 def _default_paths(file: str) -> dict[str, object]:
     """The defaults of paths, beside a file as they are beside ``DEFAULT_FILE``: its directory decides, not ours."""
     shipped = Settings()
-    beside = {name: os.path.relpath(getattr(shipped, name), os.path.dirname(DEFAULT_FILE)) for name in _PATHS}
+    named = {name: path for name in _PATHS if (path := getattr(shipped, name))}
+    beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
     return {name: _absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
 
 

@@ -90,7 +90,7 @@ def _callers(settings: Settings, policy: Policy) -> str:
         return "everybody who reaches the address (insecure)"
     keys = len(open_keys(settings).read())
     if policy.opens is Opens.WHILE_KEYLESS and not keys:
-        return "every program of this machine, until there is an API key ('persistence key add NAME')"
+        return "every program of this machine, until there is an API key ('persistence api-key new NAME')"
     who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
     if settings.trusted:
         who.append(f"without a key {', '.join(settings.trusted)}")

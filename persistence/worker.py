@@ -36,6 +36,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         self._memory = MemoryWatch(resident, trim)
         super().init_process()
 
+    def init_signals(self) -> None:
+        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
+        super().init_signals()
+        self.log.reopen_files()
+
     def notify(self) -> None:
         """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
         super().notify()

@@ -38,7 +38,7 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
-    "cli/server_log.py": "gunicorn finds the class by the name of its module",
+    "cli/manual.py": "its commands print what options of the command itself do",
     "measuring.py": "it alone knows both providers and metrics",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""

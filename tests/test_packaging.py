@@ -33,8 +33,8 @@ def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path:
     source = tmp_path / "source"
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("persistence", "config", "docs"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=leave)
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copytree(ROOT / name, source / name, ignore=leave)
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     with tarfile.open(built("sdist", source, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
@@ -55,6 +55,16 @@ def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path:
     assert (done.returncode, done.stderr) == (0, "")
     settings = (ROOT / "config/persistence.toml").read_text()
     assert (tmp_path / "made/config/persistence.toml").read_text() == settings
+    interface = (ROOT / "docs/openapi.yaml").read_bytes()
+    assert (tmp_path / "installed/persistence/openapi.yaml").read_bytes() == interface
+
+
+def test_the_checkout_has_no_symbolic_link() -> None:
+    """Some ways to hand on a checkout make a file of each, which holds only the path."""
+    done = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("this is no checkout of git")
+    assert [line for line in done.stdout.splitlines() if line.startswith("120000")] == []
 
 
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not installed")

@@ -45,7 +45,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "move"), _is_real),
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("password set", "password remove"), _always),
-    **dict.fromkeys(("key add", "key remove", "key add-signing", "key remove-signing", "key new"), _always),
+    **dict.fromkeys(("api-key new", "api-key retire", "signing-key new", "signing-key retire"), _always),
+    **dict.fromkeys(("encryption-key new",), _always),
 }
 """The commands that have a line, and with which parameters: those that only say what they would do have none."""
 

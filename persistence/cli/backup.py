@@ -6,21 +6,22 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from io import FileIO
 
 import click
 
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
-from persistence.cli.options import FAILED, REMAINS, TreeChoice, allow_open_files, choose_trees, tree_options, worst
-from persistence.cli.terminal import follow
+from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
+from persistence.cli.statuses import FAILED, REMAINS, worst
+from persistence.cli.terminal import follow, json_option, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.last_runs import LastBackup, record
-from persistence.maintenance.manifest import Manifest
+from persistence.maintenance.manifest import BackupPart, Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
@@ -47,19 +48,14 @@ _ATTACHMENTS = "attachments"
 @click.argument("destination", metavar="DEST")
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
+@json_option
 @tree_options
-def backup(*, destination: str, keys: bool, verify: bool, **options: str | None) -> None:
+def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
     """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
     system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
-
-    \b
-    Exit status: 0  saved
-                 1  could not save, or not all trees and directories; the lines say which
-                 2  wrong usage
-                 4  saved, but some files are damaged, or were written wrongly (--verify); the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
@@ -71,21 +67,39 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         databases = dict(_databases(choice, opened))
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases), destination)
-        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
+        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run(), as_json=as_json)
     if verify:
-        problems += follow("verifying", run.total, run.verify())
+        problems += follow("verifying", run.total, run.verify(), as_json=as_json)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
-    count = run.count
-    click.echo(
-        f"{run.path}: {run.folders} documents, drafts and form versions; "
-        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
-        f"{time.monotonic() - started:.1f} s",
-        err=True,
-    )
+    _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+
+
+def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> None:
+    count = run.count
+    if as_json:
+        say_json(
+            {
+                "backup": shown_path(run.path),
+                "folders": run.folders,
+                "files_copied": count.copied,
+                "bytes_copied": count.copied_bytes,
+                "files_linked": count.linked,
+                "problems": problems,
+                "missing": dict(run.missing),
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    click.echo(
+        f"{run.path}: {run.folders} documents, drafts and form versions; "
+        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
+        f"{seconds:.1f} s",
+        err=True,
+    )
 
 
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
@@ -137,8 +151,9 @@ def _read(path: str) -> bytes:
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
+@json_option
 @tree_options
-def restore(  # noqa: PLR0913 - each is an option
+def restore(  # noqa: PLR0913 - its options
     *,
     source: str,
     to: tuple[str, ...],
@@ -146,6 +161,7 @@ def restore(  # noqa: PLR0913 - each is an option
     leave_out: tuple[str, ...],
     keys: bool,
     settings_to: str | None,
+    as_json: bool,
     **options: str | None,
 ) -> None:
     """Restore a backup, or the newest one in SRC.
@@ -156,13 +172,7 @@ def restore(  # noqa: PLR0913 - each is an option
 
     NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
     s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
-
-    \b
-    Exit status: 0  restored
-                 1  could not restore
-                 2  wrong usage
-                 4  restored, but some files were damaged, or the backup lacks a part; the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     chosen = restores.choose(source)
     if attachments is not None:  # they come to it, or to their data, and not to directories of their own
@@ -172,47 +182,75 @@ def restore(  # noqa: PLR0913 - each is an option
     directories = {name: root for name, root in roots.items() if name not in filled}
     run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
     started = time.monotonic()
-    problems = follow("restoring", run.total, run.run())
+    problems = follow("restoring", run.total, run.run(), as_json=as_json)
     for name, place in filled.items():
-        with nullcontext() if attachments is None else owner.acting(_home(choice, place)):
-            problems += _into_storage(choice, chosen, name, place, attachments)
-    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
-    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = directories or count.files or count.known
-    took = time.monotonic() - started
-    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {took:.1f} s", err=True)
+        with _filling(choice, chosen, name, place, attachments) as filling:
+            problems += _filled(name, filling, as_json=as_json)
+    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json(_restored_facts(run, roots, lacking, problems, seconds))
+    else:
+        _say_restored(run, roots, seconds, has_directories=bool(directories))
     if problems:
         click.echo("next: persistence check --repair", err=True)
-    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     for part in lacking:
         click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
     sys.exit(REMAINS if problems or lacking else 0)
 
 
-def _home(choice: TreeChoice, place: str) -> str:
-    """Return the directory in which the attachments of a place are received and noted."""
-    return choice.settings.local if is_database(place) else place
+def _restored_facts(
+    run: Restore, roots: Mapping[str, str], lacking: list[BackupPart], problems: int, seconds: float
+) -> dict[str, object]:
+    return {
+        "backup": shown_path(run.source),
+        "places": {name: shown_address(place) for name, place in roots.items()},
+        "files": run.count.files,
+        "bytes": run.count.bytes,
+        "files_there": run.count.known,
+        "problems": problems,
+        "missing": {part.name: part.missing for part in lacking},
+        "seconds": round(seconds, 3),
+    }
 
 
-def _into_storage(
+def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
+    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
+    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
+    has_files = has_directories or count.files or count.known
+    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s", err=True)
+
+
+@contextmanager
+def _filling(
     choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
-) -> int:
-    """Restore the tree of a name into a database or a tree, which are made; return the number of problems."""
+) -> Iterator[StorageRestore]:
+    """Make a database or a tree for a block, which restores the tree of a name into it."""
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
-    bodies = open_attachments(settings, properties, location, attachments)
-    if is_database(location):
-        init_database(settings, location)
+    home = settings.local if is_database(location) else location  # where attachments are received and noted
+    with nullcontext() if attachments is None else owner.acting(home):
+        bodies = open_attachments(settings, properties, location, attachments)
+        if is_database(location):
+            init_database(settings, location)
+        else:
+            root.init(location)
+        with open_place(settings, properties, location) as place:
+            target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+            run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+            if attachments is None:
+                run.object_place_of = partial(object_place_of, properties)
+            yield run
+
+
+def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
+    """Restore the tree of a name into a storage; return the number of problems."""
+    problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
+    if as_json:
+        say_json({"name": name, **run.report.facts()})
     else:
-        root.init(location)
-    with open_place(settings, properties, location) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
-        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
-        if attachments is None:
-            run.object_place_of = partial(object_place_of, properties)
-        problems = follow(f"restoring {name}", lambda: 0, run.run())
         click.echo(f"{name}: {run.report.line()}", err=True)
     return problems
 

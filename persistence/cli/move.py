@@ -13,8 +13,9 @@ from functools import partial
 import click
 
 from persistence.cli.attachments import WITH_DATA, Attachments, attachments_option, open_attachments
-from persistence.cli.options import FAILED, REMAINS, allow_open_files, file_options, load, usage_errors
-from persistence.cli.terminal import progress, safe
+from persistence.cli.options import address_options, allow_open_files, load, usage_errors
+from persistence.cli.statuses import FAILED, REMAINS
+from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
 from persistence.model.exports import FormPattern, parse_pattern
@@ -47,7 +48,8 @@ _LONG_PASS = 10.0
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
-@file_options
+@json_option
+@address_options
 def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str,
@@ -57,6 +59,7 @@ def move(  # noqa: PLR0913 - each is an option
     command: str | None,
     prepare: bool,
     dry_run: bool,
+    as_json: bool,
     **options: str | None,
 ) -> None:
     """Move definitions, documents and drafts, with all revisions as they are.
@@ -68,13 +71,7 @@ def move(  # noqa: PLR0913 - each is an option
     last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
     the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
     removed from the source. A move that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  moved
-                 1  could not move, or COMMAND failed
-                 2  wrong usage
-                 4  something was not moved; the lines say what and why
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     settings = (effective := load(options)).settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
@@ -87,13 +84,13 @@ def move(  # noqa: PLR0913 - each is an option
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
         started = time.monotonic()
-        status = _followed("first pass", run.first(), run)
+        status = _followed("first pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
-            status = _followed("second pass", run.first(), run)
+            status = _followed("second pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches) + _advice_on_attachments(attachments)
             line = f"everything is in {shown_address(here)}: {advice}"
-            status = opened.enter_context(_last_pass(origin, run, line))
+            status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
             if not status:
                 with owner.being(caller):
                     status = _switched(command)
@@ -101,11 +98,11 @@ def move(  # noqa: PLR0913 - each is an option
 
 
 @contextmanager
-def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
+def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Iterator[int]:
     """Run the last pass; nobody may write to the source before the end of the block, which gets the exit status."""
     with origin.keeping_writers_out() as require_kept_out:
         click.echo("the source can only be read now", err=True)
-        status = _followed("last pass", run.last(), run)
+        status = _followed("last pass", run.last(), run, as_json=as_json)
         require_kept_out()
         if status:
             click.echo("not everything was moved: see to what is named, and call this again", err=True)
@@ -162,7 +159,7 @@ def _target(
     return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
 
-def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
+def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json: bool) -> int:
     """Run a pass to its end, with a bar and a line for each refusal; return the exit status."""
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
@@ -170,11 +167,16 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
             report.add(outcome)
             bar.step()
             if outcome.result is MoveResult.REFUSED:
-                bar.say(safe(f"{outcome.name}: refused: {outcome.cause}"))
-    line = report.line(is_dry=run.is_dry)
+                refused = {"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause}
+                line = safe(f"{outcome.name}: refused: {outcome.cause}")
+                bar.say(json_text(refused) if as_json else line)
     for problem in run.views():
         click.echo(f"persistence: {safe(problem)}", err=True)
-    click.echo(f"{label}: {line}; {time.monotonic() - started:.1f} s", err=True)
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json({"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)})
+    else:
+        click.echo(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", err=True)
     return REMAINS if report.refused else 0
 
 

@@ -1,10 +1,10 @@
-"""Options that several subcommands have, the trees that they choose, and the exit status of the work on these."""
+"""Options that several subcommands have, and the trees that they choose."""
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from persistence import settings
+from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.maintenance.manifest import attachments_name, tree_name
@@ -30,23 +31,14 @@ from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
 
-FAILED = 1
-"""Exit status: the work could not be done. Status 2 is for wrong usage."""
-REPAIRED = 3
-"""Exit status: everything that was found has been taken care of."""
-REMAINS = 4
-"""Exit status: damage remains."""
-EDITED = 5
-"""Exit status: nothing is worse than edits by hand that nobody has adopted."""
-_FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
-
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
-_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms, or a database's address; only this.")
+_DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms, or a database's address.")
+_ONLY_DATA = click.option("--data", metavar="DIR", help="Only this directory of a tree of forms, or database.")
 _DATASOURCE = click.option(
     "--datasource", metavar="NAME", help="Work only on the tree of this datasource of the settings."
 )
@@ -66,18 +58,14 @@ def _options(*options: Option) -> Option:
 settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
-tree_options = _options(_DATA, _DATASOURCE, _CONFIG, _DIALECT)
+tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
 """The options of commands on trees; each overrides the setting of its name, but for ``--datasource``."""
 
-file_options = _options(_CONFIG, _DIALECT)
-"""The options of commands that only look up names; each overrides the setting of its name."""
+common_options = _options(_DATA, _CONFIG, _DIALECT)
+"""The options of all other commands that read the settings; each overrides the setting of its name."""
 
-key_options = _options(_DATA, _CONFIG)
-"""The options of commands on keys; each overrides the setting of its name."""
-
-
-property_options = _options(_DATA, _CONFIG, _DIALECT)
-"""The options of commands that look at properties and keys; each overrides the setting of its name."""
+address_options = _options(_CONFIG, _DIALECT)
+"""The options of commands that have another option for the place that they work on."""
 
 
 def load(options: Mapping[str, object]) -> Effective:
@@ -315,11 +303,6 @@ def choose_data(
     with usage_errors():
         form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
-
-
-def worst(statuses: Iterable[int]) -> int:
-    """Return the worst exit status; not having looked at a tree is worse than damage in it."""
-    return max(statuses, key=_FROM_BEST.index, default=0)
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from persistence.cli.options import key_options, load, usage_errors
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.terminal import json_option, say_json
 from persistence.providers.locations import open_keys
 from persistence.storage import owner
 
@@ -23,7 +24,7 @@ def password() -> None:
 
 @password.command("set", short_help="Set the password of an administrator.")
 @click.argument("name", metavar="NAME")
-@key_options
+@common_options
 def set_(*, name: str, **options: str | None) -> None:
     """Set the password of the administrator NAME, of at least 12 characters.
 
@@ -32,31 +33,35 @@ def set_(*, name: str, **options: str | None) -> None:
     """
     effective = load(options).settings
     text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
-    with owner.being(owner.identity_for(effective.keys, effective.data)), usage_errors():
+    with owner.being(owner.identity_for(effective.keys, effective.home)), usage_errors():
         open_keys(effective).set_password(name, text)
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {effective.keys}", err=True)
 
 
-@password.command("list")
-@key_options
-def list_passwords(**options: str | None) -> None:
+@password.command("list", short_help="List the administrators with a password.")
+@json_option
+@common_options
+def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
     effective = load(options).settings
-    with owner.being(owner.identity_for(effective.keys, effective.data)):
+    with owner.being(owner.identity_for(effective.keys, effective.home)):
         passwords = open_keys(effective).passwords()
     for each in passwords:
-        click.echo(f"{each.name}  {each.created}")
+        if as_json:
+            say_json({"name": each.name, "created": each.created})
+        else:
+            click.echo(f"{each.name}  {each.created}")
     if not passwords:
         click.echo("there are no passwords", err=True)
 
 
-@password.command()
+@password.command("remove", short_help="Remove the password of an administrator.")
 @click.argument("name", metavar="NAME")
-@key_options
+@common_options
 def remove(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
     effective = load(options).settings
-    with owner.being(owner.identity_for(effective.keys, effective.data)):
+    with owner.being(owner.identity_for(effective.keys, effective.home)):
         open_keys(effective).remove_password(name)
 
 

@@ -1,18 +1,20 @@
-"""Output: text that is safe for a terminal, tables, lists of facts, and progress bars."""
+"""Output: text that is safe for a terminal, tables, lists of facts, JSON lines, and progress bars."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import click
 
 from persistence.errors import one_line
+from persistence.model.texts import json_line
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that move the cursor, end a line, change the direction of text, or are half a character."""
@@ -22,6 +24,9 @@ _NARROWEST = 12
 _WIDEST_END = 30
 """Columns that the last cell of a row claims; the terminal wraps a wider one."""
 _CLEAR = "\r\x1b[K"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
+"""The option of all commands that print facts."""
 
 
 def safe(text: str) -> str:
@@ -43,6 +48,21 @@ def say(line: str) -> None:
     """Print a line; characters that the terminal's encoding lacks become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(line.encode(encoding, "replace").decode(encoding))
+
+
+def json_text(facts: Mapping[str, object]) -> str:
+    """Return an object of ``--json`` on one line, whatever the encoding of standard output."""
+    text = json_line(facts).decode()
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), separators=(",", ":"))
+    return text
+
+
+def say_json(facts: Mapping[str, object]) -> None:
+    """Print an object of ``--json``."""
+    click.echo(json_text(facts))
 
 
 def width(text: str) -> int:
@@ -151,12 +171,12 @@ def progress(label: str, count: Callable[[], int], *, only_errors: bool = False)
         yield ProgressBar(bar.update, only_errors=only_errors)
 
 
-def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
-    """Run to the end, with a bar and a line for each problem; return the number of problems."""
+def follow(label: str, total: Callable[[], int], steps: Iterator[str | None], *, as_json: bool) -> int:
+    """Run to the end, with a bar and a line or an object for each problem; return the number of problems."""
     with progress(label, total) as bar:
         for problem in steps:
             if problem is None:
                 bar.step()
             else:
-                bar.say(one_line(problem))
+                bar.say(json_text({"problem": one_line(problem)}) if as_json else one_line(problem))
     return bar.lines

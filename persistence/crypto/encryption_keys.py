@@ -50,7 +50,7 @@ class KeyRing:
         """
         if self.writing is None:
             raise ConfigurationError(
-                "there is no encryption key, and this must be encrypted: make one with persistence key new"
+                "there is no encryption key, and this must be encrypted: make one with persistence encryption-key new"
             )
         return self.writing
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from html import escape
-from importlib.resources import files
 
 from flask import Flask, Response, request
 
-from persistence import __version__
+from persistence import __version__, shipped
 from persistence.dialect import Dialect
 from persistence.http.application import IS_STRANGER, METRICS_PATH, ROOT_PATH, add_route
 from persistence.http.responses import Headers, whole
@@ -52,7 +51,7 @@ def add_about(app: Flask, dialect: Dialect, metrics: Metrics | None) -> None:
         return whole(json.dumps(facts).encode() + b"\n", [("Content-Type", "application/json"), _NOT_STORED])
 
     def interface() -> Response:
-        body = files("persistence.http").joinpath("openapi.yaml").read_bytes()
+        body = shipped("openapi.yaml")
         return whole(body, _TEXT)
 
     def show_metrics(shown: Metrics) -> Response:

@@ -80,7 +80,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
     if on_loopback:
         return Policy(Opens.WHILE_KEYLESS, trusted)
     raise StartupError(
-        "bind is not a loopback address, and nobody may call: make a key (persistence key add NAME), "
+        "bind is not a loopback address, and nobody may call: make a key (persistence api-key new NAME), "
         "name addresses, or unix for the Unix socket, in the setting trusted, or let everybody in (--insecure)"
     )
 

@@ -31,15 +31,22 @@ _OF_PYTHON = {"critical": "error", "notset": "info"}
 class _Chosen:
     """The format and the level of this process, before anybody has chosen."""
 
+    format: LogFormat = "json"
     is_text = False
     level = logging.INFO
 
 
 def choose(log_format: LogFormat, level: LogLevel) -> None:
     """Choose the format and the level; ``auto`` is for people where standard error is a terminal, else JSON."""
-    _Chosen.is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
+    _Chosen.format = log_format
     _Chosen.level = LEVELS[level]
+    look()
     apply()
+
+
+def look() -> None:
+    """Look whether standard error is a terminal, as it may lead elsewhere by now."""
+    _Chosen.is_text = _Chosen.format == "text" or (_Chosen.format == "auto" and sys.stderr.isatty())
 
 
 def apply() -> None:

@@ -31,11 +31,11 @@ class KeysPage:
     def add_to(self, site: Site) -> None:
         """Add the page and its actions."""
         site.page("/admin/keys", "keys", self.show, "Keys")
-        site.action(Action("key-add", self._ask_to_add, self._add, ("name", "days")))
-        site.action(Action("key-remove", self._ask_to_remove, self._remove, ("name",)))
-        site.action(Action("key-add-signing", _ask_to_sign, self._add_signing))
-        site.action(Action("key-remove-signing", self._ask_to_remove_signing, self._remove_signing, ("id",)))
-        site.action(Action("key-new", _ask_for_encryption, self._new))
+        site.action(Action("api-key-new", self._ask_to_add, self._add, ("name", "days")))
+        site.action(Action("api-key-retire", self._ask_to_retire, self._retire, ("name",)))
+        site.action(Action("signing-key-new", _ask_to_sign, self._add_signing))
+        site.action(Action("signing-key-retire", self._ask_to_retire_signing, self._retire_signing, ("id",)))
+        site.action(Action("encryption-key-new", _ask_for_encryption, self._new))
 
     def show(self) -> str:
         """Answer ``/admin/keys``."""
@@ -68,30 +68,30 @@ class KeysPage:
             f"The API key {values['name']} is made", _back(), secret=self.keys.add(values["name"], _lifetime(values))
         )
 
-    def _ask_to_remove(self, values: Values) -> Question:
+    def _ask_to_retire(self, values: Values) -> Question:
         name = values["name"]
         if not any(key.name == name for key in self.keys.read()):
             raise NotFoundError(f"there is no key {name}")
         effects = ("Programs that call with it are refused from now on. It cannot be brought back.",)
-        return Question(f"Remove the API key {name}?", effects, "Remove the key", _back(), is_dangerous=True)
+        return Question(f"Retire the API key {name}?", effects, "Retire the key", _back(), is_dangerous=True)
 
-    def _remove(self, values: Values, _by: str) -> Done:
+    def _retire(self, values: Values, _by: str) -> Done:
         self.keys.remove(values["name"])
-        return Done(f"The API key {values['name']} is removed.", _back())
+        return Done(f"The API key {values['name']} is retired.", _back())
 
     def _add_signing(self, _values: Values, _by: str) -> Done:
         return Done(f"The key {self.keys.add_signing()} signs access tokens from now on.", _back())
 
-    def _ask_to_remove_signing(self, values: Values) -> Question:
+    def _ask_to_retire_signing(self, values: Values) -> Question:
         key_id = values["id"]
         if not any(key.id == key_id for key in self.keys.signing()):
             raise NotFoundError(f"there is no signing key {key_id}")
         effects = ("Access tokens that it has signed are refused from now on.",)
-        return Question(f"Remove the signing key {key_id}?", effects, "Remove the key", _back(), is_dangerous=True)
+        return Question(f"Retire the signing key {key_id}?", effects, "Retire the key", _back(), is_dangerous=True)
 
-    def _remove_signing(self, values: Values, _by: str) -> Done:
+    def _retire_signing(self, values: Values, _by: str) -> Done:
         self.keys.remove_signing(values["id"])
-        return Done(f"The signing key {values['id']} is removed.", _back())
+        return Done(f"The signing key {values['id']} is retired.", _back())
 
     def _new(self, _values: Values, _by: str) -> Done:
         made = self.at_rest.new()
@@ -113,7 +113,7 @@ def _lifetime(values: Values) -> float | None:
 def _ask_to_sign(_values: Values) -> Question:
     effects = (
         "Access tokens are signed with the new key from now on.",
-        "Tokens that other keys have signed stay valid until they expire, or until their key is removed.",
+        "Tokens that other keys have signed stay valid until they expire, or until their key is retired.",
     )
     return Question("Make a key that signs access tokens?", effects, "Make the key", _back())
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from typing import Self
 
 import msgspec
 
 from persistence.errors import PersistenceError
 from persistence.limits.pages import KEY_USE_NOTED
 from persistence.storage.key_files import KeyFile
+from persistence.storage.layout import PAGES, Layout
 
 
 class _Uses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +35,11 @@ class KeyUses:
         self._file: KeyFile[_Uses] = KeyFile(path, tree=tree, what="uses of keys", decode=_decoded, nothing=_Uses())
         self._due: dict[str, float] = {}
         self._next = 0.0
+
+    @classmethod
+    def of(cls, home: str) -> Self:
+        """Return the file of the service whose own directory is ``home``."""
+        return cls(f"{Layout(home).own(PAGES)}/key-uses.json", tree=home)
 
     def use(self, name: str) -> None:
         """Put down that a key is used now."""

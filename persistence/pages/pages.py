@@ -45,7 +45,7 @@ class PageFiles:
         self._home = home
         self._directory = Layout(home).own(PAGES)
         self.errors = RecentErrors(f"{self._directory}/errors.jsonl")
-        self.key_uses = KeyUses(f"{self._directory}/key-uses.json", tree=home)
+        self.key_uses = KeyUses.of(home)
 
     def logins(self) -> LoginRecord:
         """Return the record of logins."""

@@ -206,7 +206,7 @@ class ReencryptionJobs(Closable):
         """
         job = self._job_of(form, version)
         if not job.reencryption.has_key:
-            raise NotSupportedError("there is no encryption key: make one with persistence key new")
+            raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
         if not job.reencryption.has_form(form):
             return
         with self._lock:

@@ -46,7 +46,7 @@ class AccessTokens:
             raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
         keys = self.keys()
         if not keys:
-            raise ConfigurationError("there is no key that signs tokens: make one with persistence key add-signing")
+            raise ConfigurationError("there is no key that signs tokens: make one with persistence signing-key new")
         now = int(self.clock())
         return access_tokens.sign(TokenGrant(now, now + int(seconds), granted), subject, keys)
 

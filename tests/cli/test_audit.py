@@ -111,27 +111,27 @@ def test_it_shows_details_and_a_definition_under_its_own_name(place: Place) -> N
 
 
 def test_commands_that_change_something_have_a_line(place: Place) -> None:
-    secret = place.run("key", "add", "runtime").out.strip()
+    secret = place.run("api-key", "new", "runtime").out.strip()
     place.run("check")
     place.run("check", "--repair", "--dry-run")
     place.run("check", "--repair")
     place.run("reindex")
     place.run("leases")
     assert place.run("leases", "--break", "NONE").status == 1
-    assert place.run("key", "remove", "nobody").status == 1
+    assert place.run("api-key", "retire", "nobody").status == 1
     place.run("token", "hr/leave/1/D", "--expires", "1h")
     found = [(line["action"], line["outcome"]) for line in place.lines()]
     assert found == [
-        ("key-add", "done"),
+        ("api-key-new", "done"),
         ("check", "done"),
         ("reindex", "done"),
         ("leases", "failed"),
-        ("key-remove", "failed"),
+        ("api-key-retire", "failed"),
         ("token", "failed"),
     ]
     first, *_, lease, _, token = place.lines()
     assert (first["command"], first["details"], first["system_user"]) == (
-        "persistence key add",
+        "persistence api-key new",
         {"name": "runtime"},
         "root",
     )
@@ -142,14 +142,14 @@ def test_commands_that_change_something_have_a_line(place: Place) -> None:
 
 def test_a_command_does_not_begin_without_its_line_if_one_is_needed(place: Place) -> None:
     os.mkdir(place.path)
-    done = place.run("key", "add", "one")
+    done = place.run("api-key", "new", "one")
     assert (done.status, "audit: " in done.errors[-1]) == (0, True)
     place.settings("audit_required = true\n")
-    done = place.run("key", "add", "two")
+    done = place.run("api-key", "new", "two")
     assert (done.status, "cannot be used" in done.errors[0]) == (1, True)
-    assert "two" not in place.run("key", "list").out
+    assert "two" not in place.run("api-key", "list").out
     os.rmdir(place.path)
-    place.run("key", "add", "two")
+    place.run("api-key", "new", "two")
     begin, end = place.lines()
     assert (begin["phase"], end["begun"], end["outcome"]) == ("begin", 1, "done")
 

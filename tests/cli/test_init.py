@@ -99,7 +99,7 @@ def test_init_makes_a_directory_for_a_service(tmp_path: Path) -> None:
     assert file.read_text() == (ROOT / "config/persistence.toml").read_text()
     made = [tmp_path / "forms", *(tmp_path / "forms").rglob("*")]
     assert {path.name: path.stat().st_mode & 0o777 for path in made if path.stat().st_mode & 0o027} == {}
-    assert persistence("key", "add", "runtime", "--config", str(file), cwd=tmp_path).returncode == 0
+    assert persistence("api-key", "new", "runtime", "--config", str(file), cwd=tmp_path).returncode == 0
     assert (tmp_path / "forms/var/keys.json").stat().st_mode & 0o777 == 0o600
     with running(tmp_path / "forms", options=("--config", str(file)), data=tmp_path / "forms/var/data") as service:
         assert service.raw("GET", "/readyz").status == 200

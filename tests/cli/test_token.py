@@ -65,29 +65,30 @@ def test_what_cannot_be_issued_is_wrong_usage(
 
 
 def test_signing_keys_are_made_listed_and_removed(run: Callable[..., Ended], tmp_path: Path) -> None:
-    first, second = (run("key", "add-signing").out.strip() for _ in range(2))
-    assert [line.split()[::2] for line in run("key", "list-signing").out.splitlines()] == [
+    first, second = (run("signing-key", "new").out.strip() for _ in range(2))
+    assert [line.split()[::2] for line in run("signing-key", "list").out.splitlines()] == [
+        ["ID", "DOES"],
         [first, "only"],
         [second, "signs"],
     ]
     secrets = [key["secret"] for key in json.loads((tmp_path / "var/keys.json").read_text())["signing"]]
-    assert not [each for each in secrets if each in run("key", "list-signing").out]
-    assert run("key", "remove-signing", first).status == 0
+    assert not [each for each in secrets if each in run("signing-key", "list").out]
+    assert run("signing-key", "retire", first).status == 0
     assert [key.id for key in keys_of(tmp_path).signing()] == [second]
-    gone = run("key", "remove-signing", first)
+    gone = run("signing-key", "retire", first)
     assert (gone.status, gone.errors) == (1, [f"persistence: there is no signing key {first}"])
 
 
 def test_there_are_at_most_twenty(run: Callable[..., Ended]) -> None:
-    assert [run("key", "add-signing").status for _ in range(21)] == [0] * 20 + [1]
+    assert [run("signing-key", "new").status for _ in range(21)] == [0] * 20 + [1]
 
 
 def test_api_keys_and_signing_keys_keep_each_other(run: Callable[..., Ended], tmp_path: Path) -> None:
-    run("key", "add", "runtime")
+    run("api-key", "new", "runtime")
     assert "signing" not in (tmp_path / "var/keys.json").read_text()
-    run("key", "add-signing")
-    run("key", "add", "batch")
-    run("key", "remove", "runtime")
+    run("signing-key", "new")
+    run("api-key", "new", "batch")
+    run("api-key", "retire", "runtime")
     keys = keys_of(tmp_path)
     assert ([key.name for key in keys.read()], len(keys.signing())) == (["batch"], 1)
     keys.remove_signing(keys.signing()[0].id)
@@ -96,16 +97,16 @@ def test_api_keys_and_signing_keys_keep_each_other(run: Callable[..., Ended], tm
 
 
 def test_a_file_with_signing_keys_that_others_may_read_is_refused(run: Callable[..., Ended], tmp_path: Path) -> None:
-    run("key", "add-signing")
+    run("signing-key", "new")
     (tmp_path / "var/keys.json").chmod(0o644)
-    done = run("key", "list")
+    done = run("api-key", "list")
     assert done.status == 1
     assert "chmod 600" in done.errors[-1]
 
 
-@pytest.mark.parametrize("command", ["new", "ring"])
+@pytest.mark.parametrize("command", ["new", "list"])
 def test_encryption_keys_belong_to_no_datasource(run: Callable[..., Ended], command: str) -> None:
     """The option was offered, and could not be used."""
-    assert "--datasource" not in run("key", command, "--help").out
-    done = run("key", command, "--datasource", "second")
+    assert "--datasource" not in run("encryption-key", command, "--help").out
+    done = run("encryption-key", command, "--datasource", "second")
     assert (done.status, "No such option" in done.errors[-1]) == (2, True)

@@ -133,7 +133,7 @@ def test_what_cannot_be_issued(operations: list[str], seconds: int, validity: in
 
 
 def test_without_a_key_nothing_is_issued() -> None:
-    with pytest.raises(ConfigurationError, match="add-signing"):
+    with pytest.raises(ConfigurationError, match="signing-key new"):
         AccessTokens(tuple).issue(SUBJECT, ["read"], 1, 1)
 
 

@@ -306,7 +306,7 @@ def test_without_a_signing_key_none_is_issued_or_accepted(tmp_path: Path) -> Non
         keys.remove_signing(keys.signing()[0].id)
         assert service.get(by(PATH, secret)).status == 403
         refused = issued(service, key=keys.add("desk"))
-        assert (refused.status, "persistence key add-signing" in refused.cause) == (500, True)
+        assert (refused.status, "persistence signing-key new" in refused.cause) == (500, True)
 
 
 def test_no_log_has_a_token(tmp_path: Path) -> None:

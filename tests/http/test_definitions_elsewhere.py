@@ -98,7 +98,7 @@ def test_a_form_whose_attachments_another_service_has_is_reencrypted(
         f'"svc.persistence.peer.uri" = "{NOBODY}"\n'
     )
     options = ["--config", "own.toml"]
-    assert command("key", "new", *options) == 0
+    assert command("encryption-key", "new", *options) == 0
     app = opened(create_app(Settings(data=str(tmp_path / "data"), encryption_keys=str(tmp_path / "keys.json"))))
     asking = app.test_client()
     headers = {"Svc-Form-Definition-Version": "1"}

@@ -546,7 +546,7 @@ def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Pa
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         for name, holder in (("data.xml", ""), ("a.bin", "person/scan")):
             put = service.put(f"a/b/data/1/{name}", data(), Form_Definition_Version=1, Path_To_Holder=holder)
-            assert (put.status, put.body.count(b"\n"), "persistence key new" in put.cause) == (500, 1, True)
+            assert (put.status, put.body.count(b"\n"), "persistence encryption-key new" in put.cause) == (500, 1, True)
         assert not traces(service.data, *SECRETS)
         assert not service.leftovers()
         assert service.get("a/b/data/1/data.xml").status == 404

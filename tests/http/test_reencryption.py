@@ -292,7 +292,7 @@ def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) ->
     with serving(tmp_path) as service:
         service.face = PUBLIC
         answer = service.raw("POST", f"{REENCRYPT}/a/b")
-        assert (answer.status, "persistence key new" in answer.cause) == (501, True)
+        assert (answer.status, "persistence encryption-key new" in answer.cause) == (501, True)
         keys_of(tmp_path).new()
         assert service.put("svc/builder/data/d/data.xml", data()).status == 201
         for form in ("a/b", "svc/builder"):

@@ -26,6 +26,7 @@ PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
 
 
+WITHOUT_KEY = "until there is an API key ('persistence api-key new NAME')"
 TEXT = {"PERSISTENCE_LOG_FORMAT": "text"}
 
 
@@ -49,7 +50,7 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
     assert re.fullmatch(r"persistence: version \d+\.\d+\.\d+, dialect svc", own[0])
     assert own[1:3] == [
         f"persistence: data directory {tmp_path}/data",
-        "persistence: may call: every program of this machine, until there is an API key ('persistence key add NAME')",
+        f"persistence: may call: every program of this machine, {WITHOUT_KEY}",
     ]
     assert own[3].startswith("persistence: at ")
     assert re.fullmatch(
@@ -63,7 +64,7 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
 
 def test_the_last_of_them_says_where_the_pages_are(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('administrators = ["ada"]\nkeys = "keys.json"\n')
-    assert persistence("key", "add", "ada", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    assert persistence("api-key", "new", "ada", "--config", "own.toml", cwd=tmp_path).returncode == 0
     with running(tmp_path, options=("--config", "own.toml"), env=TEXT) as service:
         lines = first_lines(service)
     assert [line for line in lines if "/admin/" in line] == ["persistence: pages for administrators: /admin/"]
@@ -76,7 +77,7 @@ def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
         '"oxf.fr.persistence.provider.*.*.*.attachments" = "big"\n"oxf.fr.persistence.big.base-path" = "big"\n'
         '[datasource.second]\ndata = "disk2"\n'
     )
-    assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    assert persistence("api-key", "new", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
     with running(tmp_path, options=("--config", "own.toml"), dialect="orbeon", env=TEXT) as service:
         lines = first_lines(service)
     assert lines[0].endswith(", dialect orbeon")

@@ -52,7 +52,7 @@ def test_a_service_is_open_only_if_told_so_or_on_loopback_without_keys_and_trust
 def test_a_service_that_nobody_could_call_does_not_start() -> None:
     with pytest.raises(StartupError) as refusal:
         policy(Trusted(), insecure=False, on_loopback=False, has_keys=False)
-    for way in ("persistence key add", "trusted", "--insecure"):
+    for way in ("persistence api-key new", "trusted", "--insecure"):
         assert way in str(refusal.value)
 
 

@@ -137,4 +137,4 @@ def test_plain_lines_are_encrypted_as_a_put_would(tmp_path: Path) -> None:
 def test_plain_data_without_any_key_is_refused(source: Service, tmp_path: Path) -> None:
     first, _ = imported(exported(source, "&decrypt=true"), tmp_path, "")
     assert [result for _, result in results(first)] == ["imported", "refused"]
-    assert "persistence key new" in first[1].cause
+    assert "persistence encryption-key new" in first[1].cause

@@ -67,8 +67,8 @@ COMMANDS = (
     ("search", "none/none"),
     ("config", "route", "far/form", "data"),
     ("config", "route", "apart/form", "data"),
-    ("key", "list"),
-    ("key", "ring"),
+    ("api-key", "list"),
+    ("encryption-key", "list"),
     ("reencrypt", "--dry-run"),
 )
 """Commands that change nothing; each ``check --deep`` comes after those that do not tell of one."""
@@ -103,10 +103,10 @@ def _write(python: Path, directory: Path, dialect: str) -> None:
     (directory / "big").mkdir()
     (directory / "persistence.toml").write_text(history.settings(dialect))
     _command(python, directory, ("init",))
-    _command(python, directory, ("key", "new"))
+    _command(python, directory, ("encryption-key", "new"))
     with serving(python, directory) as wire:
         history.write(Author(wire, dialect))
-    _command(python, directory, ("key", "new"))  # the first one decrypts from now on
+    _command(python, directory, ("encryption-key", "new"))  # the first one decrypts from now on
     history.edit_by_hand(directory / "data")
 
 

@@ -236,8 +236,8 @@ def test_a_changed_body_goes_to_the_quarantine(place: Several) -> None:
 
 
 def test_keys_are_saved_and_restored_on_request_only_and_never_overwritten(place: Several) -> None:
-    assert place.run("key", "add", "runtime").status == 0
-    assert place.run("key", "new").status == 0
+    assert place.run("api-key", "new", "runtime").status == 0
+    assert place.run("encryption-key", "new").status == 0
     names = ("keys.json", "encryption-keys.json")
     without = backup(place)
     assert not any((without / ".backup" / name).exists() for name in names)

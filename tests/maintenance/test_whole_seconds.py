@@ -60,7 +60,7 @@ def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyP
     workshop = Workshop(disk / "data")
     options = ("--data", str(workshop.root))
     initialised(workshop.root)
-    assert command("key", "new", *options).exit_code == 0
+    assert command("encryption-key", "new", *options).exit_code == 0
     client = opened(create_app(Settings(data=initialised(workshop.root), encryption_keys=str(keys)))).test_client()
     assert client.put(f"{PREFIX}/form/form.xhtml", data=encrypted_form.DEFINITION).status_code == 201
     for number in range(DOCUMENTS):
@@ -71,7 +71,7 @@ def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyP
         assert client.put(f"{PREFIX}/data/{number}/data.xml", data=body, headers=headers).status_code == 201
     first = backup(workshop, disk / "backups")
     initialised(workshop.root)
-    assert command("key", "new", *options).exit_code == 0
+    assert command("encryption-key", "new", *options).exit_code == 0
     assert command("reencrypt", *options).exit_code == 0
     second = backup(workshop, disk / "backups")
     same = 0

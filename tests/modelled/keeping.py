@@ -24,7 +24,7 @@ _BESIDE = (
     ("check", "--json"),
     ("backup",),
     ("check", "--repair", "--json"),
-    ("key", "new"),
+    ("encryption-key", "new"),
     ("reencrypt",),
     ("backup",),
     ("reindex",),

@@ -115,7 +115,7 @@ class _Rig:
 
     def prepare(self) -> None:
         """Make an encryption key, and publish the forms."""
-        self._keeper.run("key", "new")
+        self._keeper.run("encryption-key", "new")
         for form, body in SHARED.items():
             headers = {"Content-Type": XHTML, "Svc-Form-Definition-Version": "1"}
             answer = self._server.service.raw("PUT", url(f"{form}/form/form.xhtml"), headers, body)

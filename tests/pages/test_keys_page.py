@@ -11,7 +11,7 @@ from tests.pages.administrator import NAME, administrator, browser, keys_of, set
 
 def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
-    assert found.get("/admin/actions/key-add?name=batch").status_code == 200
+    assert found.get("/admin/actions/api-key-new?name=batch").status_code == 200
     assert "Make the API key batch?" in found.text
     assert [key.name for key in keys.read()] == [NAME]
     answer = found.send()
@@ -25,18 +25,18 @@ def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> No
 def test_a_key_is_removed_after_a_confirmation(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
     keys.add("batch")
-    found.do("/admin/actions/key-remove?name=batch")
-    assert "The API key batch is removed." in found.text
+    found.do("/admin/actions/api-key-retire?name=batch")
+    assert "The API key batch is retired." in found.text
     assert [key.name for key in keys.read()] == [NAME]
-    assert "is removed" not in (found.get("/admin/keys") and found.text)
+    assert "is retired" not in (found.get("/admin/keys") and found.text)
 
 
 def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     for path, status, cause in (
-        ("/admin/actions/key-add?name=a+b", 400, "cannot be the name of a key"),
-        ("/admin/actions/key-add", 400, "cannot be the name of a key"),
-        ("/admin/actions/key-remove?name=%3Cb%3E", 404, "there is no key <b>"),
+        ("/admin/actions/api-key-new?name=a+b", 400, "cannot be the name of a key"),
+        ("/admin/actions/api-key-new", 400, "cannot be the name of a key"),
+        ("/admin/actions/api-key-retire?name=%3Cb%3E", 404, "there is no key <b>"),
     ):
         assert found.get(path).status_code == status
         assert cause in found.text
@@ -44,12 +44,12 @@ def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
 
 def test_a_key_expires_if_that_is_asked_for(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
-    found.get("/admin/actions/key-add?name=trial&days=90")
+    found.get("/admin/actions/api-key-new?name=trial&days=90")
     assert "It expires on 20" in found.text
     assert found.send().status_code == 200
     assert keys.read()[-1].expires is not None
-    assert found.get("/admin/actions/key-add?name=x&days=-1").status_code == 400
-    found.get("/admin/actions/key-add?name=x")
+    assert found.get("/admin/actions/api-key-new?name=x&days=-1").status_code == 400
+    found.get("/admin/actions/api-key-new?name=x")
     assert "It does not expire." in found.text
 
 

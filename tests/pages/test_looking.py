@@ -107,7 +107,7 @@ def test_encryption_anew_needs_a_key_and_shows_its_progress(tmp_path: Path) -> N
     found.log_in(NAME, secret)
     found.get("/admin/actions/reencrypt?app=hr&form=leave")
     assert found.send().status_code == 501
-    found.do("/admin/actions/key-new")
+    found.do("/admin/actions/encryption-key-new")
     assert "encrypts" in found.text
     found.do("/admin/actions/reencrypt?app=hr&form=leave")
     deadline = time.monotonic() + 30
@@ -175,9 +175,9 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 def test_signing_keys_are_made_and_removed(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
-    found.do("/admin/actions/key-add-signing")
+    found.do("/admin/actions/signing-key-new")
     (only,) = keys.signing()
     assert only.id in found.text
-    found.do(f"/admin/actions/key-remove-signing?id={only.id}")
+    found.do(f"/admin/actions/signing-key-retire?id={only.id}")
     assert keys.signing() == ()
-    assert found.get("/admin/actions/key-remove-signing?id=x").status_code == 404
+    assert found.get("/admin/actions/signing-key-retire?id=x").status_code == 404

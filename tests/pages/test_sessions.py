@@ -177,7 +177,7 @@ def test_ten_failed_logins_of_a_peer_and_thirty_of_all_close_the_login_for_a_min
 def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
     for token in ("", "x", "é"):
-        answer = found.post("/admin/actions/key-add", {"name": "evil", "csrf": token})
+        answer = found.post("/admin/actions/api-key-new", {"name": "evil", "csrf": token})
         assert answer.status_code == 403
         assert "not of your session" in found.text
     assert [key.name for key in keys.read()] == [NAME]
@@ -185,7 +185,7 @@ def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path)
 
 def test_a_page_elsewhere_can_send_nothing(tmp_path: Path) -> None:
     found = administrator(tmp_path)
-    for path in ("/admin/login", "/admin/actions/key-add"):
+    for path in ("/admin/login", "/admin/actions/api-key-new"):
         answer = found.post(path, LOGIN, headers={"Origin": "https://evil.example"})
         assert answer.status_code == 403
     assert found.get("/admin/", headers={"Host": "evil.example"}).status_code == 421
@@ -193,7 +193,9 @@ def test_a_page_elsewhere_can_send_nothing(tmp_path: Path) -> None:
 
 def test_every_answer_has_the_headers(tmp_path: Path) -> None:
     found = administrator(tmp_path)
-    answers = [found.get(path) for path in ("/admin/", "/admin/nowhere", "/admin/keys", "/admin/actions/key-remove")]
+    answers = [
+        found.get(path) for path in ("/admin/", "/admin/nowhere", "/admin/keys", "/admin/actions/api-key-retire")
+    ]
     answers += [found.post("/admin/keys", {}), Browser(found.client).get("/admin/login")]
     assert [each.status_code for each in answers] == [200, 404, 200, 404, 403, 302]
     for answer in answers:
@@ -219,22 +221,22 @@ def test_what_is_loaded_comes_from_here_and_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_large_form_is_refused(tmp_path: Path) -> None:
-    answer = administrator(tmp_path).post("/admin/actions/key-add", {"name": "x" * 70_000})
+    answer = administrator(tmp_path).post("/admin/actions/api-key-new", {"name": "x" * 70_000})
     assert answer.status_code == 413
 
 
 def test_actions_are_in_the_audit_with_the_name_of_the_administrator(tmp_path: Path) -> None:
     found = administrator(tmp_path, audit="file", audit_required=True)
     found.post("/admin/login", {"name": "stranger", "secret": "x" * 2000})
-    assert found.do("/admin/actions/key-add?name=batch").status_code == 200
+    assert found.do("/admin/actions/api-key-new?name=batch").status_code == 200
     found.get("/admin/")
     found.send("logout")
     lines = [json.loads(line) for line in (tmp_path / "audit/audit.jsonl").read_text().splitlines()]
     said = [(each.get("phase", ""), each["action"], each.get("key"), each.get("details")) for each in lines]
     assert said == [
         ("", "login", NAME, None),
-        ("begin", "key-add", NAME, None),
-        ("", "key-add", NAME, {"name": "batch"}),
+        ("begin", "api-key-new", NAME, None),
+        ("", "api-key-new", NAME, {"name": "batch"}),
         ("begin", "logout", NAME, None),
         ("", "logout", NAME, None),
     ]
@@ -244,6 +246,6 @@ def test_a_stranger_cannot_fill_the_audit(tmp_path: Path) -> None:
     given = settings(tmp_path, audit="file")
     keys_of(given).set_password(NAME, PASSWORD)
     found = browser(given)
-    for path in ("/admin/login", "/admin/logout", "/admin/actions/key-add"):
+    for path in ("/admin/login", "/admin/logout", "/admin/actions/api-key-new"):
         found.post(path, {"name": "x", "secret": "x" * 2000})
     assert (tmp_path / "audit/audit.jsonl").read_text() == ""

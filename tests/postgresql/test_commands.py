@@ -144,7 +144,7 @@ def test_settings_are_printed_without_the_password(run: Run) -> None:
 
 
 def test_keys_and_the_audit_are_files_of_the_instance(run: Run, tmp_path: Path) -> None:
-    assert run("key", "add", "front").status == 0
+    assert run("api-key", "new", "front").status == 0
     assert [path.name for path in (tmp_path / "var").glob("keys.json")] == ["keys.json"]
 
 

@@ -32,8 +32,8 @@ PAGES = (
     "/admin/keys",
     "/admin/settings",
     "/admin/nowhere",
-    "/admin/actions/key-add?name=batch",
-    "/admin/actions/key-remove?name=runtime",
+    "/admin/actions/api-key-new?name=batch",
+    "/admin/actions/api-key-retire?name=runtime",
     "/admin/actions/check?mode=adopt&deep=yes",
 )
 
@@ -129,12 +129,12 @@ def test_a_key_is_made_and_removed_by_hand(browsed: Browsed, window: Window) -> 
     assert "never again" in window.text
     assert "by-hand" in [key.name for key in browsed.keys.read()]
     window.press("I have copied it")
-    window.open("/admin/actions/key-remove?name=by-hand")
+    window.open("/admin/actions/api-key-retire?name=by-hand")
     window.press("Cancel")
     assert window.path == "/admin/keys"
-    window.open("/admin/actions/key-remove?name=by-hand")
-    window.press("Remove the key")
-    assert "The API key by-hand is removed." in window.text
+    window.open("/admin/actions/api-key-retire?name=by-hand")
+    window.press("Retire the key")
+    assert "The API key by-hand is retired." in window.text
     assert "by-hand" not in [key.name for key in browsed.keys.read()]
 
 
@@ -162,9 +162,9 @@ def test_everything_works_without_scripts(browsed: Browsed) -> None:
         window.press("Make a key")
         window.press("Make the key")
         assert "never again" in window.text
-        window.open("/admin/actions/key-remove?name=scriptless")
-        window.press("Remove the key")
-        assert "is removed" in window.text
+        window.open("/admin/actions/api-key-retire?name=scriptless")
+        window.press("Retire the key")
+        assert "is retired" in window.text
     window.forget()
 
 

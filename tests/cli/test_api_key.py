@@ -1,5 +1,6 @@
-"""``persistence key``, and the starts that are refused because nobody, or anybody, could call."""
+"""``persistence api-key``, and the starts that are refused because nobody, or anybody, could call."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,48 +17,68 @@ ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gun
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Run the command as its entry point does, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: ended(["key", *arguments], monkeypatch, capsys)
+    return lambda *arguments: ended(["api-key", *arguments], monkeypatch, capsys)
 
 
 def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ended]) -> None:
     """So that it can be piped to where it is kept; what to do with it is said beside."""
-    done = key("add", "runtime")
+    done = key("new", "runtime")
     assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 1)
     assert "Authorization: Bearer KEY" in done.errors[0]
     secret = done.out.strip()
     assert name_of(secret, Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()) == "runtime"
     listed = key("list").out
-    assert listed.startswith("runtime  20")
+    assert listed.splitlines()[1].startswith("runtime  20")
     assert secret not in listed
 
 
-def test_a_removed_key_is_listed_no_more(key: Callable[..., Ended]) -> None:
-    key("add", "runtime")
-    key("add", "batch")
-    assert key("remove", "runtime").status == 0
-    assert [line.split()[0] for line in key("list").out.splitlines()] == ["batch"]
+def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Path, key: Callable[..., Ended]) -> None:
+    key("new", "runtime")
+    key("new", "trial", "--expires", "1s")
+    assert key("list").out.splitlines()[0].split() == ["NAME", "MADE", "EXPIRES"]
+    (tmp_path / "var/data/.pages").mkdir(parents=True)
+    (tmp_path / "var/data/.pages/key-uses.json").write_text('{"used":{"runtime":1772600767.089}}')
+    head, runtime, trial = (re.split(r" {2,}", line) for line in key("list").out.splitlines())
+    assert head == ["NAME", "MADE", "EXPIRES", "LAST USED"]
+    assert (len(runtime), runtime[-1]) == (3, "2026-03-04T05:06:07.089Z")
+    assert (len(trial), trial[0]) == (3, "trial")
+
+
+def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, key: Callable[..., Ended]) -> None:
+    key("new", "runtime")
+    (tmp_path / "var/data/.pages").mkdir(parents=True)
+    (tmp_path / "var/data/.pages/key-uses.json").write_text("{")
+    done = key("list")
+    assert (done.status, done.out.splitlines()[1].split()[0]) == (0, "runtime")
+
+
+def test_a_retired_key_is_listed_no_more(key: Callable[..., Ended]) -> None:
+    key("new", "runtime")
+    key("new", "batch")
+    assert key("retire", "runtime").status == 0
+    assert [line.split()[0] for line in key("list").out.splitlines()] == ["NAME", "batch"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "cause"),
     [
-        (("add", "known"), 1, "persistence: there is a key known already: remove it first, or choose another name"),
-        (("remove", "unknown"), 1, "persistence: there is no key unknown"),
-        (("add", "a b"), 2, "Error: 'a b' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
-        (("add", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
+        (("new", "known"), 1, "persistence: there is a key known already: remove it first, or choose another name"),
+        (("retire", "unknown"), 1, "persistence: there is no key unknown"),
+        (("new", "a b"), 2, "Error: 'a b' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
+        (("new", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
     key: Callable[..., Ended], arguments: tuple[str, ...], status: int, cause: str
 ) -> None:
-    key("add", "known")
+    key("new", "known")
     done = key(*arguments)
     assert (done.status, done.out, done.errors[-1]) == (status, "", cause)
 
 
 def test_the_file_of_the_settings_is_used(tmp_path: Path, key: Callable[..., Ended]) -> None:
     (tmp_path / "own.toml").write_text('keys = "secrets/own.json"\n')
-    assert key("add", "runtime", "--config", "own.toml").status == 0
+    assert key("new", "runtime", "--config", "own.toml").status == 0
     assert (tmp_path / "secrets/own.json").exists()
 
 
@@ -69,7 +90,7 @@ def test_a_service_that_nobody_could_call_does_not_start(tmp_path: Path, bind: s
     plain = gunicorn("-b", "127.0.0.1:0", cwd=tmp_path, env={"PERSISTENCE_BIND": bind})
     assert plain.returncode == 4
     for output in (served.stderr, plain.stderr):
-        for way in ("persistence: bind is not a loopback address", "persistence key add", "trusted", "--insecure"):
+        for way in ("persistence: bind is not a loopback address", "persistence api-key new", "trusted", "--insecure"):
             assert way in output
 
 

@@ -1,0 +1,96 @@
+"""``persistence api-key``: the keys with which programs call the service."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import click
+
+from persistence.cli.options import Duration, common_options, load, usage_errors
+from persistence.cli.terminal import json_option, say, say_json, table, terminal_width
+from persistence.errors import PersistenceError
+from persistence.model.instants import from_datetime
+from persistence.pages.key_uses import KeyUses
+from persistence.providers.locations import open_keys
+from persistence.storage import owner
+
+_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED")
+
+
+@click.group("api-key", short_help="API keys, with which programs call the service.")
+def api_key() -> None:
+    """Make, list and retire API keys. A program that shows one may call the service.
+
+    What is changed counts at once, also for a service that runs.
+    """
+
+
+@api_key.command("new", short_help="Make an API key and print it, this once.")
+@click.argument("name", metavar="NAME")
+@click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
+@json_option
+@common_options
+def new(*, name: str, expires: float | None, as_json: bool, **options: str | None) -> None:
+    """Make an API key for the caller NAME and print it, this once.
+
+    NAME is what the log calls the caller. Only a digest of the key is kept.
+    """
+    settings = load(options).settings
+    with owner.being(owner.identity_for(settings.keys, settings.home)), usage_errors():
+        secret = open_keys(settings).add(name, expires)
+    if as_json:
+        say_json({"name": name, "key": secret})
+    else:
+        click.echo(secret)
+    click.echo(
+        f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
+        "'Authorization: Bearer KEY', or as the password beside any user name. From now on whoever is not trusted "
+        "needs a key",
+        err=True,
+    )
+
+
+@api_key.command("list", short_help="List the API keys.")
+@json_option
+@common_options
+def list_keys(*, as_json: bool, **options: str | None) -> None:
+    """Print the name of each API key, when it was made, when it expires, and when it was last used.
+
+    The service notes the last use once a minute. What is not known is left out.
+    """
+    settings = load(options).settings
+    with owner.being(owner.identity_for(settings.keys, settings.home)):
+        keys = open_keys(settings).read()
+    used = dict[str, float]()
+    with suppress(PersistenceError), owner.acting(settings.home):  # the keys are there without it
+        used = KeyUses.of(settings.home).last()
+    if as_json:
+        for key in keys:
+            facts = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
+            say_json({**facts, "last_used": _shown(used.get(key.name)) or None})
+        return
+    if not keys:
+        click.echo("there are no keys", err=True)
+        return
+    rows = [_HEADINGS]
+    for key in keys:
+        end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
+        rows.append((key.name, key.created, end, _shown(used.get(key.name))))
+    for line in table(rows, room=terminal_width()):
+        say(line)
+
+
+def _shown(used: float | None) -> str:
+    """Return the instant of a use in seconds since 1970; empty where there is none."""
+    return "" if used is None else from_datetime(datetime.fromtimestamp(used, UTC))
+
+
+@api_key.command("retire", short_help="Let an API key open nothing from now on.")
+@click.argument("name", metavar="NAME")
+@common_options
+def retire(*, name: str, **options: str | None) -> None:
+    """Forget the API key NAME: it opens nothing from now on."""
+    settings = load(options).settings
+    with owner.being(owner.identity_for(settings.keys, settings.home)):
+        open_keys(settings).remove(name)
