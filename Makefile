@@ -37,6 +37,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 

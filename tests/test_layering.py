@@ -179,7 +179,6 @@ ONLY_IN = {
     "click": {"cli"},
     "httpx": {"remote", "client"},
     "obstore": {"s3"},
-    "structlog": {"http"},
     "prometheus_client": {"metrics"},
     "sqlite3": {"index/sqlite"},
     "psycopg": {"postgresql"},

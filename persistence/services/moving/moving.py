@@ -49,6 +49,8 @@ class Move:
     is_dry: bool = False
     _known: set[int] = field(default_factory=set)
     _ours: set[Form] = field(default_factory=set)
+    _begun_before: frozenset[Form] = frozenset()
+    """Forms of this move that an earlier run has begun, which may have been killed within a commit."""
     _published: dict[DefinitionAddress, None] = field(default_factory=dict)
     """Versions whose flat views in the destination are to be made or dropped."""
 
@@ -65,7 +67,8 @@ class Move:
             PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
-            self._ours = set(filter(self._matches, self.target.arrivals.begun(self.source.name)))
+            self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
+            self._ours |= self._begun_before
         for form in self._forms(self.source.storage):
             is_empty = self._claim(form)
             yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
@@ -173,6 +176,10 @@ class Move:
         """Return how many bytes of contents were copied, or would be."""
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
+        if plan.is_empty and unit.main.form in self._begun_before:
+            with self.target.storage.writing(unit.main) as writer:
+                for address in (*here.saved, *here.draft):
+                    writer.current(address)  # it finishes a commit
         return 0 if plan.is_empty else Copier(contents, self.target.attached).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
