@@ -74,6 +74,7 @@ def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path:
     with zipfile.ZipFile(built("wheel", unpacked, tmp_path)) as wheel:
         names = set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")  # noqa: S202 - our own
+    assert [each for each in names if each.endswith(".data/data/share/man/man1/persistence.1")] != []
     own = {path.relative_to(source).as_posix() for path in (source / "persistence").rglob("*") if path.is_file()}
     assert {name for name in own - names if not name.startswith("build/")} == set()
     done = subprocess.run(

@@ -51,6 +51,7 @@ STATUSES = {
     "definitions.md": "200 200 201 409 201 200 200 200",
     "permissions.md": "200 201 200 403",
     "searching.md": "200",
+    "tour.md": "200 201 200 403 200 204 412 401 200",
 }
 """The statuses of the responses of a page, which its text names."""
 
@@ -65,6 +66,7 @@ PRINTED = {
         "1 file came back",
     ),
     "permissions.md": ("<published-version>1</published-version>", "Svc-Operations: create read update list"),
+    "tour.md": ('search-total="2"', 'search-total="0"', "persistence_", "trip/city", "<from>Paris</from>"),
     "searching.md": (
         'search-total="2"',
         'search-total="3"',
