@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import common_options, load
-from persistence.cli.terminal import json_option, say, say_json, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.providers.locations import open_encryption_keys
 from persistence.storage import owner
 
@@ -67,5 +67,4 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         )
         for key_id in ring.keys
     ]
-    for line in table((_HEADINGS, *rows), room=terminal_width()):
-        say(line)
+    print_table((_HEADINGS, *rows))
