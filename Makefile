@@ -39,6 +39,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 
@@ -46,8 +47,9 @@ audit: install ## look for known vulnerabilities in what is installed (asks the 
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
-docs: install ## write docs/commands.md, the help of all commands
+docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands
 	$(BIN)/python -m tests.docs.commands
+	$(BIN)/python -m tests.docs.manual_page
 
 run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init

@@ -6,12 +6,14 @@ import ctypes
 import logging
 import os
 import re
+import select
 import time
 from collections.abc import Callable
+from typing import Any
 
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.limits.requests import ARENAS, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
+from persistence.limits.requests import ARENAS, LARGE_BLOCK, LINGER, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
 _INTERVAL = 1.0
 """Seconds between two checks. The main thread makes them, so that no request waits for one."""
@@ -36,6 +38,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         self._memory = MemoryWatch(resident, trim)
         super().init_process()
 
+    def handle(self, conn: TConn) -> Any:
+        """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
+
+        gunicorn hands a connection back to its main thread after each request, and gets it again from there: two
+        changes of threads, which have to wait for each other. A client that sends one request after the other is
+        answered by one thread, as long as no other connection waits for a thread.
+        """
+        result = super().handle(conn)
+        while result is True and not conn.is_http2 and self._has_idle_threads() and _is_readable(conn):
+            result = super().handle(conn)
+        return result
+
+    def _has_idle_threads(self) -> bool:
+        """Return whether each connection with something to do has a thread, and none is to be closed."""
+        busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
+        is_alive: bool = self.alive
+        return is_alive and busy <= self.cfg.threads
+
     def init_signals(self) -> None:
         """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
         super().init_signals()
@@ -52,6 +72,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         if is_alive and self._memory.is_past(limit, self.nr, is_busy=is_busy):
             self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
             self.alive = False  # as max_requests does: it completes its requests first
+
+
+def _is_readable(conn: TConn) -> bool:
+    """Return whether the next request on a connection has begun to arrive, or does within ``LINGER``."""
+    if conn.parser.unreader.buf.getvalue():
+        return True
+    waiting = select.poll()
+    waiting.register(conn.sock, select.POLLIN)
+    return bool(waiting.poll(LINGER))
 
 
 def _nothing() -> None:

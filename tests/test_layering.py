@@ -180,7 +180,6 @@ ONLY_IN = {
     "rich": {"cli"},
     "httpx": {"remote", "client"},
     "obstore": {"s3"},
-    "structlog": {"http"},
     "prometheus_client": {"metrics"},
     "sqlite3": {"index/sqlite"},
     "psycopg": {"postgresql"},

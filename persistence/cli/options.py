@@ -272,21 +272,34 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
     is_named = datasource is not None or options.get("data") is not None
-    if datasource is not None:
-        if str(datasource) not in roots.named:
-            raise click.UsageError(f"the settings have no datasource {datasource!r}")
-        names = {roots.named[str(datasource)]: str(datasource)}
+    if datasource is not None and str(datasource) not in roots.named:
+        raise click.UsageError(f"the settings have no datasource {datasource!r}")
+    if not is_named:
+        trees = all_trees(effective)
+    elif datasource is None:
+        trees = _as_trees(effective, {roots.default: ""})
     else:
-        names = {roots.default: ""}
-        for name, place in () if is_named else roots.named.items():
-            names.setdefault(place, name)
-        for provider in () if is_named else effective.properties.form_providers:
-            if provider.kind in DATABASES:
-                names.setdefault(provider.uri, provider.name)
-    trees = tuple(
+        trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})
+    return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
+
+
+def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
+    """Return all trees and databases of the settings, the default one first."""
+    roots = effective.settings.roots
+    names = {roots.default: ""}
+    for name, place in roots.named.items():
+        names.setdefault(place, name)
+    for provider in effective.properties.form_providers:
+        if provider.kind in DATABASES:
+            names.setdefault(provider.uri, provider.name)
+    return _as_trees(effective, names)
+
+
+def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTree, ...]:
+    """Return the places of forms that are the keys of ``names``."""
+    return tuple(
         ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
-    return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
 def choose_data(

@@ -50,6 +50,11 @@ STATUSES: Mapping[str, Meanings] = {
     "api-key retire": {0: "retired", FAILED: f"no such key; or {_NO_KEYS}"},
     "encryption-key new": {0: "made", FAILED: f"the keys are given in the environment; or {_NO_KEYS}"},
     "encryption-key list": {0: "listed, also where there are none", FAILED: _NO_KEYS},
+    "encryption-key retire": {
+        0: "retired; or with --dry-run, nothing is encrypted with it",
+        FAILED: f"no such key, or it encrypts, or not all places could be looked at; or {_NO_KEYS}",
+        REMAINS: "something is encrypted with it, or cannot be read, as the lines say; the key is as it was",
+    },
     "signing-key new": {0: "made", FAILED: f"there are too many; or {_NO_KEYS}"},
     "signing-key list": {0: "listed, also where there are none", FAILED: _NO_KEYS},
     "signing-key retire": {0: "retired", FAILED: f"no such key; or {_NO_KEYS}"},

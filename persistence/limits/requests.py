@@ -89,3 +89,6 @@ LONGEST_FORWARDED = 200
 
 OBSERVATIONS_KEPT = 1 << 14
 """Observations of one kind that wait to be counted in the metrics, which happens each second."""
+
+LINGER = 5
+"""Milliseconds for which a thread waits for the next request on its connection, while no other connection waits."""

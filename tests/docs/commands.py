@@ -39,9 +39,8 @@ def page() -> str:
 
 def _described(path: Path, command: click.Command) -> str:
     words = " ".join(path)
-    context = click.Context(
-        command, info_name=f"persistence {words}", terminal_width=_WIDTH, help_option_names=["-h", "--help"]
-    )
+    whole = click.Context(commands, info_name="persistence", **commands.context_settings)
+    context = click.Context(command, whole, words, terminal_width=_WIDTH)
     return f"## {words}\n\n```text\n{command.get_help(context)}\n```\n"
 
 

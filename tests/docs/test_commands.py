@@ -17,8 +17,8 @@ Words = tuple[str, ...]
 _MENTION = re.compile(r"(?:^|\$ |bin/|[;&(\"'] *)persistence +([a-z][a-z-]*)( .*)?")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-_OF_OTHERS = frozenset({"--delete", "--proxied", "--seconds"})
-"""Options of rsync, pytest and the rigs, which the prose names."""
+_OF_OTHERS = frozenset({"--build-arg", "--delete", "--env", "--format", "--proxied", "--seconds"})
+"""Options of podman, rsync, pytest and the rigs, which the prose names."""
 
 
 def described(text: str) -> set[Words]:
