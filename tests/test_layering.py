@@ -97,7 +97,16 @@ ALLOWED = {
     },
     "metrics": {"storage", "model", "errors"},
     "http": {"audit", "client_request", "metrics", "services", "keys", "model", "dialect", "errors"},
-    "measuring": {"metrics", "providers", "settings", "errors"},
+    "measuring": {
+        "metrics",
+        "maintenance",
+        "providers",
+        "storage",
+        "properties",
+        "model",
+        "settings",
+        "errors",
+    },
     "maintenance": {
         "services",
         "s3",

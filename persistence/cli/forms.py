@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import reading
 from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.report_facts import form_facts
@@ -45,7 +46,7 @@ _SECOND = 19
 
 
 @click.command(short_help="List the published versions of all forms.")
-@click.argument("path", metavar="[APP[/FORM]]", required=False)
+@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=form_names)
 @click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @json_option
 @tree_options

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing, reader_of
 from persistence.cli.options import (
     ChosenTree,
@@ -41,7 +42,7 @@ _FIELDS = {field.value: field for field in Field}
 
 
 @click.command()
-@click.argument("path", metavar="APP/FORM")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import reading
 from persistence.cli.options import TreeChoice, choose_trees, tree_options, usage_errors, version_number
 from persistence.cli.report_facts import document_facts, version_facts
@@ -31,7 +32,7 @@ _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
 @click.command(short_help="Say what is known of a form or a document.")
-@click.argument("path")
+@click.argument("path", shell_complete=form_names)
 @json_option
 @tree_options
 def show(*, path: str, as_json: bool, **options: str | None) -> None:
