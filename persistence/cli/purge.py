@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.statuses import REMAINS
@@ -25,7 +26,7 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
 @click.command(short_help="Remove data that is old enough, for good.")
-@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False)
+@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
 @click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
 @click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")

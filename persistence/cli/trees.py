@@ -9,6 +9,7 @@ from functools import partial
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.statuses import REMAINS
@@ -68,7 +69,7 @@ def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
 
 
 @click.command(short_help="Rebuild search indexes.")
-@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
 @json_option
 @tree_options
@@ -135,7 +136,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
 
 
 @click.command(short_help="Encrypt data with the current key.")
-@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @json_option
 @tree_options
