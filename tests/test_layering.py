@@ -177,6 +177,7 @@ ONLY_IN = {
     "lxml": {"forms"},
     "gunicorn": {"cli", "worker"},
     "click": {"cli"},
+    "rich": {"cli"},
     "httpx": {"remote", "client"},
     "obstore": {"s3"},
     "prometheus_client": {"metrics"},

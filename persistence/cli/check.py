@@ -47,6 +47,7 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
 from persistence.storage.storage import Readable
 
+_STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
 _DAY = 24 * 3600.0
 Parts = list[tuple[str, ...]]
 """The parts of a tree to be checked, each as the names that lead to it."""
@@ -283,7 +284,10 @@ class _Run:
                 if report is None:
                     bar.step()
                 else:
-                    bar.say(json_text(_facts(shown, report)) if as_json else f"{prefix}{_line(shown, report)}")
+                    bar.say(
+                        json_text(_facts(shown, report)) if as_json else f"{prefix}{_line(shown, report)}",
+                        style="" if as_json else _STYLES.get(report.finding.kind.severity, ""),
+                    )
         seconds = time.monotonic() - started
         if not as_json:
             click.echo(f"{prefix}{_summary(tally, seconds)}", err=True)
