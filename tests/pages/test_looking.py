@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -90,6 +93,49 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     assert "every content was read" in found.text
     assert "Last check never" not in (found.get("/admin/") and found.text)
     assert found.get("/admin/actions/check?mode=x").status_code == 400
+
+
+@pytest.mark.usefixtures("environment")
+def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,), audit="file")
+    secret, found = keys_of(given).add(NAME), browser(given)
+    for document in ("one", "two"):
+        save(found, document, secret)
+        (tmp_path / f"data/hr/leave/data/{document}/note.txt").write_text("by hand")
+        os.utime(tmp_path / f"data/hr/leave/data/{document}/data.xml", (1, 1))
+    found.log_in(NAME, secret)
+    found.do("/admin/actions/check?mode=look")
+    ended(found, "check", given)
+    one = "/admin/actions/mend?tree=&path=hr/leave/data/one"
+    found.do(f"{one}/note.txt&kind=no-sidecar")
+    ended(found, "mend", given)
+    assert "Adopt hr/leave/data/one/note.txt?" in (found.get(f"{one}/note.txt&kind=no-sidecar") and found.text)
+    assert (tmp_path / "data/hr/leave/data/one/note.txt.json").exists()
+    found.do(f"{one}/data.xml&kind=times-lost")
+    ended(found, "mend", given)
+    for document, is_taken_care_of in (("one", True), ("two", False)):
+        folder = tmp_path / "data/hr/leave/data" / document
+        assert ((folder / "data.xml").stat().st_mtime != 1) == is_taken_care_of
+        assert (folder / "note.txt.json").exists() == is_taken_care_of
+    assert "done" in found.text
+    lines = (tmp_path / "audit/audit.jsonl").read_text()
+    assert lines.count('"action":"mend"') == 2
+    for path in (f"{one}/data.xml&kind=no-sidecar", f"{one}/none&kind=times-lost", "/admin/actions/mend?path=--all"):
+        assert found.get(path).status_code == 404
+
+
+def test_the_output_of_a_command_is_bounded() -> None:
+    program = (
+        "import sys; [print('line', n) for n in range(200_000)]; print('x' * 100_000, file=sys.stderr); sys.exit(3)"
+    )
+    command = [sys.executable, "-m", "persistence.pages.bounded_run", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 3
+    assert len(done.stdout) <= limits.LONGEST_OUTPUT + limits.LONGEST_OUTPUT_LINE
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == (b"line 0", b"line 199999")
+    assert lines[:-1] == [b"line %d" % number for number in range(len(lines) - 1)]
+    assert len(done.stderr) == 100_001
 
 
 @pytest.mark.usefixtures("environment")
