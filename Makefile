@@ -92,7 +92,8 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup \
+		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt

@@ -14,6 +14,7 @@ from persistence.limits import pages as limits
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.recent_errors import RecentErrors
+from persistence.properties.entries import shown_address
 from persistence.settings import Settings, load
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 
@@ -32,13 +33,14 @@ def save(found: Browser, document: str = "one", secret: str = "") -> None:
 def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     found.get("/admin/")
-    for each in ("Dialect svc", str(tmp_path / "data"), "whoever has the API key", "Last check never", "Errors none"):
+    place = shown_address(settings(tmp_path).data)
+    for each in ("Dialect svc", place, "whoever has the API key", "Last check never", "Errors none"):
         assert each in found.text
 
 
 def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
     found = administrator(tmp_path)
-    errors = RecentErrors(str(tmp_path / "data/.pages/errors.jsonl"))
+    errors = RecentErrors(f"{settings(tmp_path).home}/.pages/errors.jsonl")
     errors.add({"id": "abc123", "method": "GET", "path": "/<b>", "status": 500, "cause": "the disk"})
     page = found.get("/admin/").text
     assert "abc123" in page
@@ -57,7 +59,9 @@ def test_recent_errors_are_bounded(tmp_path: Path) -> None:
 
 def ended(found: Browser, name: str, given: Settings) -> None:
     """Wait for the end of a command, and look at the page then."""
-    command = BackgroundCommand(name, load(environment={"PERSISTENCE_DATA": given.data}))  # as another worker has it
+    command = BackgroundCommand(
+        name, load(environment={"PERSISTENCE_DATA": given.data, "PERSISTENCE_LOCAL": given.local})
+    )  # as another worker has it
     deadline = time.monotonic() + 60
     while command.is_running():
         assert time.monotonic() < deadline
@@ -206,7 +210,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
     assert "never" in (found.get("/admin/keys") and found.text)
     found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {secret}"})
     assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
-    file = tmp_path / "data/.pages/key-uses.json"
+    file = Path(given.home, ".pages/key-uses.json")
     uses = KeyUses(str(file), tree=given.home)
     uses.use(NAME)
     uses.use("gone")
