@@ -97,16 +97,7 @@ ALLOWED = {
     },
     "metrics": {"storage", "model", "errors"},
     "http": {"audit", "client_request", "metrics", "services", "keys", "model", "dialect", "errors"},
-    "measuring": {
-        "metrics",
-        "maintenance",
-        "providers",
-        "storage",
-        "properties",
-        "model",
-        "settings",
-        "errors",
-    },
+    "measuring": {"metrics", "maintenance", "providers", "storage", "model", "settings", "errors"},
     "maintenance": {
         "services",
         "s3",
