@@ -225,7 +225,7 @@ def _metrics(app: Service, settings: Settings, providers: Providers) -> Metrics 
     if settings.metrics:
         try:
             measuring = Measuring(settings, providers)
-            metrics = Metrics(measuring.measures, measuring.delays)
+            metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", is_error=True, cause=str(error))
         else:

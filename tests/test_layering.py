@@ -97,7 +97,7 @@ ALLOWED = {
     },
     "metrics": {"storage", "model", "errors"},
     "http": {"audit", "client_request", "metrics", "services", "keys", "model", "dialect", "errors"},
-    "measuring": {"metrics", "providers", "settings", "errors"},
+    "measuring": {"metrics", "maintenance", "providers", "storage", "model", "settings", "errors"},
     "maintenance": {
         "services",
         "s3",
@@ -177,6 +177,7 @@ ONLY_IN = {
     "lxml": {"forms"},
     "gunicorn": {"cli", "worker"},
     "click": {"cli"},
+    "rich": {"cli"},
     "httpx": {"remote", "client"},
     "obstore": {"s3"},
     "prometheus_client": {"metrics"},
