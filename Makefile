@@ -27,11 +27,13 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $(SERVES) $@
 
-# Only what serving needs. `make install` adds to it what developers need.
+# Only what serving needs: setuptools, of 9 MB, is needed only for the line before. `make install` adds what developers
+# need.
 $(SERVES): setup.cfg pyproject.toml $(LOCKED)/run.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/run.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip uninstall --quiet --yes setuptools
 	@touch $@
 
 lock: install ## update config/requirements to the newest versions that setup.cfg allows

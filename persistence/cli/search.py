@@ -20,7 +20,7 @@ from persistence.cli.options import (
     usage_errors,
     version_number,
 )
-from persistence.cli.terminal import json_option, progress, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
@@ -87,8 +87,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
             say_json(_facts(hit))
     elif hits.page:
         rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
-        for line in table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=terminal_width()):
-            say(line)
+        print_table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1)
     click.echo(_counts(hits, query), err=True)
 
 
