@@ -42,12 +42,14 @@ gc.disable()  # until all tests are collected: nothing of that is garbage
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that run the same tests with a second service behind each, or over a database."""
     parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
+    parser.addoption("--granian", action="store_true", help="let granian read the requests")
     parser.addoption("--postgresql", action="store_true", help="run services over a database")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let services have others behind them where that is asked for, and make applications and rebuilds cheap."""
     services.is_proxied = config.getoption("--proxied")
+    services.is_granian = config.getoption("--granian")
     settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
     url_building.leave_out()
     forkserver.fork_rebuilds()

@@ -92,7 +92,7 @@ class Service:
         source = (self.source, 0) if self.source else None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
-            connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
+            connection.request(method, path, body=body, headers={**said(path), **self.extra, **(headers or {})})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -123,6 +123,13 @@ class Service:
         """Files that only a write in progress may have: temporary names and spooled bodies."""
         own = [path for name in (".spool", ".trash") for path in (self.data / name).rglob("*")]
         return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
+
+
+is_granian = False
+"""Whether granian is to read the requests; clients then say what nginx would (``pytest --granian``)."""
+
+OF_GRANIAN = {"PERSISTENCE_SERVER": "granian", "PERSISTENCE_PROXIES": "127.0.0.0/8,unix"}
+"""Settings of a service in which granian reads the requests, and every client is a proxy."""
 
 
 is_proxied = False
@@ -209,7 +216,7 @@ def alone(
     directory.mkdir(parents=True, exist_ok=True)
     data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update(env or {})
+    environment.update({**(OF_GRANIAN if is_granian else {}), **(env or {})})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)
@@ -231,6 +238,11 @@ def alone(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def said(path: str) -> dict[str, str]:
+    """The header in which nginx says a path to granian."""
+    return {"X-Sent-Uri": path} if is_granian else {}
 
 
 def _port(process: Process, log: Path) -> int:

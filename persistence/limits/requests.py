@@ -9,6 +9,9 @@ HOST_LENGTH = 300
 HOSTS_KEPT = 256
 """`Host` headers whose verdict a worker caches: some 100 KB if all of them are long."""
 
+LARGEST_HEAD = 1 << 17
+"""Bytes of the request line and headers together that granian accepts. nginx sends up to 64 KiB, and adds its own."""
+
 LONGEST_NAME = 255
 """Bytes of a name in a path, the limit of common file systems. A longer one is refused before any cache keeps it."""
 
