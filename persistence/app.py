@@ -205,8 +205,8 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.have_page, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
     logged = RequestLog(admitted, answered, kept.errors.add)
-    is_told = settings.server == "granian"
-    app.wsgi_app = SentUris(logged, peers.parse(settings.proxies)) if is_told else logged  # type: ignore[method-assign]  # how Flask documents middleware
+    needs_uris = settings.server == "granian"
+    app.wsgi_app = SentUris(logged, peers.parse(settings.proxies)) if needs_uris else logged  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 

@@ -21,7 +21,7 @@ from granian._futures import _new_cbscheduler
 from granian._granian import SocketHolder, WorkerSignal, WSGIWorker
 from granian.http import HTTP1Settings
 
-from persistence.limits.requests import LARGEST_HEAD
+from persistence.limits.requests import CHUNK, LARGEST_HEAD, LINGERED
 from persistence.worker import WatchedWorker
 
 _INTERVAL = 1.0
@@ -29,6 +29,15 @@ _INTERVAL = 1.0
 
 _STEP = 0.05
 """Seconds between two looks at what a stopping worker has still to answer."""
+
+_LAST_CALLS = 0.3
+"""Seconds for which a stopping worker tells its clients, with their responses, that their connections end."""
+
+_UNUSED = {socket.AF_INET: ("127.0.0.1", 0), socket.AF_INET6: ("::1", 0), socket.AF_UNIX: ""}
+"""Addresses of each family at which nobody calls."""
+
+_LAST_STEPS = 10
+"""Steps for which granian may go on sending what was answered, before the process ends with a response unfinished."""
 
 _AT_ONCE = 1 << 16
 """Bytes of a response that is handed to granian in one piece."""
@@ -61,12 +70,17 @@ class GranianWorker(WatchedWorker):
                 self.log.info("the first process has ended: stopping")
                 self.alive = False
         for engine in engines:
+            engine.stop_accepting()
+        time.sleep(_LAST_CALLS)  # else a request may meet a connection that is just closed
+        for engine in engines:
             engine.stop.set()
         deadline = time.monotonic() + float(self.cfg.graceful_timeout)
+        answered = 0
         while not all(engine.ended.is_set() for engine in engines):
             self.tmp.notify()
             time.sleep(_STEP)
-            if time.monotonic() > deadline or (self._broken and self._answering <= self._broken):
+            answered = answered + 1 if self._broken and self._answering <= self._broken else 0
+            if time.monotonic() > deadline or answered > _LAST_STEPS:
                 self._end()
 
     def is_busy(self) -> bool:
@@ -94,9 +108,12 @@ class GranianWorker(WatchedWorker):
             head[:] = int(status[:3]), fields
 
         body = self.wsgi(environ, start)
+        _linger(environ)
         status, fields = head
         length = next((int(value) for name, value in fields if name == "Content-Length"), None)
         sent = [(name, value if value.isascii() else _decoded(value)) for name, value in fields]
+        if not self.alive:
+            sent.append(("Connection", "close"))
         if environ["REQUEST_METHOD"] == "HEAD" or status in {204, 304} or (length is not None and length <= _AT_ONCE):
             try:
                 data = b"".join(body)
@@ -142,13 +159,22 @@ class _Engine:
             "gunicorn.socket": listener.sock,  # by which it is known whether the peer has an address
         }
         cfg, is_unix = worker.cfg, listener.sock.family == socket.AF_UNIX
-        holder = SocketHolder(os.dup(listener.fileno()), is_unix, cfg.backlog)  # granian closes its descriptor
+        self._family, self._descriptor = listener.sock.family, os.dup(listener.fileno())
+        holder = SocketHolder(self._descriptor, is_unix, cfg.backlog)  # granian closes its descriptor
         http = HTTP1Settings(header_read_timeout=1000 * cfg.keepalive, max_buffer_size=LARGEST_HEAD)
         size = (_RUNTIME_THREADS, _BLOCKING_THREADS, cfg.threads, _IDLE_SECONDS, cfg.worker_connections)
         engine = WSGIWorker(1, (None, holder), None, *size, "1", http, None, None, *_NO_TLS, _NO_METRICS)
         loop = asyncio.new_event_loop()  # granian wants one, and does not use it for WSGI
         scheduler = _new_cbscheduler(loop, self._serve, impl_asyncio=True)
         (engine.serve_mtr_uds if is_unix else engine.serve_mtr)(scheduler, loop, self.stop)
+
+    def stop_accepting(self) -> None:
+        """Leave further connections to the other workers; granian has no call for it, and drops those just accepted."""
+        with socket.socket(self._family) as deaf:
+            deaf.bind(_UNUSED[self._family])
+            deaf.listen(1)
+            deaf.setblocking(False)
+            os.dup2(deaf.fileno(), self._descriptor, inheritable=False)
 
     def _serve(self, proto: Any, scope: dict[str, Any]) -> None:
         scope.update(self._facts)
@@ -189,6 +215,13 @@ class _Pieces:
             raise ConnectionError("the response was not sent wholly")  # noqa: TRY301 - it is what the body looks for
         except ConnectionError:
             close()
+
+
+def _linger(environ: dict[str, Any]) -> None:
+    """Read what nobody has read of a body: granian would close the connection, and the client not read the response."""
+    left = LINGERED if environ.get("CONTENT_LENGTH", "0") != "0" else 0
+    while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
+        left -= len(chunk)
 
 
 def _nothing() -> None:

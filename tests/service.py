@@ -128,6 +128,9 @@ class Service:
 is_granian = False
 """Whether granian is to read the requests; clients then say what nginx would (``pytest --granian``)."""
 
+OF_ANOTHER = {"PERSISTENCE_SERVER": "gunicorn"}
+"""Settings of the service behind another one, which calls it without nginx: granian would refuse that."""
+
 OF_GRANIAN = {"PERSISTENCE_SERVER": "granian", "PERSISTENCE_PROXIES": "127.0.0.0/8,unix"}
 """Settings of a service in which granian reads the requests, and every client is a proxy."""
 
@@ -183,7 +186,7 @@ def pair(
 ) -> Iterator[tuple[Service, Service]]:
     """A service to be asked through its public face, and the one behind it, whose data directory both show."""
     own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
-    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
+    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data", env=OF_ANOTHER) as behind:
         file = directory / "proxied.toml"
         file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
         named = (*options, "--config", str(file)) if "--config" in options else options
@@ -207,10 +210,12 @@ def alone(
     bind: str = "127.0.0.1:0",
     options: Sequence[str] = (),
     data: Path | None = None,
+    app: str = "persistence.app:create_app()",
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block; ``options`` are more of the command's.
 
-    ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
+    ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration,
+    which serves ``app``.
     ``module`` is what is run to ``serve``.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -225,7 +230,7 @@ def alone(
         prepare(data)
         environment |= {"PERSISTENCE_DATA": place_of(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
-        program, arguments = "gunicorn", [*own, *size, *options, "persistence.app:create_app()"]
+        program, arguments = "gunicorn", [*own, *size, *options, app]
     with log.open("wb") as output:
         stream = output.fileno()
         process = forkserver.start(program, arguments, cwd=directory, env=environment, stdout=stream, stderr=stream)
@@ -243,6 +248,13 @@ def alone(
 def said(path: str) -> dict[str, str]:
     """The header in which nginx says a path to granian."""
     return {"X-Sent-Uri": path} if is_granian else {}
+
+
+def as_by_nginx(request: bytes) -> bytes:
+    """The bytes of a request, with that header where granian is to read them."""
+    line, _, rest = request.partition(b"\r\n")
+    fields = b"".join(f"{name}: {value}\r\n".encode() for name, value in said(line.split()[1].decode()).items())
+    return line + b"\r\n" + fields + rest
 
 
 def _port(process: Process, log: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,11 +95,12 @@ def test_every_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
     replaced(tmp_path, 6)
 
 
-def replaced(directory: Path, number: int) -> None:
+def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None) -> None:
     """Replace so many workers of a service, and see that its clients do not notice."""
-    little = {"PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    little = {**(env or {}), "PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     with alone(directory, workers=2, env=little, module="tests.often_replaced") as service:
-        version = {f"{service.prefix}Form-Definition-Version": "1"}
+        path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
+        version = {f"{service.prefix}Form-Definition-Version": "1", "X-Sent-Uri": path}
         assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
         seen, first = set(service.workers()), 2  # the second may not have begun yet
         failed: list[str] = []
@@ -126,7 +128,7 @@ def go_on(service: Service, is_kept: bool, end: threading.Event, asked: list[int
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
     while not end.is_set():
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"X-Sent-Uri": path})
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:

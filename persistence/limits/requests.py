@@ -63,6 +63,9 @@ LARGEST_QUERY = 1 << 20
 MOST_DRAINED = 1 << 28
 """Bytes of a refused body that are read and discarded, so that the client reads the response and not a reset."""
 
+LINGERED = 1 << 22
+"""Bytes of a body that nobody wants, such as one that is too large, which granian's worker reads before it answers."""
+
 WORKER_MEMORY = 1 << 30
 """Bytes in memory above which a worker is replaced, by default. It is the last line of defence, far above its needs."""
 
