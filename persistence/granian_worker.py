@@ -33,7 +33,11 @@ _STEP = 0.05
 _LAST_CALLS = 0.3
 """Seconds for which a stopping worker tells its clients, with their responses, that their connections end."""
 
-_UNUSED = {socket.AF_INET: ("127.0.0.1", 0), socket.AF_INET6: ("::1", 0), socket.AF_UNIX: ""}
+_UNUSED: dict[int, tuple[str, int] | str] = {
+    socket.AF_INET: ("127.0.0.1", 0),
+    socket.AF_INET6: ("::1", 0),
+    socket.AF_UNIX: "",
+}
 """Addresses of each family at which nobody calls."""
 
 _LAST_STEPS = 10
@@ -173,7 +177,7 @@ class _Engine:
         with socket.socket(self._family) as deaf:
             deaf.bind(_UNUSED[self._family])
             deaf.listen(1)
-            deaf.setblocking(False)
+            deaf.settimeout(0)
             os.dup2(deaf.fileno(), self._descriptor, inheritable=False)
 
     def _serve(self, proto: Any, scope: dict[str, Any]) -> None:

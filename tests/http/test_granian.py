@@ -173,6 +173,7 @@ def test_a_port_that_is_taken_is_one_line(served: Service, tmp_path: Path) -> No
     assert "another program serves there" in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     with by_granian(tmp_path, workers=2) as service:
         assert put(service, PATH).status == 201
@@ -186,6 +187,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert len(service.workers()) == 2
 
 
+@pytest.mark.long
 def test_a_worker_that_has_grown_is_replaced(tmp_path: Path) -> None:
     replaced(tmp_path, 1, OF_GRANIAN)
 
@@ -239,6 +241,7 @@ def test_a_stop_under_load_loses_no_write_that_was_acknowledged(tmp_path: Path) 
         assert [path for path in writing.acknowledged if get(service, path).status != 200] == []
 
 
+@pytest.mark.long
 def test_a_reload_under_load_fails_no_request(tmp_path: Path) -> None:
     with by_granian(tmp_path, workers=2) as service, Writing(service, 4) as writing:
         writing.until(20)
@@ -259,7 +262,13 @@ def unfinished(directory: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.parametrize("path", ["/disk", "/defect", "/disk-announced", "/defect-announced"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/disk",
+        *(pytest.param(path, marks=pytest.mark.long) for path in ("/defect", "/disk-announced", "/defect-announced")),
+    ],
+)
 def test_a_response_that_breaks_off_does_not_look_whole(tmp_path: Path, path: str) -> None:
     """Without a length its worker ends, once the other requests are answered; another one takes its place."""
     with unfinished(tmp_path) as service:
