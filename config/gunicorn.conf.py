@@ -6,6 +6,7 @@ from gunicorn.arbiter import Arbiter
 
 from persistence import starting
 from persistence.app import policy_of
+from persistence.cli.server_log import require_log
 from persistence.errors import PersistenceError
 from persistence.http.log_lines import announce, choose
 from persistence.metrics import shared
@@ -45,6 +46,8 @@ accesslog = None
 # gunicorn's own lines have the format and the level of the service's.
 logger_class = "persistence.cli.server_log.ServerLog"
 choose(_settings.log_format, _settings.log_level)
+# gunicorn opens it, and again on SIGUSR1; the logger leads standard error to it.
+errorlog = _settings.log_file or "-"
 # Its default path is the same for all services of a user.
 control_socket_disable = True
 
@@ -57,6 +60,7 @@ def on_starting(server: Arbiter) -> None:
     try:
         for bind in server.cfg.bind:
             starting.require_free(bind)
+        require_log(_settings)
         served = starting.Served(_settings, _effective.properties, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
             announce(line)

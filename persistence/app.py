@@ -32,6 +32,7 @@ from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Poli
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
+from persistence.http.dispatching import Dispatch
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
@@ -73,7 +74,7 @@ from persistence.settings import Effective, Settings
 _GUNICORN_GIVES_UP = 4
 
 
-class Service(Flask, Closable):
+class Service(Dispatch, Closable):
     """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
 
     ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``tick`` is to be
@@ -170,7 +171,7 @@ def warn_of_properties(properties: Properties) -> None:
 
 def _wire(effective: Effective, policy: Policy) -> Service:
     settings, properties = effective.settings, effective.properties
-    logs.configure(settings.log_format, settings.log_level)
+    choose(settings.log_format, settings.log_level)
     keys = open_keys(settings)
     with ExitStack() as opened:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
@@ -227,7 +228,7 @@ def _metrics(app: Service, settings: Settings, providers: Providers) -> Metrics 
     if settings.metrics:
         try:
             measuring = Measuring(settings, providers)
-            metrics = Metrics(measuring.measures, measuring.delays)
+            metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", is_error=True, cause=str(error))
         else:
@@ -325,6 +326,6 @@ def _log_not_reencrypted(form: Form, cause: str) -> None:
 
 def _log_given_up(form: Form | None, error: Exception) -> None:
     if form is None:
-        logs.write("index-fault", is_error=True, exc_info=error)
+        logs.write("index-fault", is_error=True, exception=error)
     else:
         logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))

@@ -21,7 +21,7 @@ from granian._futures import _new_cbscheduler
 from granian._granian import SocketHolder, WorkerSignal, WSGIWorker
 from granian.http import HTTP1Settings
 
-from persistence.limits.requests import CHUNK, LARGEST_HEAD, LINGERED
+from persistence.limits.requests import CHUNK, LARGEST_HEAD, MOST_UNREAD
 from persistence.worker import WatchedWorker
 
 _INTERVAL = 1.0
@@ -112,7 +112,7 @@ class GranianWorker(WatchedWorker):
             head[:] = int(status[:3]), fields
 
         body = self.wsgi(environ, start)
-        _linger(environ)
+        _read_rest(environ)
         status, fields = head
         length = next((int(value) for name, value in fields if name == "Content-Length"), None)
         sent = [(name, value if value.isascii() else _decoded(value)) for name, value in fields]
@@ -221,9 +221,9 @@ class _Pieces:
             close()
 
 
-def _linger(environ: dict[str, Any]) -> None:
+def _read_rest(environ: dict[str, Any]) -> None:
     """Read what nobody has read of a body: granian would close the connection, and the client not read the response."""
-    left = LINGERED if environ.get("CONTENT_LENGTH", "0") != "0" else 0
+    left = MOST_UNREAD if environ.get("CONTENT_LENGTH", "0") != "0" else 0
     while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
         left -= len(chunk)
 

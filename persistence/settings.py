@@ -29,7 +29,7 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file"})
+_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -137,6 +137,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_users: bool = False
+    log_file: str = ""
     metrics: bool = True
     metrics_from: tuple[str, ...] = ()
     remote_connect: _Seconds = 5.0
@@ -198,6 +199,7 @@ MEANINGS: Mapping[str, str] = {
     "log_format": "lines of the log: json, text for people, or auto: text on a terminal, else json",
     "log_level": "least level of lines in the log: debug, info, warning or error",
     "log_users": "name the user in the line of each request",
+    "log_file": "file of the log, opened again on SIGUSR1; empty: standard error",
     "metrics": "count requests and other things, and show them at /metrics and to administrators",
     "metrics_from": "IP addresses and networks that may read /metrics without a key, and nothing else; as trusted",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
@@ -363,7 +365,8 @@ def _require_enough(memory: int) -> None:
 def _default_paths(file: str) -> dict[str, object]:
     """The defaults of paths, beside a file as they are beside ``DEFAULT_FILE``: its directory decides, not ours."""
     shipped = Settings()
-    beside = {name: os.path.relpath(getattr(shipped, name), os.path.dirname(DEFAULT_FILE)) for name in _PATHS}
+    named = {name: path for name in _PATHS if (path := getattr(shipped, name))}
+    beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
     return {name: _absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
 
 

@@ -6,13 +6,15 @@ import ctypes
 import logging
 import os
 import re
+import select
 import time
 from collections.abc import Callable
+from typing import Any
 
 from gunicorn.workers.base import Worker as ServerWorker
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.limits.requests import ARENAS, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
+from persistence.limits.requests import ARENAS, LARGE_BLOCK, LINGER, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
 _INTERVAL = 1.0
 """Seconds between two checks. The main thread makes them, so that no request waits for one."""
@@ -37,6 +39,11 @@ class WatchedWorker(ServerWorker):  # type: ignore[misc]  # gunicorn ships no an
         self._memory = MemoryWatch(resident, trim)
         super().init_process()
 
+    def init_signals(self) -> None:
+        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
+        super().init_signals()
+        self.log.reopen_files()
+
     def notify(self) -> None:
         """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
         super().notify()
@@ -56,9 +63,36 @@ class WatchedWorker(ServerWorker):  # type: ignore[misc]  # gunicorn ships no an
 class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
     """gunicorn's worker with threads."""
 
+    def handle(self, conn: TConn) -> Any:
+        """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
+
+        gunicorn hands a connection back to its main thread after each request, and gets it again from there: two
+        changes of threads, which have to wait for each other. A client that sends one request after the other is
+        answered by one thread, as long as no other connection waits for a thread.
+        """
+        result = super().handle(conn)
+        while result is True and not conn.is_http2 and self._has_idle_threads() and _is_readable(conn):
+            result = super().handle(conn)
+        return result
+
+    def _has_idle_threads(self) -> bool:
+        """Return whether each connection with something to do has a thread, and none is to be closed."""
+        busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
+        is_alive: bool = self.alive
+        return is_alive and busy <= self.cfg.threads
+
     def is_busy(self) -> bool:
         """Return whether there is a connection that is not idle."""
         return bool(self.nr_conns > len(self.keepalived_conns))
+
+
+def _is_readable(conn: TConn) -> bool:
+    """Return whether the next request on a connection has begun to arrive, or does within ``LINGER``."""
+    if conn.parser.unreader.buf.getvalue():
+        return True
+    waiting = select.poll()
+    waiting.register(conn.sock, select.POLLIN)
+    return bool(waiting.poll(LINGER))
 
 
 def _nothing() -> None:

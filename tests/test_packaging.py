@@ -8,9 +8,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.nginx import NGINX
@@ -18,6 +22,8 @@ from tests.nginx import NGINX
 ROOT = Path(__file__).parents[1]
 UNIT = ROOT / "config/persistence.service"
 SYSTEMD = shutil.which("systemd-analyze")
+CRUD = "/fr/service/persistence/crud/hr/leave/data"
+VERSION = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
 _BUILD = "from setuptools import build_meta; print(build_meta.build_{}({!r}))"
 
 
@@ -29,19 +35,46 @@ def built(kind: str, source: Path, target: Path) -> Path:
     return target / done.stdout.splitlines()[-1]
 
 
-def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def copied(source: Path) -> Path:
+    """Copy to a directory what a build needs."""
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("persistence", "config", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=leave)
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@contextmanager
+def served(command: str, directory: Path) -> Iterator[httpx.Client]:
+    """Serve a data directory by an installed command, at a socket."""
+    bind = f"unix:{directory}/socket"
+    environment = {**os.environ, "PERSISTENCE_TRUSTED": "unix", "PERSISTENCE_WORKERS": "1"}
+    with (directory / "log").open("wb") as log:
+        arguments = [command, "serve", "--init", "--data", "data", "--bind", bind]
+        process = subprocess.Popen(arguments, cwd=directory, env=environment, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        health = [command, "health", "--url", bind]
+        while subprocess.run(health, cwd=directory, capture_output=True, check=False).returncode:
+            assert process.poll() is None, (directory / "log").read_text()
+            assert time.monotonic() < deadline
+        with httpx.Client(transport=httpx.HTTPTransport(uds=f"{directory}/socket"), base_url="http://localhost") as own:
+            yield own
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path: Path) -> None:
+    source = copied(tmp_path / "source")
     with tarfile.open(built("sdist", source, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(built("wheel", unpacked, tmp_path)) as wheel:
         names = set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")  # noqa: S202 - our own
+    assert [each for each in names if each.endswith(".data/data/share/man/man1/persistence.1")] != []
     own = {path.relative_to(source).as_posix() for path in (source / "persistence").rglob("*") if path.is_file()}
     assert {name for name in own - names if not name.startswith("build/")} == set()
     done = subprocess.run(
@@ -65,6 +98,35 @@ def test_the_checkout_has_no_symbolic_link() -> None:
     if done.returncode:
         pytest.skip("this is no checkout of git")
     assert [line for line in done.stdout.splitlines() if line.startswith("120000")] == []
+
+
+@pytest.mark.long
+def test_a_wheel_is_installed_in_a_clean_environment_and_replaced_by_another(tmp_path: Path) -> None:
+    """docs/upgrading.md: both go where the old one is. Dependencies are those of this environment."""
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
+    installed = str(environment / "bin/persistence")
+    saved: list[int] = []
+    for number in ("0.0.8", "0.0.9", "0.0.8"):
+        source = copied(tmp_path / f"source-{number}")
+        file = source / "persistence/__init__.py"
+        file.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{number}"', file.read_text()))
+        wheel = built("wheel", source, tmp_path)
+        pip = (sys.executable, "-m", "pip", "--python", str(environment / "bin/python"))
+        subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
+        said = subprocess.run([installed, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert said.stdout.strip().endswith(number)
+        shutil.rmtree(source)
+        with served(installed, tmp_path) as client:
+            assert client.get("/version").json()["version"] == number
+            assert client.get("/openapi.yaml").content == (ROOT / "docs/openapi.yaml").read_bytes()
+            saved.append(
+                client.put(f"{CRUD}/{number}-{len(saved)}/data.xml", content=b"<a/>", headers=VERSION).status_code
+            )
+            assert client.get(f"{CRUD}/0.0.8-0/data.xml").content == b"<a/>"
+    assert saved == [201, 201, 201]
 
 
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not installed")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import http.client
+import io
+import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from gunicorn.workers.gthread import ThreadWorker
 
 from persistence import worker
 from persistence.limits.requests import TRIMMED_FROM
-from persistence.worker import MemoryWatch
+from persistence.worker import MemoryWatch, Worker
 from tests.service import PUBLIC, Service, alone
 
 _MIB = 1 << 20
@@ -95,6 +100,72 @@ def test_every_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
     replaced(tmp_path, 6)
 
 
+@dataclass
+class Connection:
+    """A connection of the worker, whose client sends its next requests when a test says so."""
+
+    client: socket.socket
+    sock: socket.socket
+    is_http2: bool = False
+
+    @property
+    def parser(self) -> SimpleNamespace:
+        return SimpleNamespace(unreader=SimpleNamespace(buf=io.BytesIO()))
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    client, own = socket.socketpair()
+    with client, own:
+        yield Connection(client, own)
+
+
+@pytest.mark.parametrize(
+    ("connections", "is_alive", "answered"),
+    [(2, True, 3), (3, True, 1), (2, False, 1)],
+    ids=["a thread for each", "one waits for a thread", "the worker ends"],
+)
+def test_a_thread_keeps_its_connection_while_no_other_waits(
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    connections: int,
+    is_alive: bool,  # noqa: FBT001
+    answered: int,
+) -> None:
+    """Requests that have been sent are answered at once; without one the connection goes back soon."""
+    answers: list[bytes] = []
+    monkeypatch.setattr(ThreadWorker, "handle", lambda _, conn: answers.append(conn.sock.recv(1)) or True)
+    worker = Worker.__new__(Worker)
+    worker.cfg, worker.alive, worker.nr_conns = SimpleNamespace(threads=2), is_alive, connections
+    worker.keepalived_conns, worker.pending_conns = deque(), deque()
+    connection.client.sendall(b"123")
+    began = time.monotonic()
+    assert worker.handle(connection) is True
+    assert len(answers) == answered
+    assert time.monotonic() - began < 5
+
+
+def test_one_thread_serves_several_connections(tmp_path: Path) -> None:
+    """A connection with one request after the other does not keep the thread from others."""
+    with alone(tmp_path, threads=1) as service:
+        version = {f"{service.prefix}Form-Definition-Version": "1"}
+        assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
+        failed: list[str] = []
+        asked = [[0], [0], [0]]
+        end = threading.Event()
+        clients = [threading.Thread(target=go_on, args=(service, True, end, each, failed, 0.0)) for each in asked]
+        for each in clients:
+            each.start()
+        deadline = time.monotonic() + 20
+        while min(asked)[0] < _ASKED and time.monotonic() < deadline:
+            time.sleep(0.02)
+        end.set()
+        for each in clients:
+            each.join()
+        assert failed == []
+        assert min(asked)[0] >= _ASKED
+
+
 def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None) -> None:
     """Replace so many workers of a service, and see that its clients do not notice."""
     little = {**(env or {}), "PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -122,7 +193,14 @@ def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None)
         assert b"replacing a worker that has grown to" in service.log.read_bytes()
 
 
-def go_on(service: Service, is_kept: bool, end: threading.Event, asked: list[int], failed: list[str]) -> None:  # noqa: FBT001
+def go_on(
+    service: Service,
+    is_kept: bool,  # noqa: FBT001
+    end: threading.Event,
+    asked: list[int],
+    failed: list[str],
+    pause: float = 0.02,
+) -> None:
     """Ask for a document again and again, on one connection or on one for each request."""
     path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
@@ -139,5 +217,5 @@ def go_on(service: Service, is_kept: bool, end: threading.Event, asked: list[int
             failed.append(repr(error))
             connection.close()
         asked[0] += 1
-        time.sleep(0.02)
+        time.sleep(pause)
     connection.close()

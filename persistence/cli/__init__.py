@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from keyword import iskeyword
 
 import click
+from click.exceptions import NoSuchCommand
 
 from persistence import __version__
+from persistence.cli import statuses
 from persistence.errors import PersistenceError
+from persistence.model.texts import similar
 
 _MODULES: Mapping[str, str] = {
     "init": "init",
@@ -20,10 +22,10 @@ _MODULES: Mapping[str, str] = {
     "config": "config",
     "api-key": "api_key",
     "encryption-key": "encryption_key",
-    "signing-key": "signing_key",
+    "signing-key": "token",
     "password": "password",
     "token": "token",
-    "forms": "show",
+    "forms": "forms",
     "show": "show",
     "history": "history",
     "diff": "diff",
@@ -42,8 +44,13 @@ _MODULES: Mapping[str, str] = {
     "purge": "purge",
     "erase": "erase",
     "upgrade": "trees",
+    "help": "manual",
+    "version": "manual",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
+
+_AS_NAMES = {"import": "import_", "help": "help_"}
+"""The names in a module that differ from those of the commands, which Python has itself."""
 
 
 class _Commands(click.Group):
@@ -54,14 +61,25 @@ class _Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_")
+        name = _AS_NAMES.get(cmd_name, cmd_name.replace("-", "_"))
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
+        statuses.state(cmd_name, command)
         auditing = import_module(f"{__name__}.auditing")
         return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown command with the nearest known one, which click does for commands that are loaded."""
+        name = args[0]
+        if name not in _MODULES and not name.startswith("-"):
+            near = similar(name, _MODULES)
+            raise NoSuchCommand(name, possibilities=near and [near], ctx=ctx)
+        return super().resolve_command(ctx, args)
+
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.version_option(__version__, prog_name="persistence")
 def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 

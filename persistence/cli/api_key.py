@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.options import Duration, common_options, load, usage_errors
-from persistence.cli.terminal import say, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.errors import PersistenceError
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
@@ -29,8 +29,9 @@ def api_key() -> None:
 @api_key.command("new", short_help="Make an API key and print it, this once.")
 @click.argument("name", metavar="NAME")
 @click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
+@json_option
 @common_options
-def new(*, name: str, expires: float | None, **options: str | None) -> None:
+def new(*, name: str, expires: float | None, as_json: bool, **options: str | None) -> None:
     """Make an API key for the caller NAME and print it, this once.
 
     NAME is what the log calls the caller. Only a digest of the key is kept.
@@ -38,7 +39,10 @@ def new(*, name: str, expires: float | None, **options: str | None) -> None:
     settings = load(options).settings
     with owner.being(owner.identity_for(settings.keys, settings.home)), usage_errors():
         secret = open_keys(settings).add(name, expires)
-    click.echo(secret)
+    if as_json:
+        say_json({"name": name, "key": secret})
+    else:
+        click.echo(secret)
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
         "'Authorization: Bearer KEY', or as the password beside any user name. From now on whoever is not trusted "
@@ -48,8 +52,9 @@ def new(*, name: str, expires: float | None, **options: str | None) -> None:
 
 
 @api_key.command("list", short_help="List the API keys.")
+@json_option
 @common_options
-def list_keys(**options: str | None) -> None:
+def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each API key, when it was made, when it expires, and when it was last used.
 
     The service notes the last use once a minute. What is not known is left out.
@@ -60,6 +65,11 @@ def list_keys(**options: str | None) -> None:
     used = dict[str, float]()
     with suppress(PersistenceError), owner.acting(settings.home):  # the keys are there without it
         used = KeyUses.of(settings.home).last()
+    if as_json:
+        for key in keys:
+            facts = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
+            say_json({**facts, "last_used": _shown(used.get(key.name)) or None})
+        return
     if not keys:
         click.echo("there are no keys", err=True)
         return
@@ -67,8 +77,7 @@ def list_keys(**options: str | None) -> None:
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
         rows.append((key.name, key.created, end, _shown(used.get(key.name))))
-    for line in table(rows, room=terminal_width()):
-        say(line)
+    print_table(rows)
 
 
 def _shown(used: float | None) -> str:

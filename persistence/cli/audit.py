@@ -14,8 +14,9 @@ from persistence.audit.log import seals
 from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
-from persistence.cli.options import REMAINS, common_options, load, usage_errors
-from persistence.cli.terminal import counted, safe, say
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, safe, say, say_json
 from persistence.errors import NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.providers.locations import open_keys
@@ -33,19 +34,14 @@ def audit() -> None:
 
 @audit.command("verify", short_help="Find lines that were changed or are missing.")
 @click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
+@json_option
 @common_options
-def verify_audit(*, head: str | None, **options: str | None) -> None:
+def verify_audit(*, head: str | None, as_json: bool, **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
     The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
     can write the files can also rewrite the chain, but not to a digest that you have.
-
-    \b
-    Exit status: 0  nothing is wrong
-                 1  there is no audit, or it cannot be read
-                 2  wrong usage
-                 4  something is wrong, as the lines say
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
@@ -54,10 +50,23 @@ def verify_audit(*, head: str | None, **options: str | None) -> None:
         verdict = verify(
             settings.audit_file, seals(open_keys(settings)), must_be_sealed=settings.audit_signed, expected=expected
         )
-    for line in _lines(verdict):
-        say(safe(line))
+    if as_json:
+        say_json(_facts(verdict))
+    else:
+        for line in _lines(verdict):
+            say(safe(line))
     if verdict.findings:
         sys.exit(REMAINS)
+
+
+def _facts(verdict: AuditVerdict) -> dict[str, object]:
+    return {
+        "lines": verdict.lines,
+        "findings": verdict.findings,
+        "more_findings": verdict.more,
+        "notes": verdict.notes,
+        "head": {"number": verdict.last.number, "digest": verdict.last.digest},
+    }
 
 
 def _lines(verdict: AuditVerdict) -> Iterator[str]:
@@ -76,18 +85,13 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 @click.option("--user", metavar="NAME", help="Only lines of this user.")
 @click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
-@click.option("--json", "as_json", is_flag=True, help="The lines as they are in the files.")
+@json_option
 @common_options
 def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
     If there is none of the kind, a line on standard error says so.
-
-    \b
-    Exit status: 0  printed, also where there is none of the kind
-                 1  there is no audit, or it cannot be read
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
     wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
     with usage_errors():

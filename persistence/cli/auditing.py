@@ -46,7 +46,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     **dict.fromkeys(("backup", "restore", "export", "token"), _always),
     **dict.fromkeys(("password set", "password remove"), _always),
     **dict.fromkeys(("api-key new", "api-key retire", "signing-key new", "signing-key retire"), _always),
-    **dict.fromkeys(("encryption-key new",), _always),
+    "encryption-key new": _always,
+    "encryption-key retire": _is_real,
 }
 """The commands that have a line, and with which parameters: those that only say what they would do have none."""
 

@@ -6,20 +6,22 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from io import FileIO
 
 import click
 
-from persistence.cli.options import FAILED, REMAINS, TreeChoice, allow_open_files, choose_trees, tree_options, worst
-from persistence.cli.terminal import follow
+from persistence.cli.attachments import Attachments, attachments_option, open_attachments
+from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
+from persistence.cli.statuses import FAILED, REMAINS, worst
+from persistence.cli.terminal import follow, json_option, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.last_runs import LastBackup, record
-from persistence.maintenance.manifest import Manifest
+from persistence.maintenance.manifest import BackupPart, Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
@@ -28,35 +30,32 @@ from persistence.model.instants import next_after
 from persistence.properties.entries import shown_address
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.opened import readable_bodies
-from persistence.providers.places import is_in_object_store, open_place
+from persistence.providers.places import object_place_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.providers.trees import integrity_of
-from persistence.services.moving.moving import MoveTarget
-from persistence.storage import nofollow, owner
+from persistence.services.moving.places import MoveTarget
+from persistence.storage import nofollow, owner, root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.maintained import MaintainedDatabase
 
 _MEBIBYTE = 1 << 20
+_ATTACHMENTS = "attachments"
+"""The kind of a part that is a directory of attachments."""
 
 
 @click.command(short_help="Save all trees into a new directory.")
 @click.argument("destination", metavar="DEST")
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
+@json_option
 @tree_options
-def backup(*, destination: str, keys: bool, verify: bool, **options: str | None) -> None:
+def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
     """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
     system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
-
-    \b
-    Exit status: 0  saved
-                 1  could not save, or not all trees and directories; the lines say which
-                 2  wrong usage
-                 4  saved, but some files are damaged, or were written wrongly (--verify); the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
@@ -68,21 +67,39 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         databases = dict(_databases(choice, opened))
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases), destination)
-        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
+        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run(), as_json=as_json)
     if verify:
-        problems += follow("verifying", run.total, run.verify())
+        problems += follow("verifying", run.total, run.verify(), as_json=as_json)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
-    count = run.count
-    click.echo(
-        f"{run.path}: {run.folders} documents, drafts and form versions; "
-        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
-        f"{time.monotonic() - started:.1f} s",
-        err=True,
-    )
+    _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+
+
+def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> None:
+    count = run.count
+    if as_json:
+        say_json(
+            {
+                "backup": shown_path(run.path),
+                "folders": run.folders,
+                "files_copied": count.copied,
+                "bytes_copied": count.copied_bytes,
+                "files_linked": count.linked,
+                "problems": problems,
+                "missing": dict(run.missing),
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    click.echo(
+        f"{run.path}: {run.folders} documents, drafts and form versions; "
+        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
+        f"{seconds:.1f} s",
+        err=True,
+    )
 
 
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
@@ -130,17 +147,21 @@ def _read(path: str) -> bytes:
 @click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
+@attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
+@json_option
 @tree_options
-def restore(
+def restore(  # noqa: PLR0913 - its options
     *,
     source: str,
     to: tuple[str, ...],
+    attachments: Attachments | None,
     leave_out: tuple[str, ...],
     keys: bool,
     settings_to: str | None,
+    as_json: bool,
     **options: str | None,
 ) -> None:
     """Restore a backup, or the newest one in SRC.
@@ -149,56 +170,94 @@ def restore(
     tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
     it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
 
-    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them.
-
-    \b
-    Exit status: 0  restored
-                 1  could not restore
-                 2  wrong usage
-                 4  restored, but some files were damaged, or the backup lacks a part; the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
+    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
+    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
+    """
     choice = choose_trees(options)
     chosen = restores.choose(source)
+    if attachments is not None:  # they come to it, or to their data, and not to directories of their own
+        leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
-    directories = {name: root for name, root in roots.items() if not is_database(root)}
+    filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
+    directories = {name: root for name, root in roots.items() if name not in filled}
     run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
     started = time.monotonic()
-    problems = follow("restoring", run.total, run.run())
-    for name, uri in roots.items():
-        if is_database(uri):
-            problems += _into_database(choice, chosen, name, uri)
-    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
-    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = directories or count.files or count.known
-    took = time.monotonic() - started
-    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {took:.1f} s", err=True)
+    problems = follow("restoring", run.total, run.run(), as_json=as_json)
+    for name, place in filled.items():
+        with _filling(choice, chosen, name, place, attachments) as filling:
+            problems += _filled(name, filling, as_json=as_json)
+    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json(_restored_facts(run, roots, lacking, problems, seconds))
+    else:
+        _say_restored(run, roots, seconds, has_directories=bool(directories))
     if problems:
         click.echo("next: persistence check --repair", err=True)
-    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     for part in lacking:
         click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
     sys.exit(REMAINS if problems or lacking else 0)
 
 
-def _into_database(choice: TreeChoice, chosen: ChosenBackup, name: str, uri: str) -> int:
-    """Restore the tree of a name into a database, whose tables are made; return the number of problems."""
+def _restored_facts(
+    run: Restore, roots: Mapping[str, str], lacking: list[BackupPart], problems: int, seconds: float
+) -> dict[str, object]:
+    return {
+        "backup": shown_path(run.source),
+        "places": {name: shown_address(place) for name, place in roots.items()},
+        "files": run.count.files,
+        "bytes": run.count.bytes,
+        "files_there": run.count.known,
+        "problems": problems,
+        "missing": {part.name: part.missing for part in lacking},
+        "seconds": round(seconds, 3),
+    }
+
+
+def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
+    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
+    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
+    has_files = has_directories or count.files or count.known
+    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s", err=True)
+
+
+@contextmanager
+def _filling(
+    choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
+) -> Iterator[StorageRestore]:
+    """Make a database or a tree for a block, which restores the tree of a name into it."""
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
-        raise StartupError(f"{name} cannot be restored into a database")
-    init_database(settings, uri)
-    with open_place(settings, properties, uri) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.reports)
-        bodies_of = partial(_bodies_in, choice, chosen)
-        run = StorageRestore(chosen, part, target, bodies_of, partial(is_in_object_store, properties))
-        problems = follow(f"restoring {name}", lambda: 0, run.run())
+        raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
+    home = settings.local if is_database(location) else location  # where attachments are received and noted
+    with nullcontext() if attachments is None else owner.acting(home):
+        bodies = open_attachments(settings, properties, location, attachments)
+        if is_database(location):
+            init_database(settings, location)
+        else:
+            root.init(location)
+        with open_place(settings, properties, location) as place:
+            target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+            run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+            if attachments is None:
+                run.object_place_of = partial(object_place_of, properties)
+            yield run
+
+
+def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
+    """Restore the tree of a name into a storage; return the number of problems."""
+    problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
+    if as_json:
+        say_json({"name": name, **run.report.facts()})
+    else:
         click.echo(f"{name}: {run.report.line()}", err=True)
     return problems
 
 
 def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
     """Return the directory in a backup with the bodies of a form: that of its provider, or the only one."""
-    saved = [part for part in chosen.manifest.parts if part.kind == "attachments" and not part.missing]
+    saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
     provider = choice.properties.of(form).route.attachments
     own = [part for part in saved if provider is not None and part.name == manifest.attachments_name(provider.name)]
     found = own or (saved if len(saved) == 1 else [])
@@ -250,12 +309,12 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
                 f"the backup has {part.name}, which the settings do not name: --to {part.name}=DIR says where it goes, "
                 f"--leave-out {part.name} leaves it out"
             )
-    for name, root in roots.items():
+    for name, place in roots.items():
         for other, there in roots.items():
-            if other == name or is_database(root) or is_database(there):
+            if other == name or is_database(place) or is_database(there):
                 continue
-            if os.path.commonpath((root, there)) == root:
-                raise StartupError(f"{name} would be restored to {root}, and {other} into it, to {there}")
+            if os.path.commonpath((place, there)) == place:
+                raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
     if not roots:
         raise StartupError("the backup has nothing that is to be restored")
     return roots

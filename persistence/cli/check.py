@@ -13,13 +13,8 @@ from itertools import chain
 from typing import Any, Self
 
 import click
-import msgspec
 
 from persistence.cli.options import (
-    EDITED,
-    FAILED,
-    REMAINS,
-    REPAIRED,
     ChosenTree,
     Duration,
     TreeChoice,
@@ -28,9 +23,9 @@ from persistence.cli.options import (
     say_failed,
     tree_options,
     usage_errors,
-    worst,
 )
-from persistence.cli.terminal import progress
+from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
+from persistence.cli.terminal import json_option, json_text, progress, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
@@ -52,6 +47,7 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
 from persistence.storage.storage import Readable
 
+_STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
 _DAY = 24 * 3600.0
 Parts = list[tuple[str, ...]]
 """The parts of a tree to be checked, each as the names that lead to it."""
@@ -69,7 +65,7 @@ Parts = list[tuple[str, ...]]
     "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
 )
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 @tree_options
 def check(*, is_status: bool, **options: Any) -> None:
     """Look for damage, and repair it.
@@ -79,15 +75,7 @@ def check(*, is_status: bool, **options: Any) -> None:
 
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
     --adopt takes in what counts as damage, such as another content of an attachment.
-
-    \b
-    Exit status: 0  nothing found, or only notices
-                 1  could not check
-                 2  wrong usage
-                 3  something was found, and all of it taken care of
-                 4  damage or leftovers remain, or a remedy failed
-                 5  nothing worse than edits by hand that nobody has adopted
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     wanted = _Wanted(**{each.name: options.pop(each.name) for each in fields(_Wanted)})
     wanted.check()
     choice = choose_trees(options)
@@ -102,7 +90,7 @@ def check(*, is_status: bool, **options: Any) -> None:
     if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
         record(choice.settings.home, LastCheck.of(run.tally, run.seconds, is_deep=wanted.deep))
     if wanted.as_json:
-        click.echo(_json_summary(run.tally, run.seconds))
+        say_json(_summary_facts(run.tally, run.seconds))
     sys.exit(status)
 
 
@@ -296,7 +284,10 @@ class _Run:
                 if report is None:
                     bar.step()
                 else:
-                    bar.say(_json(shown, report) if as_json else f"{prefix}{_line(shown, report)}")
+                    bar.say(
+                        json_text(_facts(shown, report)) if as_json else f"{prefix}{_line(shown, report)}",
+                        style="" if as_json else _STYLES.get(report.finding.kind.severity, ""),
+                    )
         seconds = time.monotonic() - started
         if not as_json:
             click.echo(f"{prefix}{_summary(tally, seconds)}", err=True)
@@ -315,8 +306,7 @@ def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
     if as_json:
-        values = {"tree": prefix.removesuffix(": "), **asdict(coverage)}
-        click.echo(msgspec.json.encode(values).decode())
+        say_json({"tree": prefix.removesuffix(": "), **asdict(coverage)})
     elif coverage.oldest is None:
         click.echo(f"{prefix}no part of the tree was ever looked at deeply (check --deep)")
     else:
@@ -342,9 +332,9 @@ def _line(shown: _Shown, report: Report) -> str:
     return f"{kind.severity.value}: {shown.path(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _json(shown: _Shown, report: Report) -> str:
+def _facts(shown: _Shown, report: Report) -> dict[str, object]:
     finding, kind = report.finding, report.finding.kind
-    values = {
+    return {
         **({"tree": shown.prefix.removesuffix(": ")} if shown.prefix else {}),
         "path": shown.path(finding.path),
         "kind": kind.label,
@@ -356,11 +346,10 @@ def _json(shown: _Shown, report: Report) -> str:
         "said": one_line(report.said),
         "difference": "\n".join(report.difference),
     }
-    return msgspec.json.encode(values).decode()
 
 
-def _json_summary(tally: Tally, seconds: float) -> str:
-    values = {
+def _summary_facts(tally: Tally, seconds: float) -> dict[str, object]:
+    return {
         "folders": tally.folders,
         **{severity.value: tally.found[severity] for severity in Severity},
         "mended": tally.mended,
@@ -368,7 +357,6 @@ def _json_summary(tally: Tally, seconds: float) -> str:
         "edits": tally.edits,
         "seconds": round(seconds, 3),
     }
-    return msgspec.json.encode(values).decode()
 
 
 def _summary(tally: Tally, seconds: float) -> str:

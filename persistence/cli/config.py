@@ -6,26 +6,44 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
-from persistence.cli.terminal import safe
+from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
+from persistence.model.addresses import Form
 from persistence.properties.entries import Reason, shown_address
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM
-from persistence.providers.in_force import as_toml, properties_in_force, settings_in_force, shown_property
+from persistence.providers.in_force import (
+    as_toml,
+    plain_property,
+    properties_in_force,
+    settings_in_force,
+    shown_property,
+)
 from persistence.providers.locations import base_of, database_of, root_of
 from persistence.settings import Effective
 
+_TREE = "a tree here"
+
 
 @click.group(invoke_without_command=True, short_help="Print the effective settings and properties.")
+@json_option
 @settings_options
 @click.pass_context
-def config(context: click.Context, /, **options: object) -> None:
+def config(context: click.Context, /, *, as_json: bool, **options: object) -> None:
     """Print the effective settings and properties, and where each came from."""
     context.obj = options
     if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
     effective = load(options)
+    if as_json:
+        for kind, found in (("setting", settings_in_force(effective)), ("property", properties_in_force(effective))):
+            for each in found:
+                say_json({kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning})
+        return
     for each in settings_in_force(effective):
         click.echo(f"{each.name} = {each.value}  # {each.origin}: {each.meaning}")
     for each in properties_in_force(effective):
@@ -35,8 +53,9 @@ def config(context: click.Context, /, **options: object) -> None:
 @config.command("property")
 @click.argument("name")
 @common_options
+@json_option
 @click.pass_obj
-def property_(outer: Mapping[str, object], /, name: str, **options: str | None) -> None:
+def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **options: str | None) -> None:
     """Say what a property is, which entry wins, and why.
 
     NAME is a full name without wildcards: svc.persistence.provider.hr.leave.data, svc.persistence.files.autosave.
@@ -44,15 +63,20 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
     """
     properties = _effective(outer, options).properties
-    click.echo("\n".join(_explained(properties.explain(name), properties)))
+    answer = properties.explain(name)
+    if as_json:
+        say_json(_explanation_facts(answer, properties))
+    else:
+        click.echo("\n".join(_explained(answer, properties)))
 
 
 @config.command(short_help="Say which provider has a form's definitions or data.")
-@click.argument("path", metavar="APP/FORM")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("kind", type=click.Choice([FORM, DATA]))
 @common_options
+@json_option
 @click.pass_obj
-def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str | None) -> None:
+def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool, **options: str | None) -> None:
     """Say which provider has the definitions (form) or the data of a form, and why.
 
     Then where that is, whether it is asked where all providers are, the headers that tell it its own properties, and
@@ -65,6 +89,9 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
     properties = effective.properties
     found = properties.of(form).route
+    if as_json:
+        say_json(_route_facts(effective, form, kind))
+        return
     lines = [*_explained(properties.explain_provider(form, kind), properties)]
     lines += _place(found.definition if kind == FORM else found.data, effective)
     if kind == FORM:
@@ -76,6 +103,53 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         lines.append(f"attachments are {_attachments_place(found.attachments)}")
     for line in lines:
         click.echo(safe(line))
+
+
+def _route_facts(effective: Effective, form: Form, kind: str) -> dict[str, object]:
+    """Return the route of a form: its provider, and who keeps the attachments unless it is the provider."""
+    properties = effective.properties
+    found = properties.of(form).route
+    provider = found.definition if kind == FORM else found.data
+    attachments = None if kind == FORM else found.attachments
+    dialect = DIALECTS[provider.dialect or effective.settings.dialect]
+    kind_of_place, place = _kind_and_place(provider, effective)
+    explained = properties.explain_provider(form, kind)
+    return {
+        "form": str(form),
+        "kind": kind,
+        "provider": provider.name,
+        "is": kind_of_place,
+        "place": place,
+        "datasource": provider.datasource or None,
+        "active": provider.is_active,
+        "headers": {dialect.header(name): shown_address(value) for name, value in provider.mirrored},
+        "property": _explanation_facts(explained, properties),
+        "attachments": None
+        if attachments is None
+        else {
+            "provider": attachments.name,
+            "place": _attachments_place(attachments),
+            "property": _explanation_facts(properties.explain_provider(form, kind, attachments=True), properties),
+        },
+    }
+
+
+def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> dict[str, object]:
+    def reason(each: Reason) -> dict[str, object]:
+        entry = properties.entry(each.name)
+        value = plain_property(entry.known, entry.value)
+        return {"name": str(entry), "value": value, "origin": entry.origin, "reason": each.text}
+
+    explanation = answer.explanation
+    return {
+        "name": ".".join(answer.name),
+        "value": None if answer.value is None else plain_property(answer.known, answer.value),
+        "meaning": answer.known.meaning,
+        "effect": answer.known.effect.value,
+        "winner": None if explanation.winner is None else reason(explanation.winner),
+        "losers": list(map(reason, explanation.losers)),
+        "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.left],
+    }
 
 
 def _attachments_place(provider: ProviderProperties) -> str:
@@ -113,14 +187,20 @@ def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> 
         yield f"  {word} {entry} = {shown_property(entry.known, entry.value)} ({entry.origin}): {reason.text}"
 
 
-def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
-    root = root_of(provider, effective.settings.roots)
-    name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
-    database = database_of(provider, effective.settings.roots)
-    where = f"another service, {provider.address}" if root is None else f"a tree here, {root} ({name})"
+def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple[str, str]:
+    """Return the kind of a provider's place, and its directory or address."""
+    roots = effective.settings.roots
+    database, root = database_of(provider, roots), root_of(provider, roots)
     if database is not None:
-        where = f"a database, {shown_address(database)}"
-    yield f"provider {provider.name} is {where}"
+        return "a database", shown_address(database)
+    return ("another service", str(provider.address)) if root is None else (_TREE, root)
+
+
+def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
+    name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
+    kind, place = _kind_and_place(provider, effective)
+    end = f" ({name})" if kind == _TREE else ""
+    yield f"provider {provider.name} is {kind}, {place}{end}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]

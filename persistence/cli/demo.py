@@ -46,12 +46,7 @@ def demo(*, directory: str) -> None:
     The application has one form in two languages, with indexed and encrypted controls and permissions, and 200
     documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. DIR is
     demo without it. To get rid of it, remove the directory.
-
-    \b
-    Exit status: 0  done
-                 1  could not: the directory holds something, or the disk refused
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     path = resolved_place(directory)
     make_service_directory(path)
     file = f"{path}/{DEFAULT_FILE}"

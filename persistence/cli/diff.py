@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import click
 
 from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
-from persistence.cli.terminal import counted, safe, say
+from persistence.cli.terminal import counted, json_option, safe, say
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.model.addresses import DocumentAddress
@@ -32,7 +32,7 @@ from persistence.storage.storage import NOBODY, RevisionStorage
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
 @click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 @tree_options
 def diff(  # noqa: PLR0913 - its options
     *,
@@ -53,12 +53,7 @@ def diff(  # noqa: PLR0913 - its options
     They are those of the history over HTTP: values, iterations of repeats, and elements, found by the definition of
     the version. All else, and all of the designer's data, is a line that says that something differs. Encrypted values
     are not shown without --decrypt. Permissions do not count. Nothing is changed, and the service may run.
-
-    \b
-    Exit status: 0  compared, whether or not something differs
-                 1  could not: no such revision, revisions of two form versions, one that is not published
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     choice = choose_trees(options)
     with usage_errors():
         address = data_address(path)

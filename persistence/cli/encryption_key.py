@@ -1,12 +1,31 @@
-"""``persistence encryption-key``: the keys of encryption at rest."""
+"""``persistence encryption-key``: the keys of encryption at rest, and whether something still needs one."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection
+from functools import partial
+
 import click
 
-from persistence.cli.options import common_options, load
-from persistence.cli.terminal import say, table, terminal_width
+from persistence.cli.managing import managing
+from persistence.cli.options import ChosenTree, all_trees, common_options, load, on_each
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import (
+    counted,
+    json_option,
+    json_text,
+    print_table,
+    progress,
+    safe,
+    say_json,
+    shown_path,
+)
+from persistence.errors import NotSupportedError
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
+from persistence.services.key_retirement import KeyReferences
 from persistence.storage import owner
 
 _HEADINGS = ("ID", "MADE", "DOES")
@@ -14,15 +33,16 @@ _HEADINGS = ("ID", "MADE", "DOES")
 
 @click.group("encryption-key", short_help="Encryption keys, with which data is encrypted.")
 def encryption_key() -> None:
-    """Make and list the keys that encrypt what is stored. The newest encrypts, all decrypt.
+    """Make, list and retire the keys that encrypt what is stored. The newest encrypts, all decrypt.
 
     What is changed counts at once, also for a service that runs.
     """
 
 
 @encryption_key.command("new", short_help="Make a key that encrypts from now on.")
+@json_option
 @common_options
-def new(**options: str | None) -> None:
+def new(*, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
@@ -33,19 +53,28 @@ def new(**options: str | None) -> None:
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         made = keys.new()
-    click.echo(made)
+    if as_json:
+        say_json({"id": made})
+    else:
+        click.echo(made)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
 
 
 @encryption_key.command("list", short_help="List the encryption keys.")
+@json_option
 @common_options
-def list_keys(**options: str | None) -> None:
+def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    if as_json:
+        for key_id in ring.keys:
+            facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
+            say_json({**facts, "encrypts": key_id == ring.writing})
+        return
     if not ring.keys:
         click.echo("there are no encryption keys", err=True)
         return
@@ -57,5 +86,98 @@ def list_keys(**options: str | None) -> None:
         )
         for key_id in ring.keys
     ]
-    for line in table((_HEADINGS, *rows), room=terminal_width()):
-        say(line)
+    print_table((_HEADINGS, *rows))
+
+
+@encryption_key.command("retire", short_help="Take out a key with which nothing is encrypted.")
+@click.argument("key_id", metavar="ID")
+@click.option("--dry-run", is_flag=True, help="Only look whether something is encrypted with it.")
+@click.option(
+    "--leave-out", metavar="PROVIDER", multiple=True, help="Do not look at this provider, which is another service."
+)
+@json_option
+@common_options
+def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None) -> None:
+    """Take the encryption key ID out of the file of the keys, if nothing is encrypted with it any more.
+
+    All trees and databases of the settings are looked at: documents, drafts, attachments, and their older revisions.
+    If something needs the key, nothing is changed: run persistence reencrypt first. What another service keeps cannot
+    be looked at.
+
+    The key goes to a file of its own beside the others. Backups and exports that were made before may need it, and so
+    may what a repair has put into .quarantine: keep the file with them, and remove it when they are gone. The service
+    may run.
+    """
+    effective = load(options)
+    settings, properties = effective.settings, effective.properties
+    keys = open_encryption_keys(settings, properties)
+    identity = owner.identity_for(settings.encryption_keys, settings.home)
+    with owner.being(identity):
+        keys.require_retirable(key_id)
+    _require_no_services(properties, leave_out)
+    look = partial(_look, key_id=key_id, left_out=leave_out, as_json=as_json)
+    status, path = on_each(all_trees(effective), look), None
+    if not (status or dry_run):
+        with owner.being(identity):
+            path = keys.retire(key_id)
+    if as_json:
+        say_json({"id": key_id, "needed": bool(status), "file": path})
+    else:
+        click.echo(_outcome(key_id, status, path), err=True)
+    sys.exit(status)
+
+
+def _outcome(key_id: str, status: int, path: str | None) -> str:
+    if status:
+        return f"{key_id} is not retired{': run persistence reencrypt first' if status == REMAINS else ''}"
+    if path is None:
+        return f"nothing is encrypted with {key_id}"
+    return f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it"
+
+
+def _require_no_services(properties: Properties, left_out: Collection[str]) -> None:
+    """Check that another service keeps nothing, but for providers that are left out.
+
+    Raises:
+        click.UsageError: a provider that is left out is no other service.
+        NotSupportedError: one is.
+    """
+    others = [each for each in (*properties.form_providers, *properties.attachment_providers) if each.is_service]
+    for name in left_out:
+        if name not in {each.name for each in others}:
+            raise click.UsageError(f"{safe(name)} is no provider that is another service")
+    for each in others:
+        if each.name not in left_out:
+            raise NotSupportedError(
+                f"provider {each.name} is another service, {each.address}, where this command cannot look: "
+                f"--leave-out {each.name} if nothing there is encrypted with the key"
+            )
+
+
+def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[str], as_json: bool) -> int:
+    """Look for what is encrypted with a key in a tree or a database; return the exit status."""
+
+    def elsewhere(form: Form) -> bool:
+        attachments = tree.properties.of(form).route.attachments
+        return attachments is not None and attachments.name in left_out
+
+    with managing(tree) as place:
+        store = place.storage
+        references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
+        forms = sorted(store.forms(), key=str)
+        listed = (store.documents_and_drafts(form) for form in forms)
+        with progress(f"{prefix}looking", lambda: sum(1 for documents in listed for _ in documents)) as bar:
+            for form in forms:
+                count = 0
+                for document in store.documents_and_drafts(form):
+                    found, problems = references.of(form, document)
+                    count += found
+                    for problem in problems:
+                        line = safe(f"{prefix}{problem}")
+                        bar.say(json_text({"tree": tree.name, "problem": problem}) if as_json else line)
+                    bar.step()
+                if count:
+                    line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")
+                    facts = {"tree": tree.name, "form": str(form), "revisions": count}
+                    bar.say(json_text(facts) if as_json else line)
+    return REMAINS if bar.lines else 0

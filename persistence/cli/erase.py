@@ -13,7 +13,7 @@ import msgspec
 
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
-from persistence.cli.terminal import counted, safe, say
+from persistence.cli.terminal import counted, json_option, safe, say, say_json, shown_path
 from persistence.errors import BadRequestError, NotFoundError, StartupError, disk_errors
 from persistence.maintenance import backup_erasure, indexes
 from persistence.model.addresses import Collection, Form
@@ -48,8 +48,9 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
 @click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
 @click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
+@json_option
 @tree_options
-def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
+def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> None:
     """Remove everything of documents, because law asks for it: data, attachments, history, drafts and leases.
 
     The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. What a
@@ -58,12 +59,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
     documents may be named of which only backups have files.
 
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
-
-    \b
-    Exit status: 0  done, or listed
-                 1  could not: no such document, no backup, another user's tree
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     with usage_errors():
         request = _Request.of(paths, options, is_trial=not yes)
         before = request.begun()
@@ -78,17 +74,18 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
             found.look(tree, erasing, choice, request)
     documents = found.documents(request)
     copies = request.copies(documents, before)
-    _list(documents, copies)
-    if found.damaged:
+    (_list_facts if as_json else _list)(documents, copies)
+    if found.damaged and not as_json:
         say(f"{_damaged(found)}: not erased")
     if not yes:
-        say("nothing was changed: --yes does it")
+        _say_end(len(documents), found, None, as_json=as_json)
         return
     begun = request.beginning(documents, copies, before)
     for tree in choice.trees:
         with _opened(tree) as erasing:
             _erase(tree, erasing, [each for each in documents if each.tree == tree.name and each.files])
     request.end(begun, found)
+    _say_end(len(begun.documents), found, request.certificate, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +194,6 @@ class _Request:
             remaining.append(_damaged(found))
         ended = msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining))
         self.write(ended)
-        say(f"{counted(len(begun.documents), 'document')} erased; the certificate is {safe(str(self.certificate))}")
 
 
 @contextmanager
@@ -280,6 +276,26 @@ def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -
     for copy in copies:
         stays = "" if copy.removed else ", which stay: --from-backups removes them"
         say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
+
+
+def _list_facts(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
+    for each in documents:
+        size = sum(file.size for file in each.files)
+        facts = {"tree": each.tree, "form": f"{each.app}/{each.form}", "document": each.document}
+        say_json({**facts, "owner": each.owner, "files": len(each.files), "bytes": size})
+    for copy in copies:
+        say_json({"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed})
+
+
+def _say_end(documents: int, found: _Found, certificate: str | None, *, as_json: bool) -> None:
+    """Say how many documents were erased, which the certificate has; without it, that nothing was changed."""
+    if as_json:
+        path = None if certificate is None else shown_path(certificate)
+        say_json({"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged})
+    elif certificate is None:
+        say("nothing was changed: --yes does it")
+    else:
+        say(f"{counted(documents, 'document')} erased; the certificate is {safe(certificate)}")
 
 
 def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:

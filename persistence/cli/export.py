@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import click
 
-from persistence.cli.options import REMAINS, common_options, load, usage_errors
-from persistence.cli.terminal import counted, progress, safe, shown_path
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import as_disk_error, disk_errors
 from persistence.model.exports import (
@@ -60,10 +61,11 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 @click.option("--drafts", is_flag=True, help="Drafts, too.")
 @click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
 @click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
-@click.option("--jsonl", "as_json", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON object for each document instead of an archive.")
 @click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
+@json_option
 @common_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
@@ -76,10 +78,11 @@ def export(  # noqa: PLR0913 - click passes each option
     drafts: bool,
     decrypt: bool,
     as_csv: bool,
-    as_json: bool,
+    as_jsonl: bool,
     lang: str | None,
     all_controls: bool,
     bom: bool,
+    as_json: bool,
     **options: str | None,
 ) -> None:
     """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
@@ -91,26 +94,23 @@ def export(  # noqa: PLR0913 - click passes each option
 
     --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
     the current values of indexed controls, under their labels.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form, no data directory, the disk refused
-                 2  wrong usage
-                 4  something could not be exported, as its line on standard error says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     with usage_errors():
         begin, end = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, begin, end, with_drafts=drafts, decrypts=decrypt)
-    if (as_csv and as_json) or ((as_csv or as_json) and (content or history)):
+    if (as_csv and as_jsonl) or ((as_csv or as_jsonl) and (content or history)):
         raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
-    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_json)):
+    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_jsonl)):
         raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
-    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_json, bom)
+    if as_json and target == _STDOUT:
+        raise click.UsageError("--json goes with a FILE: standard output has the export")
+    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_jsonl, bom)
     effective = load(options)
     with _output(target) as write:
-        problems = _export(effective, chosen, write)
-    sys.exit(REMAINS if problems else 0)
+        done = _export(effective, chosen, write, as_json=as_json)
+    _say_done(done, chosen, target, as_json=as_json)
+    sys.exit(REMAINS if done.problems else 0)
 
 
 @contextmanager
@@ -168,8 +168,30 @@ class _Chosen:
         return table.count, partial(table.csv, has_mark=self.has_mark)
 
 
-def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> int:
-    """Write an export, and return the number of problems. Messages go to standard error."""
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The result of an export; ``bytes`` were written."""
+
+    exported: int
+    bytes: int
+    problems: int
+    seconds: float
+
+
+def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"file": shown_path(target), **asdict(done)})
+        return
+    left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
+    click.echo(
+        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}",
+        err=True,
+    )
+
+
+def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:
+    """Write an export. Messages go to standard error; with ``as_json`` what is left out goes to standard output."""
     settings, properties = effective.settings, effective.properties
     _say_elsewhere(effective)
     keys = open_encryption_keys(settings, properties)
@@ -177,18 +199,13 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
-        with progress("exporting", count, only_errors=True) as bar:
-            for piece in pieces(lambda line: bar.say(safe(line)), bar.step):
+        with progress("exporting", count, only_errors=not as_json) as bar:
+            for piece in pieces(
+                lambda line: bar.say(json_text({"problem": line}) if as_json else safe(line)), bar.step
+            ):
                 write(piece)
                 size += len(piece)
-    seconds = max(time.monotonic() - started, 0.001)
-    left_out = f"; {counted(bar.lines, 'problem')}" if bar.lines else ""
-    click.echo(
-        f"exported {bar.steps:,} {chosen.kinds}, {size / 1e6:,.1f} MB, "
-        f"in {seconds:.1f} s ({bar.steps / seconds:,.0f} a second){left_out}",
-        err=True,
-    )
-    return bar.lines
+    return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
 
 
 def _say_elsewhere(effective: Effective) -> None:

@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from persistence.cli.options import FAILED, address_options, load
-from persistence.cli.terminal import say
+from persistence.cli.options import address_options, load
+from persistence.cli.statuses import FAILED
+from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
 from persistence.errors import StartupError, one_line
-from persistence.model.texts import json_line
 from persistence.starting import url_of
 
 
@@ -20,7 +20,7 @@ from persistence.starting import url_of
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @address_options
 def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
@@ -30,19 +30,13 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     \b
     persistence health
     persistence health --url https://forms.example.org
-
-    \b
-    Exit status: 0  ready
-                 1  not ready, not alive, or cannot be reached
-                 2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     address = url or _own_url(options)
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client:
         found = client.health()
     if as_json:
-        facts = {"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause}
-        say(json_line(facts).decode())
+        say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
     elif found.is_ready:
         say(f"ready: {one_line(address)}")
     else:

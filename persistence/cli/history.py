@@ -6,23 +6,23 @@ import sys
 from collections.abc import Iterable
 
 import click
-import msgspec
 
 from persistence.cli.managing import reading
-from persistence.cli.options import REMAINS, choose_trees, data_address, tree_options, usage_errors
-from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.cli.options import choose_trees, data_address, tree_options, usage_errors
+from persistence.cli.report_facts import content_size, revision_facts
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
 from persistence.model.sidecar import Sidecar
 
 _HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
 _NUMBERS = (5, 6)
-_LAST = len(_HEADINGS) - 1
 
 
 @click.command(short_help="List the revisions of a document or an attachment.")
 @click.argument("path")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 @tree_options
 def history(*, path: str, as_json: bool, **options: str | None) -> None:
     """List the revisions of a document or an attachment, newest first.
@@ -34,12 +34,6 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
     A time in the first column is the last-modified-time with which a GET reads that revision. Permissions do not
     count, and revisions of earlier owners are listed, too. It is looked for where the form is, as persistence config
     route says. Nothing is changed, and the service may run or not.
-
-    \b
-    Exit status: 0  all could be read
-                 1  there is nothing there, or its current sidecar is damaged
-                 2  wrong usage
-                 4  an older sidecar is damaged, as its line says
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
@@ -52,7 +46,7 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
             revisions = found.page(0, found.total)
     if as_json:
         for revision in revisions:
-            click.echo(_json(revision))
+            say_json(revision_facts(revision.instant, revision.sidecar))
     else:
         _say(revisions)
     if any(revision.sidecar is None for revision in revisions):
@@ -61,8 +55,7 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
 
 def _say(revisions: list[ListedRevision]) -> None:
     rows = [_HEADINGS, *map(_row, revisions)]
-    for line in table(rows, right=_NUMBERS, flexible=_LAST, room=terminal_width()):
-        say(line)
+    print_table(rows, right=_NUMBERS)
     deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
     say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
 
@@ -72,7 +65,7 @@ def _row(revision: ListedRevision) -> tuple[str, ...]:
     if sidecar is None:
         return revision.instant, "", "", "", "", "", "", "damaged: persistence check says more"
     names = (sidecar.modifier, sidecar.creator, sidecar.group, sidecar.stage)
-    size = "" if sidecar.deleted else str(_size(sidecar))
+    size = "" if sidecar.deleted else str(content_size(sidecar))
     return (
         revision.instant,
         *(safe(name or "") for name in names),
@@ -91,30 +84,3 @@ def _notes(sidecar: Sidecar) -> Iterable[str]:
         yield "encrypted"
     if sidecar.restored is not None:
         yield f"restored {sidecar.restored}"
-
-
-def _size(sidecar: Sidecar) -> int:
-    return sidecar.size if sidecar.body is None else sidecar.body.size
-
-
-def _json(revision: ListedRevision) -> str:
-    """Return a revision as an object; what is not known of it is left out."""
-    sidecar = revision.sidecar
-    if sidecar is None:
-        return msgspec.json.encode({"modified": revision.instant, "damaged": True}).decode()
-    values = {
-        "modified": revision.instant,
-        "modified_by": sidecar.modifier,
-        "created": sidecar.created,
-        "owner": sidecar.creator,
-        "group": sidecar.group,
-        "organization": list(sidecar.organization) or None,
-        "stage": sidecar.stage,
-        "version": sidecar.version,
-        "size": _size(sidecar),
-        "deleted": sidecar.deleted,
-        "adopted": sidecar.adopted or None,
-        "encrypted": sidecar.encrypted or None,
-        "restored": sidecar.restored,
-    }
-    return msgspec.json.encode({name: value for name, value in values.items() if value is not None}).decode()

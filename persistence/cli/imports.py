@@ -11,8 +11,9 @@ from io import BufferedReader, FileIO
 
 import click
 
-from persistence.cli.options import REMAINS, common_options, load
-from persistence.cli.terminal import ProgressBar, progress, safe
+from persistence.cli.options import common_options, load
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
 from persistence.index.sync.journal import OfflineJournal
@@ -25,7 +26,7 @@ from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.imports.importer import Importer, ImportOptions
 from persistence.services.imports.planning import OnConflict
 from persistence.services.imports.report import ImportReport
-from persistence.services.imports.revisions import ImportResult, ImportSource
+from persistence.services.imports.revisions import ImportOutcome, ImportResult, ImportSource
 from persistence.services.imports.sources import open_source
 from persistence.settings import Settings
 from persistence.storage import nofollow, owner
@@ -43,21 +44,16 @@ _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
     show_default=True,
     help="What to do with a document that differs here.",
 )
+@json_option
 @common_options
-def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None) -> None:
+def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **options: str | None) -> None:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
     with files as the paths of the interface name them. Each form goes where the settings and properties
     say. What is there already is left as it is, so an import that was interrupted goes on when it is called again. What
     cannot be imported is named, and the rest is imported. The service may run.
-
-    \b
-    Exit status: 0  imported, or there already
-                 1  could not: no such file, no data directory, a full disk
-                 2  wrong usage
-                 4  something was refused; the lines say what and why
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     chosen = ImportOptions(dry_run, OnConflict(on_conflict))
@@ -69,11 +65,19 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
         importer = _importer(settings, properties, opened)
         bar = opened.enter_context(progress("importing", source.count))
         try:
-            _run(importer, source, chosen, report, bar)
+            for outcome in importer.run(source, chosen):
+                report.add(outcome)
+                bar.step()
+                if outcome.result in _NAMED:
+                    bar.say(_named(outcome, as_json=as_json))
         finally:
-            for line in report.lines(is_dry=dry_run):
-                click.echo(safe(line), err=True)
-            click.echo(f"{time.monotonic() - started:.1f} s", err=True)
+            seconds = time.monotonic() - started
+            if as_json:
+                say_json({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)})
+            else:
+                for line in report.lines(is_dry=dry_run):
+                    click.echo(safe(line), err=True)
+                click.echo(f"{seconds:.1f} s", err=True)
     sys.exit(REMAINS if report.refused else 0)
 
 
@@ -102,14 +106,10 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     return Importer(providers.router, codec, settings.max_body, calls_others=False)
 
 
-def _run(
-    importer: Importer, source: ImportSource, options: ImportOptions, report: ImportReport, bar: ProgressBar
-) -> None:
-    for outcome in importer.run(source, options):
-        report.add(outcome)
-        bar.step()
-        if outcome.result in _NAMED:
-            bar.say(safe(f"{outcome.name}: {outcome.result.value}: {outcome.cause}"))
+def _named(outcome: ImportOutcome, *, as_json: bool) -> str:
+    if as_json:
+        return json_text({"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause})
+    return safe(f"{outcome.name}: {outcome.result.value}: {outcome.cause}")
 
 
 class _Journals:

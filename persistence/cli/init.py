@@ -9,7 +9,7 @@ import click
 
 from persistence import shipped
 from persistence.cli.options import choose_trees, tree_options
-from persistence.cli.terminal import safe, shown_path
+from persistence.cli.terminal import json_option, safe, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.preparing import init_database, init_places
@@ -22,37 +22,46 @@ _OF_THE_DISK = frozenset({"lost+found"})
 
 @click.command(short_help="Make a directory for a service, or data directories.")
 @click.argument("directory", metavar="[DIR]", required=False)
+@json_option
 @tree_options
-def init(*, directory: str | None, **options: str | None) -> None:
+def init(*, directory: str | None, as_json: bool, **options: str | None) -> None:
     """Make of DIR, which must be empty or missing, a directory for a service: settings, and a data directory.
 
     Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
     Without DIR and --data those of the settings are: the default one and that of each datasource, or the one of
     --datasource. A data directory that is there already is left as it is.
-
-    \b
-    Exit status: 0  there is a service or a data directory now; the latter may have been there before
-                 1  could not: the directory holds something else, or belongs to another user
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     if directory is not None and is_database(directory):
         if options["data"] is not None or options["datasource"] is not None:
             raise click.UsageError("the address of a database excludes --data and --datasource")
     elif directory is not None:
         if any(value is not None for value in options.values()):
             raise click.UsageError("DIR excludes --data, --datasource, --config and --dialect")
-        for line in make_service_directory(resolved_place(directory)):
-            click.echo(line)
+        _say_made(*make_service_directory(resolved_place(directory)), as_json=as_json)
         return
     for place, is_new in _make({**options, "data": directory or options["data"]}):
+        if as_json:
+            say_json({"place": safe(place), "new": is_new})
+            continue
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
 
 
-def make_service_directory(path: str) -> list[str]:
+def _say_made(file: str, data: str, *, as_json: bool) -> None:
+    settings, tree = shown_path(file), shown_path(data)
+    if as_json:
+        say_json({"settings": settings, "data": tree})
+        return
+    click.echo(f"settings:        {settings}")
+    click.echo(f"data directory:  {tree}")
+    click.echo(f"start it with:   persistence serve --config {settings}")
+
+
+def make_service_directory(path: str) -> tuple[str, str]:
     """Make a directory for a service: the commented settings, whose values are the defaults, and a data directory.
 
-    ``path`` is absolute. Keys will be beside the data directory, not in it. Returns lines that say so.
+    ``path`` is absolute. Keys will be beside the data directory, not in it. Returns the paths of the settings
+    file and of the data directory.
 
     Raises:
         StartupError: the directory holds something, or belongs to another user; or a tree cannot be served there.
@@ -65,11 +74,7 @@ def make_service_directory(path: str) -> list[str]:
         root.init(data)
         directories.ensure(os.path.dirname(file))
         files.write_durably(file, shipped(_SAMPLE))
-    return [
-        f"settings:        {shown_path(file)}",
-        f"data directory:  {shown_path(data)}",
-        f"start it with:   persistence serve --config {shown_path(file)}",
-    ]
+    return file, data
 
 
 def _require_empty(path: str) -> None:

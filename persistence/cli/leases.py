@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import click
-import msgspec
 
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options
-from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.model.leases import DocumentLease, Moment
@@ -23,7 +23,7 @@ _SECONDS = 3
 
 
 @click.command(short_help="List the documents that are leased, and break leases.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document, whoever holds it.")
 @tree_options
 def leases(*, as_json: bool, document: str | None, **options: str | None) -> None:
@@ -31,16 +31,10 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
 
     A lease belongs to the id of a document, in whatever form. Those that have expired are left out. Leases of documents
     that another service has are there. Nothing is changed without --break, and the service may run.
-
-    \b
-    Exit status: 0  listed, or broken
-                 1  could not: nobody has leased DOC, no data directory (or not in all of them), another user's
-                 2  wrong usage
-                 4  a lease cannot be read, as its line says: persistence check --repair removes it
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees = choose_trees(options).trees
     if document is not None:
-        _break(trees, document)
+        _break(trees, document, as_json=as_json)
         return
     found = list[tuple[ChosenTree, DocumentLease]]()
     damaged = list[str]()
@@ -56,8 +50,11 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
     status, now = on_each(trees, read), moment()
     living = [(tree, lease) for tree, lease in found if lease.remaining(now)]
     living.sort(key=lambda each: (each[1].document, each[0].name))
-    for line in _json_lines(living, now) if as_json else _lines(living, now, several=len(trees) > 1):
-        say(line)
+    if as_json:
+        for tree, lease in living:
+            say_json(_facts(tree, lease, now))
+    else:
+        _say(living, now, several=len(trees) > 1)
     for cause in damaged:
         click.echo(safe(cause), err=True)
     sys.exit(status)
@@ -74,7 +71,7 @@ def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
         yield from (lease for _, lease in listed(tree.root))
 
 
-def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
+def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> None:
     """End the lease of a document in each tree that has one.
 
     Raises:
@@ -89,7 +86,10 @@ def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
             except NotFoundError as error:  # it may be in another tree
                 unknown.append(error)
                 return 0
-        say(safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
+        if as_json:
+            say_json({"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name})
+        else:
+            say(safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
         return 0
 
     status = on_each(trees, end)
@@ -98,26 +98,24 @@ def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
     sys.exit(status)
 
 
-def _lines(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> Iterator[str]:
+def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> None:
     rows = [
         (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
         for tree, lease in living
     ]
     if rows:
         shown = rows if several else [(*row[:-1], "") for row in rows]
-        yield from table((_HEADINGS, *shown), right=(_SECONDS,), room=terminal_width())
-    yield f"{counted(len(rows), 'document')} leased"
+        print_table((_HEADINGS, *shown), right=(_SECONDS,))
+    say(f"{counted(len(rows), 'document')} leased")
 
 
-def _json_lines(living: list[tuple[ChosenTree, DocumentLease]], now: Moment) -> Iterator[str]:
-    for tree, lease in living:
-        left = lease.remaining(now)
-        values = {
-            "document": lease.document,
-            "user": lease.user,
-            "group": lease.group,
-            "seconds": left,
-            "until": instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC)),
-            "tree": tree.name,
-        }
-        yield msgspec.json.encode(values).decode()
+def _facts(tree: ChosenTree, lease: DocumentLease, now: Moment) -> dict[str, object]:
+    left = lease.remaining(now)
+    return {
+        "document": lease.document,
+        "user": lease.user,
+        "group": lease.group,
+        "seconds": left,
+        "until": instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC)),
+        "tree": tree.name,
+    }

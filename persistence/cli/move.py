@@ -12,21 +12,27 @@ from functools import partial
 
 import click
 
-from persistence.cli.options import FAILED, REMAINS, address_options, load, usage_errors
-from persistence.cli.terminal import progress, safe
+from persistence.cli.attachments import WITH_DATA, Attachments, attachments_option, open_attachments
+from persistence.cli.options import address_options, allow_open_files, load, usage_errors
+from persistence.cli.statuses import FAILED, REMAINS
+from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
 from persistence.errors import BadRequestError
+from persistence.model.addresses import Form
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
 from persistence.properties.entries import shown_address
 from persistence.properties.property_table import is_database, resolved_place
-from persistence.providers.places import Place, is_in_object_store, open_place
+from persistence.providers.places import Place, object_place_of, open_place
 from persistence.providers.preparing import init_database, upgrade_database
-from persistence.services.moving.moving import Move, MoveSource, MoveTarget
+from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveOutcome, MoveReport, MoveResult
+from persistence.services.moving.places import MoveSource, MoveTarget
 from persistence.settings import Effective, Settings
 from persistence.storage import owner, root
 from persistence.storage.layout import LAYOUT
+from persistence.storage.managed import ListedBodies
 from persistence.storage.owner import Identity
+from persistence.storage.storage import Revisions
 
 _LONG_PASS = 10.0
 """Seconds of a first pass after which another one is made before writers are kept out."""
@@ -37,55 +43,54 @@ _LONG_PASS = 10.0
     "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
 )
 @click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
+@attachments_option("Where attachments come to; without it, those in S3 stay there, and others come to their data.")
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
+@json_option
 @address_options
 def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str,
     source: str | None,
+    attachments: Attachments | None,
     matches: tuple[str, ...],
     command: str | None,
     prepare: bool,
     dry_run: bool,
+    as_json: bool,
     **options: str | None,
 ) -> None:
     """Move definitions, documents and drafts, with all revisions as they are.
 
-    PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME.
+    PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME. Attachments come to
+    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
 
     The service may run on the source: everything is copied while clients write, and what has changed meanwhile in a
     last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
     the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
     removed from the source. A move that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  moved
-                 1  could not move, or COMMAND failed
-                 2  wrong usage
-                 4  something was not moved; the lines say what and why
-    """  # noqa: D301 - click's mark for lines that stay apart
-    effective = load(options)
-    settings = effective.settings
+    """
+    settings = (effective := load(options)).settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = resolved_place(source or settings.data), resolved_place(destination)
-    _require_apart(there, here)
+    there, here = _apart(resolved_place(source or settings.data), resolved_place(destination))
+    allow_open_files()
     caller = Identity.current()
     with owner.acting(_home(settings, there, here)), ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
-        target = _target(effective, here, opened, is_dry=dry_run)
-        run = Move(_source(effective, origin), target, patterns, is_dry=dry_run)
+        bodies = open_attachments(settings, effective.properties, here, attachments)
+        target = _target(effective, here, opened, bodies, is_dry=dry_run)
+        run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
         started = time.monotonic()
-        status = _followed("first pass", run.first(), run)
+        status = _followed("first pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
-            status = _followed("second pass", run.first(), run)
+            status = _followed("second pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare):
-            advice = _advice(settings, there, here, matches)
+            advice = _advice(settings, there, here, matches) + _advice_on_attachments(attachments)
             line = f"everything is in {shown_address(here)}: {advice}"
-            status = opened.enter_context(_last_pass(origin, run, line))
+            status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
             if not status:
                 with owner.being(caller):
                     status = _switched(command)
@@ -93,11 +98,11 @@ def move(  # noqa: PLR0913 - each is an option
 
 
 @contextmanager
-def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
+def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Iterator[int]:
     """Run the last pass; nobody may write to the source before the end of the block, which gets the exit status."""
     with origin.keeping_writers_out() as require_kept_out:
         click.echo("the source can only be read now", err=True)
-        status = _followed("last pass", run.last(), run)
+        status = _followed("last pass", run.last(), run, as_json=as_json)
         require_kept_out()
         if status:
             click.echo("not everything was moved: see to what is named, and call this again", err=True)
@@ -114,9 +119,13 @@ def _pattern(text: str) -> FormPattern:
     return pattern
 
 
-def _source(effective: Effective, origin: Place) -> MoveSource:
-    keeps_apart = partial(is_in_object_store, effective.properties)
-    return MoveSource(origin.name, origin.storage, origin.revisions, keeps_apart)
+def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:
+    place_of, keeps_objects = partial(object_place_of, effective.properties), attachments is None
+
+    def revisions(form: Form) -> Revisions:
+        return origin.storage if keeps_objects and place_of(form) is not None else origin.revisions(form)
+
+    return MoveSource(origin.name, origin.storage, revisions, place_of, keeps_objects)
 
 
 def _home(settings: Settings, there: str, here: str) -> str:
@@ -124,17 +133,19 @@ def _home(settings: Settings, there: str, here: str) -> str:
     return next((place for place in (there, here) if not is_database(place)), settings.local)
 
 
-def _require_apart(there: str, here: str) -> None:
-    """Make sure that no place is, or lies in, the other one. Raises ``click.UsageError``."""
+def _apart(there: str, here: str) -> tuple[str, str]:
+    """Return the places, of which none is, or lies in, the other one. Raises ``click.UsageError``."""
     if is_database(there) or is_database(here):
         if there == here:
             raise click.UsageError("--from and --to are the same database")
-        return
-    if os.path.commonpath((there, here)) in (there, here):
+    elif os.path.commonpath((there, here)) in (there, here):
         raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+    return there, here
 
 
-def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool) -> MoveTarget | None:
+def _target(
+    effective: Effective, here: str, opened: ExitStack, bodies: ListedBodies | None, *, is_dry: bool
+) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_database(here):
         if is_dry and upgrade_database(effective.settings, here, dry_run=True):
@@ -145,10 +156,10 @@ def _target(effective: Effective, here: str, opened: ExitStack, *, is_dry: bool)
     elif not is_dry:
         root.init(here)
     place = opened.enter_context(open_place(effective.settings, effective.properties, here))
-    return MoveTarget(place.storage, place.arrivals, place.reports)
+    return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
 
-def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
+def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json: bool) -> int:
     """Run a pass to its end, with a bar and a line for each refusal; return the exit status."""
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
@@ -156,11 +167,16 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
             report.add(outcome)
             bar.step()
             if outcome.result is MoveResult.REFUSED:
-                bar.say(safe(f"{outcome.name}: refused: {outcome.cause}"))
-    line = report.line(is_dry=run.is_dry)
+                refused = {"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause}
+                line = safe(f"{outcome.name}: refused: {outcome.cause}")
+                bar.say(json_text(refused) if as_json else line)
     for problem in run.views():
         click.echo(f"persistence: {safe(problem)}", err=True)
-    click.echo(f"{label}: {line}; {time.monotonic() - started:.1f} s", err=True)
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json({"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)})
+    else:
+        click.echo(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", err=True)
     return REMAINS if report.refused else 0
 
 
@@ -172,6 +188,14 @@ def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...])
     if there != settings.roots.default and names:
         return f'set data = "{shown_address(here)}" in [datasource.{names[0]}], and restart the service'
     return f'set data = "{shown_address(here)}" in the settings, and restart the service'
+
+
+def _advice_on_attachments(attachments: Attachments | None) -> str:
+    if attachments is None:
+        return ""
+    if attachments == WITH_DATA:
+        return "; attachments are with their data, so no property may lead them elsewhere"
+    return f"; the properties must lead attachments to {attachments}"
 
 
 def _switched(command: str | None) -> int:

@@ -1,10 +1,10 @@
-"""Options that several subcommands have, the trees that they choose, and the exit status of the work on these."""
+"""Options that several subcommands have, and the trees that they choose."""
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from persistence import settings
+from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.maintenance.manifest import attachments_name, tree_name
@@ -29,16 +30,6 @@ from persistence.providers.locations import base_of, database_of, definitions_ro
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
-
-FAILED = 1
-"""Exit status: the work could not be done. Status 2 is for wrong usage."""
-REPAIRED = 3
-"""Exit status: everything that was found has been taken care of."""
-REMAINS = 4
-"""Exit status: damage remains."""
-EDITED = 5
-"""Exit status: nothing is worse than edits by hand that nobody has adopted."""
-_FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -284,21 +275,34 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
     is_named = datasource is not None or options.get("data") is not None
-    if datasource is not None:
-        if str(datasource) not in roots.named:
-            raise click.UsageError(f"the settings have no datasource {datasource!r}")
-        names = {roots.named[str(datasource)]: str(datasource)}
+    if datasource is not None and str(datasource) not in roots.named:
+        raise click.UsageError(f"the settings have no datasource {datasource!r}")
+    if not is_named:
+        trees = all_trees(effective)
+    elif datasource is None:
+        trees = _as_trees(effective, {roots.default: ""})
     else:
-        names = {roots.default: ""}
-        for name, place in () if is_named else roots.named.items():
-            names.setdefault(place, name)
-        for provider in () if is_named else effective.properties.form_providers:
-            if provider.kind in DATABASES:
-                names.setdefault(provider.uri, provider.name)
-    trees = tuple(
+        trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})
+    return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
+
+
+def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
+    """Return all trees and databases of the settings, the default one first."""
+    roots = effective.settings.roots
+    names = {roots.default: ""}
+    for name, place in roots.named.items():
+        names.setdefault(place, name)
+    for provider in effective.properties.form_providers:
+        if provider.kind in DATABASES:
+            names.setdefault(provider.uri, provider.name)
+    return _as_trees(effective, names)
+
+
+def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTree, ...]:
+    """Return the places of forms that are the keys of ``names``."""
+    return tuple(
         ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
-    return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
 def choose_data(
@@ -315,11 +319,6 @@ def choose_data(
     with usage_errors():
         form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
-
-
-def worst(statuses: Iterable[int]) -> int:
-    """Return the worst exit status; not having looked at a tree is worse than damage in it."""
-    return max(statuses, key=_FROM_BEST.index, default=0)
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:

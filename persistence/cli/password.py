@@ -7,6 +7,7 @@ import sys
 import click
 
 from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.terminal import json_option, say_json
 from persistence.providers.locations import open_keys
 from persistence.storage import owner
 
@@ -37,20 +38,24 @@ def set_(*, name: str, **options: str | None) -> None:
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {effective.keys}", err=True)
 
 
-@password.command("list")
+@password.command("list", short_help="List the administrators with a password.")
+@json_option
 @common_options
-def list_passwords(**options: str | None) -> None:
+def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
     effective = load(options).settings
     with owner.being(owner.identity_for(effective.keys, effective.home)):
         passwords = open_keys(effective).passwords()
     for each in passwords:
-        click.echo(f"{each.name}  {each.created}")
+        if as_json:
+            say_json({"name": each.name, "created": each.created})
+        else:
+            click.echo(f"{each.name}  {each.created}")
     if not passwords:
         click.echo("there are no passwords", err=True)
 
 
-@password.command()
+@password.command("remove", short_help="Remove the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
 def remove(*, name: str, **options: str | None) -> None:

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_trees, on_each, tree_options, usage_errors
-from persistence.cli.terminal import counted, progress, safe, say
+from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say, say_json
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
@@ -24,7 +26,7 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
 @click.command(short_help="Remove data that is old enough, for good.")
-@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False)
+@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
 @click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
 @click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
@@ -33,9 +35,17 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--retention", is_flag=True, help="What properties say is kept no longer, of each form; for cron.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go and what that would free: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
+@json_option
 @tree_options
-def purge(
-    *, path: str | None, older_than: str | None, retention: bool, dry_run: bool, yes: bool, **options: str | None
+def purge(  # noqa: PLR0913 - its options
+    *,
+    path: str | None,
+    older_than: str | None,
+    retention: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **options: str | None,
 ) -> None:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
@@ -45,13 +55,7 @@ def purge(
 
     The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
     goes on where it was when it is called again.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form or document, no data directory, another user's
-                 2  wrong usage, or a date in the future
-                 4  something could not be purged, as its line says
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     kinds = {name: bool(options.pop(name)) for name in _KINDS}
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
@@ -60,7 +64,7 @@ def purge(
         app, form, document = _parts(path)
     choice = choose_trees(options)
     trees = choice.trees if form is None else (choice.tree_of(form),)
-    run = _Run(app, form, document, rules, is_trial=not yes)
+    run = _Run(app, form, document, rules, is_trial=not yes, as_json=as_json)
     sys.exit(on_each(trees, run.on))
 
 
@@ -93,14 +97,22 @@ def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
 class _Run:
     """One run over trees, by the same rules, or those of the properties of each form."""
 
-    def __init__(
-        self, app: str | None, form: Form | None, document: str | None, rules: PurgeRules | None, *, is_trial: bool
+    def __init__(  # noqa: PLR0913 - its choice
+        self,
+        app: str | None,
+        form: Form | None,
+        document: str | None,
+        rules: PurgeRules | None,
+        *,
+        is_trial: bool,
+        as_json: bool,
     ) -> None:
         self._app = app
         self._form = form
         self._document = document
         self._rules = rules
         self._is_trial = is_trial
+        self._as_json = as_json
         self._now = datetime.now(UTC)
         self._problems = 0
 
@@ -120,13 +132,21 @@ class _Run:
                         else:
                             tally.add(result)
                     if not tally.is_empty:
-                        bar.say(safe(f"{prefix}{form}: {_line(tally)}"))
+                        facts = {"tree": tree.name, "form": str(form), **_facts(tally)}
+                        bar.say(json_text(facts) if self._as_json else safe(f"{prefix}{form}: {_line(tally)}"))
                     total.add(tally)
-        done = "would go" if self._is_trial else "purged"
-        say(f"{prefix}{_line(total)} {done} in {time.monotonic() - began:.1f} s")
+        self._say_total(tree, prefix, total, self._problems - before, time.monotonic() - began)
         if self._is_trial and not total.is_empty:
             click.echo("nothing was changed: --yes does it", err=True)
         return REMAINS if self._problems > before else 0
+
+    def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTally, problems: int, seconds: float) -> None:
+        if self._as_json:
+            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
+            say_json({**facts, "seconds": round(seconds, 3)})
+        else:
+            done = "would go" if self._is_trial else "purged"
+            say(f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
 
     def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
         rules = self._rules
@@ -167,6 +187,16 @@ def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
     with managing(tree) as place:
         yield StoragePurge(place.storage, place.providers.bodies_by_form)
         place.leave()
+
+
+def _facts(tally: PurgeTally) -> dict[str, object]:
+    return {
+        "revisions": tally.revisions,
+        "deleted_documents": tally.documents,
+        "drafts": tally.drafts,
+        "attachments": tally.attachments,
+        "bytes": tally.freed,
+    }
 
 
 def _line(tally: PurgeTally) -> str:

@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
-from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.model.addresses import DocumentAddress
@@ -33,24 +33,25 @@ _NUMBERS = (3,)
 @click.argument("instant", type=Time(), required=False)
 @click.option("--as", "user", metavar="USER", help="Who brings it back: the last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@json_option
 @tree_options
-def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, **options: str | None) -> None:
+def revert(
+    *, path: str, instant: Instant | None, user: str | None, dry_run: bool, as_json: bool, **options: str | None
+) -> None:
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
-    PATH is one of  APP/FORM/data/DOCUMENT        a document, with the attachments that the revision names
-                    APP/FORM/data/DOCUMENT/FILE   one attachment of a document that is not deleted
+    PATH is one of  APP/FORM/data/DOCUMENT       a document and its attachments
+                    APP/FORM/data/DOCUMENT/FILE  one attachment
+
     INSTANT is the time of a revision, as persistence history lists it. Without it, the revision before the
     current one comes back, and of something deleted the last one that was not.
 
-    Attachments that were deleted or replaced since come back as they were then. What is current now stays in the
-    history, and the draft of the document is removed, as with a save. Permissions do not count, leases do where the
-    property enforce-lease is set. The service may run. A run that was interrupted is completed by the next.
-
-    \b
-    Exit status: 0  brought back
-                 1  could not: no such revision, one of another form version, somebody else writes, another user's tree
-                 2  wrong usage
+    Only attachments that the revision names come back with a document, and one attachment alone only if its
+    document is not deleted. Attachments that were deleted or replaced since come back as they were then. What is
+    current now stays in the history, and the draft of the document is removed, as with a save. Permissions do not
+    count, leases do where the property enforce-lease is set. The service may run. A run that was interrupted is
+    completed by the next.
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
@@ -59,7 +60,10 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     with owner.acting(tree.home), _opened(tree) as reverting:
         asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
         plan = reverting.plan(address, asked) if dry_run else reverting.restore(address, asked)[0]
-    _say(plan, dry_run=dry_run)
+    if as_json:
+        say_json(_facts(plan, dry_run=dry_run))
+    else:
+        _say(plan, dry_run=dry_run)
 
 
 @contextmanager
@@ -75,10 +79,24 @@ def _opened(tree: ChosenTree) -> Iterator[Reverting]:
         index.recover()  # or the next search takes in what was noted
 
 
+def _facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+    files = [
+        {
+            "file": each.address.name,
+            "comes_back": each.older.modified,
+            "by": each.older.modifier,
+            "size": each.older.size,
+            "instead_of": None if each.replaced is None else each.replaced.modified,
+            "was_deleted": each.is_deleted,
+        }
+        for each in (*plan.attachments, plan.file)
+    ]
+    return {"files": files, "missing": plan.missing, "dry_run": dry_run}
+
+
 def _say(plan: RestorePlan, *, dry_run: bool) -> None:
     rows = [_HEADINGS, *(_row(each.address, each.older, each.replaced) for each in (*plan.attachments, plan.file))]
-    for line in table(rows, right=_NUMBERS, room=terminal_width()):
-        say(line)
+    print_table(rows, right=_NUMBERS)
     if plan.notice is not None:
         say(safe(plan.notice))
     say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing, reader_of
 from persistence.cli.options import (
     ChosenTree,
@@ -20,7 +20,7 @@ from persistence.cli.options import (
     usage_errors,
     version_number,
 )
-from persistence.cli.terminal import progress, safe, say, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
@@ -42,7 +42,7 @@ _FIELDS = {field.value: field for field in Field}
 
 
 @click.command()
-@click.argument("path", metavar="APP/FORM")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
@@ -52,7 +52,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the values of all controls.")
+@json_option
 @tree_options
 def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> None:
     """Find documents of a form, as a search over HTTP does.
@@ -69,11 +69,6 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     persistence search hr/leave --path person/name=lea --path person/days
     persistence search hr/leave --path state=sent --match exact --sort created
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
-
-    \b
-    Exit status: 0  searched, whatever was found
-                 1  could not: no such form, version or indexed control, no data directory, another user's
-                 2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = DraftFilter(Drafts(given.pop("drafts")))
@@ -89,11 +84,10 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:
-            click.echo(_json(hit))
+            say_json(_facts(hit))
     elif hits.page:
         rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
-        for line in table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=terminal_width()):
-            say(line)
+        print_table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1)
     click.echo(_counts(hits, query), err=True)
 
 
@@ -178,8 +172,8 @@ def _row(hit: Hit, columns: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _json(hit: Hit) -> str:
-    values: Mapping[str, object] = {
+def _facts(hit: Hit) -> dict[str, object]:
+    return {
         "document": hit.document,
         "draft": hit.is_draft,
         "version": hit.facts.version,
@@ -191,7 +185,6 @@ def _json(hit: Hit) -> str:
         "stage": hit.facts.stage,
         "values": {path: list(texts) for path, texts in hit.values.items()},
     }
-    return msgspec.json.encode(values).decode()
 
 
 def _counts(hits: Hits, query: Query) -> str:

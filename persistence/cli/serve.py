@@ -15,6 +15,7 @@ from gunicorn.app.base import Application
 from persistence import starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
+from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.log_lines import announce, choose
 from persistence.metrics import shared
@@ -48,6 +49,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", starting.worker_class(settings))
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
+        self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", settings.bind)
         self.cfg.set("workers", settings.workers)
         self.cfg.set("threads", settings.threads)
@@ -61,6 +63,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         before, config = self._served, self.cfg  # type: ignore[has-type]  # gunicorn ships no annotations
         try:
             self._served = self._read()
+            require_log(self._served.settings)
             if self._served.settings.bind != before.settings.bind:
                 starting.require_free(self._served.settings.bind)
             super().reload()
@@ -105,7 +108,9 @@ def serve(*, is_init: bool, **options: object) -> None:
     \b
     Signals: TERM   stop when the requests that run are answered
              HUP    read the settings again, and replace the workers
-             USR2   start a new service on the same address, for new software; then TERM to this one
+             USR1   open the file of the log again, after it was renamed
+             USR2   start a new service on the same address, for new
+                    software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)
@@ -115,6 +120,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     served = Served.of(effective)
     starting.worker_class(served.settings)
     starting.require_free(served.settings.bind)
+    require_log(served.settings)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.

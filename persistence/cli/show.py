@@ -1,37 +1,25 @@
-"""``persistence forms`` and ``show``: the published forms, and all that is known of one, or of a document."""
+"""``persistence show``: all that is known of a form version or a document."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import reading
-from persistence.cli.options import (
-    REMAINS,
-    ChosenTree,
-    TreeChoice,
-    choose_trees,
-    on_each,
-    tree_options,
-    usage_errors,
-    version_number,
-    worst,
-)
-from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table, terminal_width
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.maintenance.counts import DocumentCounts
+from persistence.cli.options import TreeChoice, choose_trees, tree_options, usage_errors, version_number
+from persistence.cli.report_facts import document_facts, version_facts
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, facts, indented, json_option, print_table, safe, say, say_json, shown_path
+from persistence.errors import BadRequestError
 from persistence.maintenance.permission_words import SOURCES, in_words
 from persistence.maintenance.reports import (
     AttachmentFacts,
     DocumentReport,
-    FormSummary,
     Unreadable,
     VersionReport,
-    VersionSummary,
-    overview,
     report_document,
     report_version,
 )
@@ -39,158 +27,36 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.sidecar import Sidecar
 from persistence.properties.property_table import FORM
 
-_HEADINGS = (
-    "FORM",
-    "VERSION",
-    "TITLE",
-    "MODIFIED",
-    "BY",
-    "DOCUMENTS",
-    "DELETED",
-    "DRAFTS",
-    "BYTES",
-    "SAVED",
-    "TREE",
-    "NOTES",
-)
-_NUMBERS = (1, 5, 6, 7, 8)
-_TITLE = 2
-_ORDERS: dict[str, Callable[[DocumentCounts], Any]] = {
-    "documents": lambda each: each.documents,
-    "deleted": lambda each: each.deleted,
-    "drafts": lambda each: each.drafts,
-    "bytes": lambda each: each.size,
-    "saved": lambda each: each.saved or "",
-}
-_ENGLISH = "en"
-_SECOND = 19
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
-@click.command(short_help="List the published versions of all forms.")
-@click.argument("app", metavar="[APP]", required=False)
-@click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
-@tree_options
-def forms(*, app: str | None, sort: str | None, **options: str | None) -> None:
-    """List the published versions of all forms in all trees, or of those of the application APP.
-
-    Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
-    service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  could not look: no such application, no data directory (or not in all of them)
-                 2  wrong usage
-                 4  a version is damaged, as its line says
-    """  # noqa: D301 - click's mark for lines that stay apart
-    trees = choose_trees(options).trees
-    found = list[tuple[ChosenTree, FormSummary]]()
-    unknown = list[NotFoundError]()
-
-    def read(tree: ChosenTree, _prefix: str) -> int:
-        try:
-            with usage_errors(), reading(tree) as reader:
-                found.extend((tree, summary) for summary in overview(reader, app))
-        except NotFoundError as error:  # it may be in another tree
-            unknown.append(error)
-        return 0
-
-    status = on_each(trees, read)
-    if unknown and len(unknown) == len(trees):
-        raise unknown[0]
-    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # equal names stay in the order of the trees
-    if sort is not None:
-        found.sort(key=lambda each: _ORDERS[sort](each[1].counts), reverse=True)
-    rows = [row for tree, summary in found for row in _form_rows(summary, tree, several=len(trees) > 1)]
-    if rows:
-        for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=terminal_width()):
-            say(line)
-    summaries = [summary for _, summary in found]
-    damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
-    say(_counts(summaries, damaged))
-    sys.exit(worst((status, REMAINS if damaged else 0)))
-
-
-def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
-    form, where = safe(str(summary.form)), safe(tree.name) if several else ""
-    found = summary.counts
-    numbers = (found.documents, found.deleted, found.drafts, found.size)
-    saved = "" if found.saved is None else f"{found.saved[:_SECOND]}Z"
-    counts = (*(str(number) if number else "" for number in numbers), saved)
-    if not summary.versions:
-        yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
-    for version in summary.versions:
-        if isinstance(version, Unreadable):
-            yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
-        else:
-            yield form, *_version_cells(version), *counts, where, "; ".join(_notes(version))
-        counts = ("",) * len(counts)
-
-
-def _unpublished(form: Form, tree: ChosenTree) -> str:
-    """Return the note on a form without a version in a tree."""
-    try:
-        with reading(tree) as reader:
-            is_elsewhere = next(iter(reader.catalog_of(form).storage.versions(form)), None) is not None
-    except PersistenceError:  # the form has no provider, or that tree cannot be used
-        is_elsewhere = False
-    return "published in another tree" if is_elsewhere else "nothing published"
-
-
-def _version_cells(summary: VersionSummary) -> tuple[str, str, str, str]:
-    published = summary.published
-    titles = published.metadata.titles
-    title = titles.get(_ENGLISH, next(iter(titles.values()), ""))
-    return str(published.version), safe(title), f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
-
-
-def _notes(summary: VersionSummary) -> Iterator[str]:
-    if not summary.published.metadata.available:
-        yield "not available"
-    if summary.is_singleton:
-        yield "singleton"
-    yield f"permissions: {summary.permissions_source.value}"
-
-
-def _counts(found: Iterable[FormSummary], damaged: int) -> str:
-    published = [summary for summary in found if summary.versions]
-    counts = (
-        counted(len({summary.form for summary in published}), "form"),
-        counted(sum(len(summary.versions) for summary in published), "version"),
-        counted(sum(summary.counts.documents for summary in found), "document"),
-        f"{sum(summary.counts.deleted for summary in found)} deleted",
-        counted(sum(summary.counts.drafts for summary in found), "draft"),
-    )
-    return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")
-
-
 @click.command(short_help="Say what is known of a form or a document.")
-@click.argument("path")
+@click.argument("path", shell_complete=form_names)
+@json_option
 @tree_options
-def show(*, path: str, **options: str | None) -> None:
+def show(*, path: str, as_json: bool, **options: str | None) -> None:
     """Say what is known of a form or a document, without its content.
 
     \b
     PATH is one of  APP/FORM                 the latest published version
-                    APP/FORM/VERSION         another one; APP/FORM/form/VERSION, as it is on disk, too
+                    APP/FORM/VERSION         another one
+                    APP/FORM/form/VERSION    the same, by its path on disk
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
     It is looked for where the form is, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
-
-    \b
-    Exit status: 0  all could be read
-                 1  there is nothing there, or it is damaged
-                 2  wrong usage
-                 4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
         report = _report(path.split("/"), choice)
-    for line in _version_lines(report) if isinstance(report, VersionReport) else _document_lines(report):
-        say(line)
+    if as_json:
+        say_json(version_facts(report) if isinstance(report, VersionReport) else document_facts(report))
+    elif isinstance(report, VersionReport):
+        _say_version(report)
+    else:
+        _say_document(report)
     if report.is_damaged:
         sys.exit(REMAINS)
 
@@ -216,11 +82,12 @@ def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentRep
         return report_version(reader, form, version)
 
 
-def _version_lines(report: VersionReport) -> Iterator[str]:
-    yield safe(f"{report.summary.published.form} version {report.summary.published.version}")
-    yield from indented(facts(_version_facts(report)))
-    yield from _attachments(report.attachments, None)
-    yield from _controls(report)
+def _say_version(report: VersionReport) -> None:
+    say(safe(f"{report.summary.published.form} version {report.summary.published.version}"))
+    for line in indented(facts(_version_facts(report))):
+        say(line)
+    _say_attachments(report.attachments, None)
+    _say_controls(report)
 
 
 def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
@@ -251,9 +118,9 @@ def _other_versions(report: VersionReport) -> list[str]:
     return [*([numbers] if numbers else []), *faults]
 
 
-def _controls(report: VersionReport) -> Iterator[str]:
+def _say_controls(report: VersionReport) -> None:
     if isinstance(report.controls, Unreadable):
-        yield f"controls {_damage(report.controls)}"
+        say(f"controls {_damage(report.controls)}")
     elif report.controls:
         rows = [("NAME", "KIND", "PATH", "MARKS")]
         for control in report.controls:
@@ -261,18 +128,19 @@ def _controls(report: VersionReport) -> Iterator[str]:
             path = "/".join(control.path(report.data_format))
             rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(labels)))
         count = counted(len(report.controls), "control")
-        yield f"{count}, with paths in data of format {report.data_format}:"
-        yield from indented(table(rows))
+        say(f"{count}, with paths in data of format {report.data_format}:")
+        print_table(rows, is_indented=True)
 
 
-def _document_lines(report: DocumentReport) -> Iterator[str]:
+def _say_document(report: DocumentReport) -> None:
     address = report.address
-    yield safe(f"{address.form}/{address.collection.value}/{address.document}")
-    yield from indented(facts(_document_facts(report)))
-    yield from _attachments(report.attachments, report.named)
+    say(safe(f"{address.form}/{address.collection.value}/{address.document}"))
+    for line in indented(facts(_document_facts(report))):
+        say(line)
+    _say_attachments(report.attachments, report.named)
     if report.revisions:
-        yield f"{counted(len(report.revisions), 'older revision')}:"
-        yield from indented(table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions))))
+        say(f"{counted(len(report.revisions), 'older revision')}:")
+        print_table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions)), is_indented=True)
 
 
 def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
@@ -324,10 +192,10 @@ def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:
     return revision.modified, safe(revision.modifier or ""), safe(revision.stage or ""), note
 
 
-def _attachments(
+def _say_attachments(
     attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | Unreadable | None
-) -> Iterator[str]:
-    """Yield the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
+) -> None:
+    """Print the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
     if not attachments:
         return
     rows = [("FILE", "TYPE", "BYTES", "NOTES")]
@@ -339,8 +207,8 @@ def _attachments(
         if isinstance(named, frozenset):
             note = "named by the data" if each.name in named else "not named by the data"
         rows.append((safe(each.name), safe(each.content_type or ""), str(each.size), note))
-    yield f"{counted(len(attachments), 'attachment')}:"
-    yield from indented(table(rows, right=(2,)))
+    say(f"{counted(len(attachments), 'attachment')}:")
+    print_table(rows, right=(2,), is_indented=True)
 
 
 def _damage(fault: Unreadable) -> str:

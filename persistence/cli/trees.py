@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
-from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
-from persistence.cli.terminal import counted, progress, safe
+from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import NotFoundError
 from persistence.index.protocol import RebuildAim
@@ -25,49 +29,51 @@ from persistence.services.reencryption import Reencryption
 from persistence.storage.reader import StoreReader
 
 
-@click.command()
+@click.command(short_help="Bring trees and databases to this version's format.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
 @tree_options
-def upgrade(*, dry_run: bool, **options: str | None) -> None:
+def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
     """Bring all trees and databases to the format of this version.
 
     The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
     upgrade that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  done, or nothing to do
-                 1  could not upgrade a tree, as its line says
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
 
     def work(tree: ChosenTree, prefix: str) -> int:
-        if tree.is_database:
-            return _upgrade_database(tree, prefix, dry_run=dry_run)
-        steps = upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root)
         is_current = True
-        for step in steps:
+        for name, does in _steps(tree, dry_run=dry_run):
             is_current = False
-            click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {step.name}: {step.does}")
-        if is_current:
-            click.echo(f"{prefix}{tree.root} has the format of this version: nothing to do")
+            if as_json:
+                say_json({"tree": tree.name, "step": name, "does": does or None, "done": not dry_run})
+            else:
+                click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}{': ' if does else ''}{does}")
+        if as_json:
+            say_json({"tree": tree.name, "place": tree.shown, "current": is_current or not dry_run})
+        elif is_current:
+            what = "tables" if tree.is_database else "format"
+            click.echo(f"{prefix}{tree.shown} has the {what} of this version: nothing to do")
         return 0
 
     sys.exit(on_each(choose_trees(options).trees, work))
 
 
-def _upgrade_database(tree: ChosenTree, prefix: str, *, dry_run: bool) -> int:
-    for name in (names := upgrade_database(tree.settings, tree.place, dry_run=dry_run)):
-        click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}")
-    if not names:
-        click.echo(f"{prefix}{tree.shown} has the tables of this version: nothing to do")
-    return 0
+def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name of each step of an upgrade when it is done, and what it does, if that is known."""
+    if tree.is_database:
+        for name in upgrade_database(tree.settings, tree.place, dry_run=dry_run):
+            yield name, ""
+        return
+    for step in upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root):
+        yield step.name, step.does
 
 
 @click.command(short_help="Rebuild search indexes.")
-@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
+@json_option
 @tree_options
-def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
+def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | None) -> None:
     """Rebuild the search indexes of all forms in all trees, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
@@ -75,23 +81,20 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
 
     Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
     VERSION only the data and the rows of this version are read, and the rest stays as it was.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no such form, no data directory, another user's
-                 2  wrong usage
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees, form, version = choose_data(options, path)
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
     aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
-    sys.exit(on_each(trees, lambda tree, prefix: _reindex(tree, prefix, aim, form, version)))
+    sys.exit(on_each(trees, partial(_reindex, aim=aim, form=form, version=version, as_json=as_json)))
 
 
-def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
+def _reindex(  # noqa: PLR0913 - its choice
+    tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None, as_json: bool
+) -> int:
     """Rebuild the indexes of a tree, or one of them; return the exit status."""
     if tree.is_database:
-        return _reindex_database(tree, prefix, form, version)
+        return _reindex_database(tree, prefix, form, version, as_json=as_json)
     doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
@@ -102,6 +105,10 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
         with progress(f"{prefix}{doing}", job.count) as bar:
             job.run(bar.step)
         seconds = time.monotonic() - started
+    if as_json:
+        facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
+        say_json({**facts, "seconds": round(seconds, 3)})
+        return 0
     click.echo(
         f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
         f"({bar.steps / max(seconds, 0.001):,.0f} a second)",
@@ -110,7 +117,7 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
     return 0
 
 
-def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None) -> int:
+def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, as_json: bool) -> int:
     """Rebuild the index of a database, or of a form or a version in it; return the exit status."""
     started = time.monotonic()
     with managing(tree) as place:
@@ -120,32 +127,34 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
             place.provider.reindexer.version(form, version)
         else:
             raise NotFoundError(f"{form} does not exist")
-    click.echo(f"{prefix}reindexed in {time.monotonic() - started:.1f} s", err=True)
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json({"tree": tree.name, "verified": False, "seconds": round(seconds, 3)})
+    else:
+        click.echo(f"{prefix}reindexed in {seconds:.1f} s", err=True)
     return 0
 
 
 @click.command(short_help="Encrypt data with the current key.")
-@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
+@json_option
 @tree_options
-def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
+def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str | None) -> None:
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
     What is as it should be is not touched, so a run that was stopped goes on where it was.
-
-    \b
-    Exit status: 0  done
-                 1  could not: no key, no such form, no data directory, another user's
-                 2  wrong usage
-                 4  something could not be rewritten, and is as it was
-    """  # noqa: D301 - click's mark for lines that stay apart
+    """
     trees, form, version = choose_data(options, path)
-    sys.exit(on_each(trees, lambda tree, prefix: _reencrypt(tree, prefix, form, version, dry_run=dry_run)))
+    work = partial(_reencrypt, form=form, version=version, dry_run=dry_run, as_json=as_json)
+    sys.exit(on_each(trees, work))
 
 
-def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
+def _reencrypt(  # noqa: PLR0913 - its choice
+    tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool, as_json: bool
+) -> int:
     """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
 
     def rebuild_index(changed: Form) -> None:
@@ -172,15 +181,20 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
 
             def done(problems: list[str]) -> None:
                 for problem in problems:
-                    bar.say(safe(f"{prefix}{problem}"))
+                    line = safe(f"{prefix}{problem}")
+                    bar.say(json_text({"tree": tree.name, "problem": problem}) if as_json else line)
                 bar.step()
 
             for job in jobs:
                 count += _plan(job, done) if dry_run else job.run(done)
         seconds = time.monotonic() - started
         place.leave()
-    did = "would be encrypted anew" if dry_run else "encrypted anew"
-    click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
+    if as_json:
+        facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
+        say_json({**facts, "seconds": round(seconds, 3)})
+    else:
+        did = "would be encrypted anew" if dry_run else "encrypted anew"
+        click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
     return REMAINS if bar.lines else 0
 
 

@@ -15,7 +15,7 @@ import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from persistence.errors import ConfigurationError, ConflictError, StartupError
+from persistence.errors import ConfigurationError, ConflictError, NotFoundError, StartupError
 from persistence.model.instants import Instant, next_after
 from persistence.storage.key_files import KeyFile
 
@@ -106,9 +106,8 @@ class EncryptionKeys:
             raise StartupError(f"the encryption keys {path} must not lie in a data directory, which they protect")
         self._legacy = legacy_keys(passwords)
         self._given = self._ring_of(_parsed(given))
-        self._file: KeyFile[tuple[KeyList, KeyRing]] = KeyFile(
-            path, tree=roots[0], what="encryption keys", decode=self._read, nothing=(KeyList(1, ()), self._ring_of(()))
-        )
+        self._path, self._tree = path, roots[0]
+        self._file = self._at(path)
 
     def ring(self) -> KeyRing:
         """Return the keys in use. Costs one ``stat`` unless the file has changed.
@@ -146,6 +145,42 @@ class EncryptionKeys:
             key = EncryptionKey(free, secrets.token_hex(_KEY_BYTES), next_after(None))
             self._file.write(KeyList(1, (*known.keys, key)))
         return free
+
+    def retire(self, key_id: str) -> str:
+        """Take a key out of the ring, into a file of its own beside, and return the path of that file.
+
+        Backups that were made before may need it, so it is not destroyed.
+
+        Raises:
+            NotFoundError: there is no such key.
+            ConflictError: it encrypts, or the keys come from outside.
+            BusyError, StartupError, ConfigurationError, DamagedError: as ``new``.
+        """
+        with self._file.changing() as (known, _):
+            self.require_retirable(key_id)
+            base, extension = os.path.splitext(self._path)
+            path = f"{base}.retired-{key_id}{extension}"
+            (retired,) = (each for each in known.keys if each.id == key_id)
+            self._at(path).write(KeyList(1, (retired,)))  # first: it is nowhere else
+            self._file.write(KeyList(1, tuple(each for each in known.keys if each.id != key_id)))
+        return path
+
+    def require_retirable(self, key_id: str) -> None:
+        """Check that a key is in the file, and that another one encrypts.
+
+        Raises:
+            NotFoundError, ConflictError: as ``retire``.
+        """
+        if self.are_given:
+            raise ConflictError("the encryption keys are given in the environment: leave the key out there")
+        if key_id not in (ring := self.ring()).keys:
+            raise NotFoundError(f"there is no encryption key {key_id}")
+        if key_id == ring.writing:
+            raise ConflictError(f"{key_id} encrypts: make another key first with persistence encryption-key new")
+
+    def _at(self, path: str) -> KeyFile[tuple[KeyList, KeyRing]]:
+        nothing = KeyList(1, ()), self._ring_of(())
+        return KeyFile(path, tree=self._tree, what="encryption keys", decode=self._read, nothing=nothing)
 
     def _read(self, data: bytes, status: os.stat_result) -> tuple[KeyList, KeyRing]:
         if stat.S_IMODE(status.st_mode) & _OTHERS:

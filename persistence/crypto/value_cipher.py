@@ -72,6 +72,14 @@ class ValueCipher:
         return AESGCM(self._ring.derived(key_id, None, info))
 
 
+def key_of(value: str) -> str | None:
+    """Return the id of the key of an encrypted value; ``None`` of one in another format, or damaged."""
+    try:
+        return _parts(value)[0]
+    except DamagedError:
+        return None
+
+
 def _parts(value: str) -> tuple[str | None, bytes]:
     """Return the id of the key, ``None`` for the real system's format, and the bytes."""
     key_id, text = None, value.strip()

@@ -111,7 +111,7 @@ def _nearest(path: str) -> str:
 
 
 def _unexpected(error: Exception) -> Response:
-    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exc_info=error)
+    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exception=error)
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -31,15 +32,22 @@ _OF_PYTHON = {"critical": "error", "notset": "info"}
 class _Chosen:
     """The format and the level of this process, before anybody has chosen."""
 
+    format: LogFormat = "json"
     is_text = False
     level = logging.INFO
 
 
 def choose(log_format: LogFormat, level: LogLevel) -> None:
     """Choose the format and the level; ``auto`` is for people where standard error is a terminal, else JSON."""
-    _Chosen.is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
+    _Chosen.format = log_format
     _Chosen.level = LEVELS[level]
+    look()
     apply()
+
+
+def look() -> None:
+    """Look whether standard error is a terminal, as it may lead elsewhere by now."""
+    _Chosen.is_text = _Chosen.format == "text" or (_Chosen.format == "auto" and sys.stderr.isatty())
 
 
 def apply() -> None:
@@ -48,26 +56,34 @@ def apply() -> None:
     logging.getLogger().setLevel(max(_Chosen.level, logging.WARNING))
 
 
-def line(facts: MutableMapping[str, Any]) -> bytes:
+def line(facts: Mapping[str, Any]) -> bytes:
     """Return a line without its end; the facts have ``timestamp``, ``level`` and ``event``."""
     return _text(dict(facts)) if _Chosen.is_text else json_line(facts)
 
 
-def announce(text: str, level: LogLevel = "info") -> None:
-    """Write a line about the start of the service, or about its settings."""
+def write(event: str, level: LogLevel, facts: Mapping[str, object], exception: BaseException | None = None) -> None:
+    """Write a line about an event to standard error, with its time, unless its level is below that of this process.
+
+    Raises:
+        OSError, ValueError: it cannot be written.
+    """
     if LEVELS[level] < _Chosen.level:
         return
-    if _Chosen.is_text:
+    every = {**facts, "event": event, "level": level, "timestamp": now()}
+    if exception is not None:
+        every["exception"] = "".join(traceback.format_exception(exception))
+    stream = sys.stderr.buffer
+    stream.write(line(every) + b"\n")
+    stream.flush()
+
+
+def announce(text: str, level: LogLevel = "info") -> None:
+    """Write a line about the start of the service, or about its settings."""
+    if not _Chosen.is_text:
+        write("service", level, {"message": one_line(text)})
+    elif LEVELS[level] >= _Chosen.level:
         sys.stderr.write(f"persistence: {one_line(text)}\n")
-    else:
-        facts = {"event": "service", "message": one_line(text), "level": level, "timestamp": now()}
-        sys.stderr.write(f"{line(facts).decode()}\n")
-    sys.stderr.flush()
-
-
-def level() -> int:
-    """Return the level of this process, as ``logging`` has it."""
-    return _Chosen.level
+        sys.stderr.flush()
 
 
 def now() -> str:

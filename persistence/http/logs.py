@@ -5,19 +5,15 @@ from __future__ import annotations
 import errno
 import re
 import secrets
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from persistence.errors import PersistenceError
 from persistence.http import log_lines
-from persistence.http.log_lines import LogFormat, LogLevel
 from persistence.metrics.requests import RECEIVED, Answered
 
 if TYPE_CHECKING:
@@ -32,33 +28,12 @@ name of its user, if the log is to have it."""
 
 _HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_log = structlog.get_logger()
 
 
-def configure(log_format: LogFormat = "json", level: LogLevel = "info") -> None:
-    """Log to standard error, in a format and from a level on, which are those of gunicorn's lines, too."""
-    log_lines.choose(log_format, level)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _render,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(log_lines.level()),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
-        cache_logger_on_first_use=True,
-    )
-
-
-def _render(_logger: object, _method: str, facts: MutableMapping[str, Any]) -> bytes:
-    return log_lines.line(facts)
-
-
-def write(event: str, *, is_error: bool, **facts: object) -> None:
+def write(event: str, *, is_error: bool, exception: BaseException | None = None, **facts: object) -> None:
     """Write one line; where that fails it is lost, because a log must not cost a client its answer."""
     with suppress(OSError, ValueError):
-        (_log.error if is_error else _log.info)(event, **facts)
+        log_lines.write(event, "error" if is_error else "info", facts, exception)
 
 
 def broken_off(number: object, cause: str) -> OSError:
@@ -123,7 +98,7 @@ class RequestLog:
         status, headers = answered
         seconds, method, code = time.perf_counter() - began, environ["REQUEST_METHOD"], int(status[:3] or 0)
         size = next((int(value) for name, value in headers if name == "Content-Length"), None)
-        facts: dict[str, object] = {
+        facts: dict[str, Any] = {
             "id": number,
             "method": method,
             "path": environ["PATH_INFO"].encode("latin-1").decode(errors="replace"),  # the query may hold a token

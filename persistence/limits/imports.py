@@ -34,6 +34,12 @@ MOST_AT_ONCE = 64
 A document with more is stored in steps: so far as it was at an earlier time, if a later content is bad.
 """
 
+LARGEST_AT_ONCE = 1 << 30
+"""Bytes of the revisions of a document that a move receives before any of them is stored, unless one alone has more.
+
+They are on the disk of the destination, which may be small if attachments are in an object store.
+"""
+
 MOST_NAMED = 1_000
 """Refusals that the report of a request names. All are counted."""
 
@@ -55,5 +61,5 @@ MOST_REMEMBERED = 4_000_000
 MOVED_AT_ONCE = 4
 """Documents that a move copies at once: while a disk or database stores one, the others are read and sent.
 
-Each may have MOST_AT_ONCE open files.
+Each may have MOST_AT_ONCE open files, and LARGEST_AT_ONCE bytes of disk.
 """

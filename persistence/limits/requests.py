@@ -63,7 +63,7 @@ LARGEST_QUERY = 1 << 20
 MOST_DRAINED = 1 << 28
 """Bytes of a refused body that are read and discarded, so that the client reads the response and not a reset."""
 
-LINGERED = 1 << 22
+MOST_UNREAD = 1 << 22
 """Bytes of a body that nobody wants, such as one that is too large, which granian's worker reads before it answers."""
 
 WORKER_MEMORY = 1 << 30
@@ -95,3 +95,6 @@ LONGEST_FORWARDED = 200
 
 OBSERVATIONS_KEPT = 1 << 14
 """Observations of one kind that wait to be counted in the metrics, which happens each second."""
+
+LINGER = 5
+"""Milliseconds for which a thread waits for the next request on its connection, while no other connection waits."""

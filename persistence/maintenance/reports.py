@@ -162,17 +162,18 @@ class FormSummary:
     counts: DocumentCounts
 
 
-def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary]:
-    """Yield all forms, or those of one application, that have a version or a document; sorted.
+def overview(reader: TreeReader, app: str | None = None, name: str | None = None) -> Iterator[FormSummary]:
+    """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted.
 
     Raises:
-        NotFoundError: there is no such application.
+        NotFoundError: there is no such application or form.
         BadAddressError: its name cannot be a directory.
         DiskError: the tree cannot be listed.
     """
-    forms = sorted(reader.store.forms(app), key=lambda form: (form.app, form.name))
+    found = (form for form in reader.store.forms(app) if name in (None, form.name))
+    forms = sorted(found, key=lambda form: (form.app, form.name))
     if app is not None and not forms:
-        raise NotFoundError(f"{app} does not exist")
+        raise NotFoundError(f"{app if name is None else f'{app}/{name}'} does not exist")
     for form in forms:
         counted = count_documents(reader, form)
         versions = tuple(_summaries(reader, form))

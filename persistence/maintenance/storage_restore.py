@@ -1,4 +1,4 @@
-"""Restoring a tree in a backup into a storage that is no tree: all files are compared with their digests first.
+"""Restoring a tree in a backup into a storage of another kind: all files are compared with their digests first.
 
 Then all that can be read is moved there. Like a restore into a directory, it goes on when it is called again.
 """
@@ -14,8 +14,10 @@ from persistence.maintenance import manifest
 from persistence.maintenance.manifest import BackupPart
 from persistence.maintenance.restore import ChosenBackup
 from persistence.model.addresses import Form
-from persistence.services.moving.moving import Move, MoveSource, MoveTarget
+from persistence.model.object_places import ObjectPlace
+from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveReport, MoveResult
+from persistence.services.moving.places import MoveSource, MoveTarget
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
@@ -30,14 +32,15 @@ BasesOf = Callable[[Form], BodiesReader | None]
 class StorageRestore:
     """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
 
-    ``keeps_apart`` says of which forms the bodies of attachments are in an object store, and so in no backup.
+    ``object_place_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
+    stay there.
     """
 
     backup: ChosenBackup
     part: BackupPart
     target: MoveTarget
     bodies_of: BasesOf
-    keeps_apart: Callable[[Form], bool] = lambda _: False
+    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
@@ -75,10 +78,10 @@ class StorageRestore:
                 return reader
             return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
 
-        return MoveSource(path, reader, revisions, self.keeps_apart)
+        return MoveSource(path, reader, revisions, self.object_place_of)
 
     def _require_empty(self, name: str) -> None:
         begun = self.target.arrivals.begun(name)
         for form in self.target.storage.forms():
             if form not in begun:
-                raise StartupError(f"the database is not empty: it has the form {form}")
+                raise StartupError(f"the destination is not empty: it has the form {form}")

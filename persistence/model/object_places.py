@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qs, urlsplit
 
 from persistence.errors import BadRequestError
 
@@ -36,6 +36,12 @@ class ObjectPlace:
         is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
         return (self.bucket, self.endpoint) == (other.bucket, other.endpoint) and is_below
 
+    def meets(self, other: ObjectPlace) -> bool:
+        """Return whether this and another place may have keys in common: one without an endpoint may be anywhere."""
+        endpoint = self.endpoint if self.endpoint and other.endpoint else other.endpoint
+        here, there = replace(self, endpoint=endpoint), replace(other, endpoint=other.endpoint or endpoint)
+        return here.holds(there) or there.holds(here)
+
 
 def is_object_place(text: str) -> bool:
     """Return whether a text is to be the address of such a place."""
@@ -57,6 +63,21 @@ def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace
             f"must be {SCHEME}://BUCKET/PREFIX, of letters, digits and the signs . _ = - (no user, no query){instead}"
         )
     return ObjectPlace(bucket, prefix, endpoint, region)
+
+
+def addressed_place(text: str) -> ObjectPlace:
+    """Read an address ``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``; both may be missing.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    address, _, query = text.strip().partition("?")
+    given = parse_qs(query, keep_blank_values=True)
+    is_known = set(given) <= {"endpoint", "region"} and all(len(values) == 1 for values in given.values())
+    if not is_object_place(address) or not is_known:
+        raise BadRequestError(f"must be {SCHEME}://BUCKET/PREFIX?endpoint=URL&region=NAME, without anything else")
+    endpoint, region = ("".join(given.get(name, ())) for name in ("endpoint", "region"))
+    return object_place(address, object_endpoint(endpoint), region)
 
 
 def object_endpoint(text: str) -> str:

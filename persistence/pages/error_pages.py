@@ -45,7 +45,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    logs.write("unexpected", is_error=True, id=_id(), exc_info=error)
+    logs.write("unexpected", is_error=True, id=_id(), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
 
 

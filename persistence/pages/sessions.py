@@ -48,6 +48,8 @@ class Administrators:
 
     def have_page(self, environ: WSGIEnvironment) -> bool:
         """Return whether a request is for the pages, and these are on."""
+        if "/admin" not in (environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""):
+            return False
         try:
             path = sent_path(environ)
         except ValueError:

@@ -17,34 +17,46 @@ NOT_SHOWN = "(not shown)"
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A setting or property by name. ``value`` has no secret, and no password of an address."""
+    """A setting or property by name. ``value`` has no secret, and no password of an address.
+
+    ``plain`` is the same value as JSON has it.
+    """
 
     name: str
     value: str
     origin: str
     meaning: str
+    plain: object
 
 
 def settings_in_force(effective: Effective) -> Iterator[ShownValue]:
     """Yield every setting, with its value as Python writes it."""
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        shown = NOT_SHOWN if value and name in settings.SECRET else _setting(value)
-        yield ShownValue(name, shown, origin, settings.MEANINGS[name])
+        plain = NOT_SHOWN if value and name in settings.SECRET else _plain(value)
+        shown = NOT_SHOWN if plain == NOT_SHOWN else repr(plain)
+        yield ShownValue(name, shown, origin, settings.MEANINGS[name], plain)
 
 
 def properties_in_force(effective: Effective) -> Iterator[ShownValue]:
     """Yield every entry of the properties, with its value as TOML writes it."""
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
-        yield ShownValue(str(entry), shown_property(entry.known, entry.value), str(entry.origin), meaning)
+        plain = plain_property(entry.known, entry.value)
+        yield ShownValue(str(entry), shown_property(entry.known, entry.value), str(entry.origin), meaning, plain)
 
 
 def shown_property(known: KnownProperty, value: Value) -> str:
     """Return a value of a property, but no secret, and no password of an address."""
+    plain = plain_property(known, value)
+    return NOT_SHOWN if plain == NOT_SHOWN else as_toml(plain)
+
+
+def plain_property(known: KnownProperty, value: Value) -> Value:
+    """Return a value of a property, as ``shown_property``, but not as text."""
     if known.kind is ValueType.SECRET and value:
         return NOT_SHOWN
-    return as_toml(shown_address(value) if isinstance(value, str) else value)
+    return shown_address(value) if isinstance(value, str) else value
 
 
 def as_toml(value: Value) -> str:
@@ -52,10 +64,8 @@ def as_toml(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _setting(value: object) -> str:
+def _plain(value: object) -> object:
     """Return the value of a setting, without the passwords of addresses."""
     if isinstance(value, dict):
-        return repr(
-            {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
-        )
-    return repr(shown_address(value) if isinstance(value, str) else value)
+        return {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
+    return shown_address(value) if isinstance(value, str) else value

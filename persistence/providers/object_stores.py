@@ -7,7 +7,7 @@ from functools import partial
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
-from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import object_places_of
 from persistence.providers.provider import Opening, Provider
 from persistence.providers.trees import keeps_history_of
@@ -15,7 +15,7 @@ from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.sweep import settle_notes
 from persistence.settings import Settings
-from persistence.storage.storage import Revisions, Storage
+from persistence.storage.storage import KeepsHistory, Revisions, Storage
 
 
 class ObjectStores:
@@ -30,7 +30,8 @@ class ObjectStores:
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         settings, properties = opening.settings, opening.properties
-        self._at = {place: open_bodies(settings, properties, place) for place in object_places_of(properties)}
+        keeps_history = keeps_history_of(properties)
+        self._at = {place: open_bodies(settings, keeps_history, place) for place in object_places_of(properties)}
         self.sweeps = [partial(settle_notes, bodies, self._main) for bodies in self._at.values()]
 
     def provider(self, configured: ProviderProperties) -> Provider:
@@ -50,7 +51,7 @@ class ObjectStores:
         return self._opening.route_of(form).data.storage
 
 
-def open_bodies(settings: Settings, properties: Properties, place: ObjectPlace) -> ObjectBodies:
+def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: ObjectPlace) -> ObjectBodies:
     """Return the bodies at a place; nothing is asked of the store yet."""
     limits = ObjectLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-    return ObjectBodies(Objects(place, limits), settings.home, keeps_history_of(properties))
+    return ObjectBodies(Objects(place, limits), settings.home, keeps_history)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from persistence.closable import Closable, PeriodicThread
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError
 from persistence.index.sync.updater import Failed
+from persistence.limits.imports import MOVED_AT_ONCE
 from persistence.limits.objects import SWEEP_EVERY
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
@@ -20,7 +23,7 @@ from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
 from persistence.providers.preparing import engine_of_databases
-from persistence.providers.provider import Engine, Opening, Provider, Route, Writable, engine_of, loaded
+from persistence.providers.provider import Engine, Opening, Pooled, Provider, Route, Writable, engine_of, loaded
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
     Tree,
@@ -36,7 +39,7 @@ from persistence.settings import Settings
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.integrity import Integrity
 from persistence.storage.managed import BodiesOf, ManagedStorage
-from persistence.storage.storage import Bodies, ChangeListener, Storage
+from persistence.storage.storage import Bodies, ChangeListener, Storage, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
@@ -51,7 +54,22 @@ def object_bodies(settings: Settings, properties: Properties) -> Callable[[Objec
 
     It raises ``StartupError`` where the library for it is not installed.
     """
-    return cache(lambda place: loaded(_OPEN_BODIES)(settings, properties, place))
+    return cache(lambda place: loaded(_OPEN_BODIES)(settings, keeps_history_of(properties), place))
+
+
+def with_calls_of_a_move(settings: Settings) -> Settings:
+    """Return the settings with as many calls at a time as a move makes: none of its documents is to be refused."""
+    return msgspec.structs.replace(settings, remote_calls=max(settings.remote_calls, MOVED_AT_ONCE))
+
+
+def arriving_bodies(settings: Settings, location: str, place: ObjectPlace) -> ObjectBodies:
+    """Return the bodies at a place in an object store whose records are moved to a tree or database, ``location``.
+
+    They are noted where a service with that storage notes them. All revisions are kept. Raises as ``object_bodies``.
+    """
+    there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
+    bodies: ObjectBodies = loaded(_OPEN_BODIES)(there, keeps_all, place)
+    return bodies
 
 
 def readable_bodies(
@@ -158,6 +176,11 @@ class Providers(Closable):
                 yield Room(place.root, place.free_bytes())
             except (BusyError, DiskError) as error:
                 yield Room(place.root, None, str(error))
+
+    def connections(self) -> tuple[int, int]:
+        """Return how many connections to databases this process has open, and how many it may have."""
+        pools = [place.connections() for place in self.written if isinstance(place, Pooled)]
+        return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the default tree under which nginx may read an open content for an hour.

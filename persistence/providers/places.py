@@ -14,10 +14,11 @@ from persistence.errors import StartupError
 from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
+from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
 from persistence.providers.locations import bodies_by_form, databases_of
-from persistence.providers.opened import OfflineProviders, object_bodies
+from persistence.providers.opened import OfflineProviders, object_bodies, with_calls_of_a_move
 from persistence.providers.trees import integrity_of, open_index, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
@@ -32,7 +33,7 @@ from persistence.storage.storage import NOBODY, Arrivals, Revisions, Storage
 class Place:
     """An open storage, and its ``name``, which has no password.
 
-    ``revisions`` returns those of a form, with the bodies of attachments that are in a directory. For a block,
+    ``revisions`` returns those of a form, with the bodies of attachments from where the properties lead. For a block,
     ``keeping_writers_out`` keeps everybody from writing, and yields what raises ``BusyError`` if that holds no longer.
     ``reports`` are its flat views. ``database`` is set of a database.
     """
@@ -95,24 +96,24 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
         )
 
 
-def is_in_object_store(properties: Properties, form: Form) -> bool:
-    """Return whether the attachments of a form are in an object store, where they stay when their data is moved."""
+def object_place_of(properties: Properties, form: Form) -> ObjectPlace | None:
+    """Return the place of a form's attachments in an object store; ``None`` if they are not in one."""
     attachments = properties.of(form).route.attachments
-    return attachments is not None and attachments.place is not None
+    return None if attachments is None else attachments.place
 
 
 def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
-    """Return the function from a form to its revisions, with the bodies of attachments that are in a directory."""
+    """Return the function from a form to its revisions, with the bodies of attachments from wherever they are."""
 
     @cache
     def bodies_at(base: str) -> ManagedBodies:
         return FileBodies(base, integrity_of(settings))
 
-    bodies_of = bodies_by_form(properties, bodies_at, object_bodies(settings, properties))
+    bodies_of = bodies_by_form(properties, bodies_at, object_bodies(with_calls_of_a_move(settings), properties))
 
     @cache
     def revisions(form: Form) -> Revisions:
-        bodies = None if is_in_object_store(properties, form) else bodies_of(form)
+        bodies = bodies_of(form)
         return storage if bodies is None else SplitStorage(storage, bodies)
 
     return revisions

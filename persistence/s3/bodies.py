@@ -15,7 +15,7 @@ import msgspec
 
 from persistence.errors import DamagedError, DiskError, PersistenceError
 from persistence.limits.objects import FIRST_PIECE
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import Sidecar, described
@@ -25,13 +25,13 @@ from persistence.s3.objects import Objects
 from persistence.s3.references import BodyReference, encode_reference, require_short
 from persistence.s3.traces import ObjectTraces
 from persistence.storage.layout import SPOOL
-from persistence.storage.managed import ManagedBodies, ManagedChanges, RecordOf
+from persistence.storage.managed import ListedBodies, ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 
-class ObjectBodies(ManagedBodies):
+class ObjectBodies(ManagedBodies, ListedBodies):
     """The bodies of a place in an object store. Methods raise ``OSError`` too.
 
     Bodies are received below ``root``, a directory of this machine, which has the notes, too.
@@ -104,8 +104,19 @@ class ObjectBodies(ManagedBodies):
 
     def traces(self, form: Form, document: str) -> ObjectTraces:
         """See ``ManagedBodies``."""
-        mains = (DocumentAddress(form, each, document, DATA_XML) for each in Collection)
-        return ObjectTraces(self.objects, tuple(BodyReference(main, "").key.rsplit("/", 2)[0] for main in mains))
+        return ObjectTraces(self.objects, _folders(form, document))
+
+    def held(self, form: Form, document: str) -> dict[tuple[Address, str], int]:
+        """See ``ListedBodies``."""
+        listed = (each for folder in _folders(form, document) for each in self.objects.listed(folder))
+        found = ((BodyReference.of_key(each.key), each.size) for each in listed)
+        return {(each.address, each.id): size for each, size in found if each is not None}
+
+
+def _folders(form: Form, document: str) -> tuple[str, ...]:
+    """Return the beginnings of the keys of a document and its draft."""
+    mains = (DocumentAddress(form, each, document, DATA_XML) for each in Collection)
+    return tuple(BodyReference(main, "").key.rsplit("/", 2)[0] for main in mains)
 
 
 class _ObjectUpload(Upload):

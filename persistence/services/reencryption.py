@@ -27,8 +27,8 @@ from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.services.data_revisions import DataRevision, living_revisions, opened_revision
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.split_attachments import RevisionRewriter
@@ -37,15 +37,6 @@ from persistence.xml.markup import WordWatch
 
 _ROUNDS = 3
 """Rounds in which a document is examined: a save during the first may have been made by the definition of before."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataRevision:
-    """A living revision: the current one, or with an ``instant`` an older one."""
-
-    address: DocumentAddress
-    instant: Instant | None
-    sidecar: Sidecar
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +104,7 @@ class Reencryption:
         """Rewrite a revision, unless it is not there any more."""
         revision = rewriting.revision
         address, old = revision.address, revision.sidecar
-        found = _opened(self._rewriter, revision)
+        found = opened_revision(self._rewriter, revision)
         if found is None:
             return False
         doing, watch = f"encrypting {address} anew", WordWatch(MARKER_WORD)
@@ -164,7 +155,11 @@ class DocumentPlan:
 
     def make(self, version: int | None) -> None:
         """Examine every revision, or the revisions of one version."""
-        revisions = [each for each in self._revisions() if version in (None, each.sidecar.version)]
+        revisions = [
+            each
+            for each in living_revisions(self.store, self.rewriter, self.form, self.document, self.problems)
+            if version in (None, each.sidecar.version)
+        ]
         data = [each for each in revisions if each.address.is_main]
         for each in data:
             self._look_at(each, self._note_names)
@@ -174,32 +169,10 @@ class DocumentPlan:
         for each in data:
             self._look_at(each, self._plan_data)
 
-    def _revisions(self) -> Iterator[DataRevision]:
-        for collection in (Collection.DRAFT, Collection.DATA):
-            main = DocumentAddress(self.form, collection, self.document, DATA_XML)
-            for name in self.store.names(main):
-                yield from self._of_resource(main.moved(collection, name))
-
-    def _of_resource(self, address: DocumentAddress) -> Iterator[DataRevision]:
-        """Yield the living revisions of a resource, but not a second name of the current one that a kill has left."""
-        current = ""
-        for instant in (None, *self.store.revisions(address)):
-            try:
-                if instant is not None and self.store.is_older_name_of(address, instant, current):
-                    continue  # it goes with the first name, when that is rewritten
-                record = self.rewriter.record(address, instant)
-            except DamagedError as error:
-                self.problems.append(str(error))
-                continue
-            if record is not None and instant is None:
-                current = record.id
-            if record is not None and not record.deleted:
-                yield DataRevision(address, instant, record)
-
     def _look_at(self, revision: DataRevision, look: Callable[[DataRevision, StoredRevision], None]) -> None:
         """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
         try:
-            found = _opened(self.rewriter, revision)
+            found = opened_revision(self.rewriter, revision)
             if found is None:
                 return
             with found.opened:
@@ -298,17 +271,6 @@ class DocumentPlan:
 
     def _as_encrypted(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.at_rest.as_encrypted(self.at_rest.as_plain(old, address), address)
-
-
-def _opened(rewriter: RevisionRewriter, revision: DataRevision) -> StoredRevision | None:
-    """Return a revision with its content open; ``None`` where it is not there any more."""
-    found = rewriter.read(revision.address, revision.instant)
-    if found is None or found.file is None:
-        return None
-    if found.sidecar.id != revision.sidecar.id:
-        found.file.close()
-        return None
-    return found
 
 
 def _is_below(holder: AttachmentHolder, paths: frozenset[Path]) -> bool:

@@ -5,7 +5,7 @@ A file tree and a database are. Another service manages its own, and is a ``Stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +14,7 @@ from persistence.errors import DamagedError
 from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.leases import DocumentLease
+from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import Sidecar
 from persistence.storage.marks import StateMarks
 from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing
@@ -164,6 +165,17 @@ class ManagedBodies(Bodies, Protocol):
 
     def traces(self, form: Form, document: str) -> Traces:
         """Return all bodies of a document, for erasing it."""
+
+
+class ListedBodies(Bodies, Protocol):
+    """Bodies in an object store, of which all that there are of a document can be listed."""
+
+    @property
+    def place(self) -> ObjectPlace:
+        """The bucket and the prefix."""
+
+    def held(self, form: Form, document: str) -> Mapping[tuple[Address, str], int]:
+        """Return the sizes of the bodies of a document and its draft, by the address and the content id of each."""
 
 
 BodiesOf = Callable[[Form], ManagedBodies | None]

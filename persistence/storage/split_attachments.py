@@ -7,7 +7,7 @@ record with a body is served as it is: so attachments may have been stored befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
@@ -181,7 +181,28 @@ class _SplitWriter(Writing):
         return self._changes.dropping(address, [record], are_older=False)
 
     def discard_document(self, form: Form, document: str) -> None:
-        self._writer.discard_document(form, document)
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        with ExitStack() as dropped:
+            for name in self._main.names(main):
+                address = main.moved(Collection.DATA, name)
+                current, older = self._records(address)
+                if older:
+                    dropped.enter_context(self._changes.dropping(address, older, are_older=True))
+                if current:
+                    dropped.enter_context(self._changes.dropping(address, current, are_older=False))
+            self._writer.discard_document(form, document)
+
+    def _records(self, address: DocumentAddress) -> tuple[list[Sidecar], list[Sidecar]]:
+        """Return the records of an attachment that have bodies elsewhere: of the current revision, and of older ones.
+
+        Damaged ones are left out.
+        """
+        with suppress(DamagedError):
+            listed = self._main.history(address)
+            found = [] if listed is None else [each.sidecar for each in listed.page(0, listed.total)]
+            kept = [[each for each in part if each and each.body] for part in (found[:1], found[1:])]
+            return kept[0], kept[1]
+        return [], []
 
     def _records_of_draft(self, form: Form, document: str) -> Iterator[tuple[str, Sidecar]]:
         """Yield the records of the attachments of a draft that have their bodies elsewhere; not damaged ones."""

@@ -5,9 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from persistence.cli import commands
 from tests import forkserver
 from tests.service import running
 
@@ -98,10 +96,3 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
             break
         assert answer.body == b"<d>1</d>"
         assert service.workers() != [worker]
-
-
-@pytest.mark.parametrize("group", [(), ("config",), ("api-key",), ("audit",)])
-def test_no_line_of_a_list_of_commands_is_cut(group: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(commands, [*group, "--help"]).stdout.partition("Commands:")[2]
-    assert shown
-    assert "..." not in shown

@@ -52,6 +52,8 @@ def test_versions_are_sorted_by_application_form_and_number(place: Place) -> Non
     ]
     assert lines[-1] == "3 forms, 5 versions, 0 documents, 0 deleted, 0 drafts"
     assert [line.split()[0] for line in place.lines("forms", "a")[1:-1]] == ["a/a", "a/b", "a/b", "a/b"]
+    assert [line.split()[:2] for line in place.lines("forms", "b/a")[1:-1]] == [["b/a", "1"]]
+    assert place.lines("forms", "b/a")[-1].startswith("1 form, 1 version")
 
 
 def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> None:
@@ -219,7 +221,9 @@ def test_only_a_terminal_has_wide_titles_cut(place: Place) -> None:
         (("shop", "--data", "data"), 1, "persistence: shop does not exist"),
         (("--data", "none"), 1, "persistence: {}/none is not a data directory (no layout.json): "),
         (("--data", "other"), 1, "persistence: "),
-        (("a/b", "--data", "data"), 2, "Error: a name in the path holds a character that is not allowed: 'a/b'"),
+        (("hr/other", "--data", "data"), 1, "persistence: hr/other does not exist"),
+        (("hr/leave/1", "--data", "data"), 2, "Error: hr/leave/1 is not APP or APP/FORM"),
+        (("hr/", "--data", "data"), 2, "Error: hr/ is not APP or APP/FORM"),
         ((".locks", "--data", "data"), 2, "Error: a name in the path must not start with a dot: '.locks'"),
         (("", "--data", "data"), 2, "Error: a name in the path is empty"),
         (("a", "b", "--data", "data"), 2, "Error: Got unexpected extra argument (b)"),

@@ -14,7 +14,7 @@ OTHER_THREADS = 3
 """Threads of a worker that do not serve: the main one, the indexer of its tree, and the one that renews the lease."""
 
 _SETTLING = 15.0
-_OWN = {".locks", ".leases", ".spool", ".trash", ".serve", ".quarantine", ".index", "layout.json"}
+_OWN = {".locks", ".leases", ".pages", ".spool", ".trash", ".serve", ".quarantine", ".index", "layout.json"}
 
 
 class Worker(NamedTuple):

@@ -5,11 +5,10 @@ import json
 import sys
 
 import pytest
-import structlog
 from flask import Flask, Response
 
 from persistence.dialect import SVC
-from persistence.http import application, logs
+from persistence.http import application
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.logs import RequestLog
 
@@ -18,8 +17,6 @@ def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback goes out; the log has it, under the request's id."""
     written = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stderr", written)
-    monkeypatch.setattr(logs, "_log", structlog.get_logger())  # as in a new process: it keeps where it writes to
-    logs.configure()
     app = Flask("defective")
     application.prepare(app, SVC)
     app.wsgi_app = RequestLog(CleanRequests(app.wsgi_app, SVC, accepts_foreign=False))  # type: ignore[method-assign]

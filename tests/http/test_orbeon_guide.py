@@ -16,10 +16,10 @@ from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from tests import forkserver
+from tests.docs.sandbox import statuses
 from tests.in_process import serving
 from tests.orders import found
 from tests.service import PROVIDER, running
-from tests.test_readme import statuses
 
 GUIDE = (Path(__file__).parents[2] / "docs/orbeon.md").read_text()
 

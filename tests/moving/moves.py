@@ -9,8 +9,9 @@ from pathlib import Path
 from persistence.model.exports import parse_pattern
 from persistence.properties.properties import Properties
 from persistence.providers.places import open_place
-from persistence.services.moving.moving import Move, MoveSource, MoveTarget
+from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveOutcome
+from persistence.services.moving.places import MoveSource, MoveTarget
 from persistence.settings import Settings
 from persistence.storage.maintained import MaintainedDatabase
 from tests.initialised import initialised

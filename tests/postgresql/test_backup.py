@@ -17,7 +17,7 @@ from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.maintained import maintained
-from persistence.services.moving.moving import MoveTarget
+from persistence.services.moving.places import MoveTarget
 from persistence.storage.integrity import Integrity
 from persistence.storage.maintained import MaintainedDatabase
 from tests import in_process
@@ -137,7 +137,7 @@ def test_backups_of_trees_and_databases_are_restored_into_databases(
     assert (problems, run.report.refused) == ([], 0)
     out_of_database(other, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(root)
-    with pytest.raises(StartupError, match="the database is not empty: it has the form hr/leave"):
+    with pytest.raises(StartupError, match="the destination is not empty: it has the form hr/leave"):
         _into_database(of_tree.path, other)
     of_database, _ = saved(database, tmp_path / "d")
     assert manifest.read(of_database.path).parts[0].root == database.name

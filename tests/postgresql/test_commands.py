@@ -131,6 +131,13 @@ def test_data_is_encrypted_anew(run: Run, client: FlaskClient) -> None:
     assert run("reencrypt", "nobody/knows").status == 1
 
 
+def test_a_key_with_which_nothing_in_a_database_is_encrypted_is_retired(run: Run, client: FlaskClient) -> None:
+    assert client is not None
+    old, new = (run("encryption-key", "new").out.strip() for _ in range(2))
+    assert run("encryption-key", "retire", old).status == 0
+    assert [line.split()[0] for line in run("encryption-key", "list").out.splitlines()] == ["ID", new]
+
+
 def test_leases_are_listed_and_broken(run: Run, client: FlaskClient) -> None:
     assert run("leases").out == "0 documents leased\n"
     assert run("leases", "--break", "D").status == 1

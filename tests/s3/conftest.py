@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import in_process
 from tests.s3.server import S3Server, serving_objects
+from tests.service import Service
+
+if importlib.util.find_spec("obstore") is not None:
+    from tests.s3.moves import fill
 
 collect_ignore: list[str] = []
 if importlib.util.find_spec("obstore") is None:
@@ -22,3 +27,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield server
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Service]:
+    """A service with a tree that has its attachments itself, as ``fill`` stores them."""
+    with in_process.serving(tmp_path / "from", alone=True) as service:
+        fill(service)
+        yield service

@@ -11,6 +11,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.sweep import settle_notes
+from persistence.storage.managed import ManagedStorage
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.store import Store
@@ -26,12 +27,19 @@ LIMITS = ObjectLimits(connect=0.3, timeout=0.5, calls=4)
 
 
 class BucketPlace:
-    """A tree, a place in the bucket of a server, and both as one storage."""
+    """A tree, a place in the bucket of a server, and both as one storage. ``main`` is in place of the tree."""
 
-    def __init__(self, directory: Path, server: S3Server, keeps_history: KeepsHistory = keeps_all) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server: S3Server,
+        keeps_history: KeepsHistory = keeps_all,
+        main: ManagedStorage | None = None,
+    ) -> None:
         self.server = server
         self.root = directory / "root"
-        self.store = opened(Store(initialised(self.root), lock_timeout=1, keeps_history=keeps_history))
+        tree = opened(Store(initialised(self.root), lock_timeout=1, keeps_history=keeps_history))
+        self.store: ManagedStorage = main or tree
         objects = Objects(object_place(f"s3://{BUCKET}/attachments", server.url), LIMITS)
         self.bodies = ObjectBodies(objects, str(self.root), keeps_history)
         self.attached = SplitStorage(self.store, self.bodies)

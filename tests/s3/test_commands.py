@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import BusyError
 from tests.in_process import serving
+from tests.s3.moves import inside, require_whole
 from tests.s3.server import BUCKET, Fault, S3Server, Stored
 from tests.service import PUBLIC, Service
 
@@ -153,3 +154,26 @@ def test_a_backup_says_which_bodies_are_lost(stored: Path, server: S3Server) -> 
     server.faults = [Fault(".", 503, "SlowDown")]
     result = run(stored, "backup", str(stored / "more"))
     assert (result.exit_code, isinstance(result.exception, BusyError)) == (1, True)
+
+
+def test_a_backup_is_restored_with_its_attachments_in_a_bucket(stored: Path, server: S3Server) -> None:
+    """By the settings in force, and into a place that only the option names; and what was damaged is named."""
+    assert run(stored, "backup", str(stored / "backups")).exit_code == 0
+    server.objects.clear()
+    (damaged,) = newest(stored).glob(f"**/{D}/a.bin")
+    again, other = stored / "again", stored / "other"
+    for to, prefix in ((again, "x"), (other, "y")):
+        place = f"s3://{BUCKET}/{prefix}"
+        result = run(stored, "restore", str(stored / "backups"), "--attachments", place, "--data", str(to))
+        assert result.exit_code == 0, result.output
+        require_whole(server, prefix, to)
+        assert (len(server.keys_of(f"{prefix}/")), inside(to)) == (2, [])
+    damaged.write_bytes(b"tw0")
+    options = ("--attachments", f"s3://{BUCKET}/z", "--data", str(stored / "third"))
+    result = run(stored, "restore", str(stored / "backups"), *options)
+    assert result.exit_code == 4, result.output
+    assert "pics/album/data/D: not restored" in result.output
+    assert server.keys_of("z/") == []
+    options = ("--attachments", f"s3://{BUCKET}/x", "--data", str(other))
+    result = run(stored, "restore", str(stored / "backups"), *options)
+    assert (result.exit_code, "not empty" in str(result.exception)) == (1, True)

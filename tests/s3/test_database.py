@@ -12,11 +12,9 @@ from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import LAST, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.s3.sweep import settle_notes
 from persistence.services.erasing import Erasing
 from persistence.services.purge_plans import PurgeRules
 from persistence.services.purging import StoragePurge
-from persistence.storage.split_attachments import SplitStorage
 from tests.postgresql.storages import storage_at
 from tests.s3.places import CAT, DRAFT, FORM, BucketPlace
 from tests.s3.server import Fault, S3Server
@@ -25,14 +23,7 @@ from tests.s3.server import Fault, S3Server
 @pytest.fixture
 def place(tmp_path: Path, server: S3Server, database_uri: str) -> BucketPlace:
     """A bucket as in the other tests, with a database in place of the tree."""
-    place = BucketPlace(tmp_path, server)
-    place.store = storage_at(database_uri, tmp_path / "local")  # type: ignore[assignment]  # as good as a tree here
-    place.attached = SplitStorage(place.store, place.bodies)
-    return place
-
-
-def sweep(place: BucketPlace) -> int:
-    return settle_notes(place.bodies, lambda _: place.store, -1)
+    return BucketPlace(tmp_path, server, main=storage_at(database_uri, tmp_path / "local"))
 
 
 def test_bodies_records_and_history(place: BucketPlace) -> None:
@@ -59,7 +50,7 @@ def test_a_transaction_that_is_rolled_back_leaves_the_body_before(place: BucketP
         raise KeyError
     assert place.body(DRAFT) == b"old"
     assert len(place.ids(DRAFT)) == 2, "the sweep decides by the records"
-    assert sweep(place) == 1
+    assert place.sweep() == 1
     assert (place.ids(DRAFT), place.body(DRAFT), place.notes()) == ({kept.id}, b"old", [])
 
 

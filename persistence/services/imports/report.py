@@ -59,6 +59,16 @@ class ImportReport:
         lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
         return lines
 
+    def facts(self) -> dict[str, object]:
+        """Return the counts and notes for programs."""
+        counts = {
+            kind: {each.value: self.counts[is_definition, each] for each in _COUNTED}
+            for is_definition, kind in _KINDS.items()
+        }
+        revisions = {"new": self.revisions, "known": self.known}
+        notes = [{"note": note, "count": count} for note, count in self.notes.items()]
+        return {**counts, "revisions": revisions, "ignored": self.ignored, "notes": notes}
+
     def as_xml(self, *, is_dry: bool) -> bytes:
         """Write the report of a request."""
         children = [

@@ -7,14 +7,14 @@ under one lock, in the order of their times. So a reader of the destination sees
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
 from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, ReplacedError, disk_errors
-from persistence.limits.imports import MOST_AT_ONCE
+from persistence.limits.imports import LARGEST_AT_ONCE, MOST_AT_ONCE
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Address, DocumentAddress
 from persistence.model.sidecar import SCHEMA, Sidecar
@@ -43,19 +43,22 @@ class CopyPlan:
         return not (self.copied or self.discards_draft or self.discards_saved)
 
 
-def plan_copy(unit: MovedUnit, there: UnitState, here: UnitState, *, is_ours: bool) -> CopyPlan:
+def plan_copy(
+    unit: MovedUnit, there: UnitState, here: UnitState, *, is_ours: bool, fault: str | None = None
+) -> CopyPlan:
     """Compare a unit of the source (``there``) with the destination (``here``).
 
-    If the destination ``is_ours``, everything there is from this source: what differs is replaced.
+    If the destination ``is_ours``, everything there is from this source: what differs is replaced, or all of it where
+    there is a ``fault``.
 
     Raises:
         ConflictError: the destination has something else, which is not replaced.
     """
-    saved = _missing(there.saved, here.saved)
+    saved = None if fault else _missing(there.saved, here.saved)
     discards_saved = saved is None
     if saved is None:
         if not is_ours or unit.is_definition:
-            raise ConflictError(f"{unit.name} has other revisions in the destination")
+            raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
         saved = _missing(there.saved, {}) or []
     is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
     if here.draft and not is_ours and (not is_same_draft or saved):
@@ -81,14 +84,21 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class SourceContents:
-    """The source of contents. With ``keeps_apart``, bodies that are elsewhere stay there."""
+    """The source of contents. With ``keeps_apart``, bodies that are elsewhere stay there.
+
+    With ``are_objects`` they are in an object store, and with ``are_there`` in that of the destination.
+    """
 
     revisions: Revisions
     keeps_apart: bool = False
+    are_objects: bool = False
+    are_there: bool = False
 
     @contextmanager
     def opened(self, address: Address, mark: RevisionMark) -> Iterator[StoredRevision]:
         """Open a revision for a block; raises as ``Copier.copy``."""
+        if mark.is_apart and self.are_there:
+            raise ConflictError(f"the body of {address} is in the destination's place: without --attachments it stays")
         try:
             found = self.revisions.read_revision(address, mark.instant, content=True)
         except DiskFullError:
@@ -110,6 +120,17 @@ class SourceContents:
             raise DamagedError(f"{address} of {mark.instant} was edited by hand: 'persistence check --adopt' adopts it")
         if found.sidecar.body is not None and not self.keeps_apart:
             raise DamagedError(f"the body of {address} is elsewhere, and no property leads to it")
+
+    def arriving(self, found: StoredRevision, mark: RevisionMark) -> Sidecar:
+        """Return the sidecar with which a revision is to be stored.
+
+        Each object has a content id of its own, and the entity tag of its revision is apart from it. So the content id
+        that the revision had before it came into an object store is its entity tag.
+        """
+        sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
+        if mark.is_apart and self.are_objects:
+            return msgspec.structs.replace(sidecar, id=sidecar.etag, tag=None)
+        return sidecar
 
 
 @dataclass(slots=True)
@@ -134,12 +155,11 @@ class Copier:
             kept.update(here.draft)
         size = 0
         self._over = {address: marks[-1].id for address, marks in kept.items()}
-        for begin in range(0, max(len(plan.copied), 1), MOST_AT_ONCE):
+        for number, batch in enumerate(_batches(plan.copied)):
             with ExitStack() as opened:
-                batch = plan.copied[begin : begin + MOST_AT_ONCE]
                 received = [self._receive(address, mark, opened) for address, mark in batch]
                 with self.destination.writing(unit.main) as writer:
-                    if begin == 0:
+                    if number == 0:
                         _discard(writer, unit, plan)
                     for each in received:
                         self._commit(writer, each)
@@ -148,7 +168,7 @@ class Copier:
 
     def _receive(self, address: Address, mark: RevisionMark, opened: ExitStack) -> _Received:
         with self.source.opened(address, mark) as found:
-            sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
+            sidecar = self.source.arriving(found, mark)
             if sidecar.deleted:
                 return _Received(address, sidecar, None)
             upload = opened.enter_context(self.destination.upload(address))
@@ -180,6 +200,18 @@ def read_through(source: SourceContents, plan: CopyPlan) -> int:
         with source.opened(address, mark) as found:
             count += sum(map(len, _pieces(address, found)))
     return count
+
+
+def _batches(copied: Sequence[tuple[Address, RevisionMark]]) -> Iterator[list[tuple[Address, RevisionMark]]]:
+    """Yield revisions in the parts that are received before any of them is stored: one at least, maybe an empty one."""
+    batch, size = list[tuple[Address, RevisionMark]](), 0
+    for each in copied:
+        if len(batch) == MOST_AT_ONCE or (batch and size + each[1].size > LARGEST_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each[1].size
+    yield batch
 
 
 def _discard(writer: Writing, unit: MovedUnit, plan: CopyPlan) -> None:

@@ -9,12 +9,11 @@ beginning, which ``Arrivals`` records. Otherwise nothing in it is replaced.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from persistence.errors import BadRequestError, ConflictError, DamagedError, PersistenceError
-from persistence.index.protocol import ReportTables
 from persistence.limits.imports import MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.exports import FormPattern
@@ -27,41 +26,14 @@ from persistence.services.moving.copying import (
     read_through,
 )
 from persistence.services.moving.outcomes import MoveOutcome, MoveResult
-from persistence.services.moving.states import (
-    NOTHING,
-    MovedUnit,
-    UnitState,
-    state_of,
-)
-from persistence.storage.marks import StateMark, StateMarks
-from persistence.storage.storage import Arrivals, Readable, Revisions, Storage
+from persistence.services.moving.places import MoveSource, MoveTarget
+from persistence.services.moving.states import NOTHING, MovedUnit, UnitState, state_of
+from persistence.storage.marks import StateMark
+from persistence.storage.storage import Readable
 
 _ATTEMPTS = 5
 _REFUSED = (BadRequestError, ConflictError, DamagedError)
 """Errors of one document, which is named. Others end the move: a disk or a database that refuses."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoveSource:
-    """The forms to be moved: ``storage`` has them, and ``revisions`` returns those of a form with their bodies.
-
-    ``name`` says where they are, without passwords. ``keeps_apart`` says of which forms the bodies of attachments stay
-    where they are, and only their records are moved.
-    """
-
-    name: str
-    storage: StateMarks
-    revisions: Callable[[Form], Revisions]
-    keeps_apart: Callable[[Form], bool] = lambda _: False
-
-
-@dataclass(frozen=True, slots=True)
-class MoveTarget:
-    """The destination, its record of what is being moved there, and its flat views, if it has any."""
-
-    storage: Storage
-    arrivals: Arrivals
-    reports: ReportTables | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +49,8 @@ class Move:
     is_dry: bool = False
     _known: set[int] = field(default_factory=set)
     _ours: set[Form] = field(default_factory=set)
+    _begun_before: frozenset[Form] = frozenset()
+    """Forms of this move that an earlier run has begun, which may have been killed within a commit."""
     _published: dict[DefinitionAddress, None] = field(default_factory=dict)
     """Versions whose flat views in the destination are to be made or dropped."""
 
@@ -93,7 +67,8 @@ class Move:
             PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
-            self._ours = set(filter(self._matches, self.target.arrivals.begun(self.source.name)))
+            self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
+            self._ours |= self._begun_before
         for form in self._forms(self.source.storage):
             is_empty = self._claim(form)
             yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
@@ -181,24 +156,31 @@ class Move:
             return MoveOutcome(unit.name, MoveResult.REFUSED, unit.is_definition, cause=str(error))
 
     def _copied(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
-        revisions = self.source.revisions(unit.main.form)
-        there = state_of(revisions, unit)
-        here = NOTHING if self.target is None or is_new else state_of(self.target.storage, unit)
-        plan = plan_copy(unit, there, here, is_ours=unit.main.form in self._ours)
+        target, is_ours = self.target, unit.main.form in self._ours
+        contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
+        there = state_of(contents.revisions, unit)
+        here, fault = NOTHING, None
+        if target is not None and not is_new:
+            here = state_of(target.storage, unit)
+            fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
+        plan = plan_copy(unit, there, here, is_ours=is_ours, fault=fault)
         result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
-        size = self._carried_out(unit, plan, here, revisions)
+        size = self._carried_out(unit, plan, here, contents)
         if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
             self._published[unit.main] = None
         if there.has(mark) and len(self._known) < MOST_REMEMBERED:
             self._known.add(_key(mark))
         return MoveOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
 
-    def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, revisions: Revisions) -> int:
+    def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         """Return how many bytes of contents were copied, or would be."""
-        contents = SourceContents(revisions, self.source.keeps_apart(unit.main.form))
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
-        return 0 if plan.is_empty else Copier(contents, self.target.storage).copy(unit, plan, here)
+        if plan.is_empty and unit.main.form in self._begun_before:
+            with self.target.storage.writing(unit.main) as writer:
+                for address in (*here.saved, *here.draft):
+                    writer.current(address)  # it finishes a commit
+        return 0 if plan.is_empty else Copier(contents, self.target.attached).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
         """Remove the documents of a form that is this move's own, and that the source does not have any more."""
@@ -208,7 +190,7 @@ class Move:
         every = (each for collection in Collection for each in storage.documents(form, collection))
         units = (DocumentAddress(form, Collection.DATA, each, DATA_XML) for each in every)
         for main in {each for each in units if hash(each) not in found}:
-            with storage.writing(main) as writer:
+            with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
                 writer.discard_document(form, main.document)
             yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)

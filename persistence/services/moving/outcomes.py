@@ -58,6 +58,14 @@ class MoveReport:
         """The number of refused documents and versions."""
         return sum(count for (_, result), count in self.counts.items() if result is MoveResult.REFUSED)
 
+    def facts(self) -> dict[str, object]:
+        """Return the counts for programs; ``bytes`` are those of contents."""
+        counts = {
+            kind: {result.value: self.counts[is_definition, result] for result in MoveResult}
+            for is_definition, kind in _KINDS.items()
+        }
+        return {**counts, "revisions": self.revisions, "bytes": self.size}
+
     def line(self, *, is_dry: bool = False) -> str:
         """Return the counts for people."""
         parts = []

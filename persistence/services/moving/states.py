@@ -26,7 +26,8 @@ from persistence.storage.storage import Revisions
 class RevisionMark:
     """The instant of a revision, its entity tag, and the size and digest of its content, wherever that is.
 
-    ``id`` is the content id, which may be another one in another storage.
+    ``id`` is the content id, which may be another one in another storage. With ``is_apart`` there is only a record of
+    the content, which is elsewhere.
     """
 
     instant: Instant
@@ -34,6 +35,7 @@ class RevisionMark:
     size: int
     digest: str | None
     id: str = field(compare=False)
+    is_apart: bool = field(default=False, compare=False)
 
 
 FileStates = Mapping[Address, tuple[RevisionMark, ...]]
@@ -127,4 +129,4 @@ def _marks(storage: Revisions, address: Address) -> tuple[RevisionMark, ...]:
 
 def _mark(instant: Instant, sidecar: Sidecar) -> RevisionMark:
     whole = described(sidecar)
-    return RevisionMark(instant, whole.etag, whole.size, whole.digest, whole.id)
+    return RevisionMark(instant, whole.etag, whole.size, whole.digest, whole.id, sidecar.body is not None)

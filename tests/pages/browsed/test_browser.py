@@ -114,7 +114,7 @@ def test_the_keyboard_reaches_everything(window: Window) -> None:
         "Sign out",
         "INPUT name",
         "Make a key",
-        "Remove",
+        "Retire",
     ):
         assert each in words
     assert len(reached) >= window.focusable()

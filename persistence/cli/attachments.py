@@ -1,0 +1,63 @@
+"""The option ``--attachments`` of commands that fill a storage: where the attachments come to."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from persistence.cli.options import Option
+from persistence.errors import BadRequestError
+from persistence.model.object_places import ObjectPlace, addressed_place
+from persistence.properties.properties import Properties
+from persistence.providers.locations import object_places_of
+from persistence.providers.opened import arriving_bodies
+from persistence.settings import Settings
+from persistence.storage.managed import ListedBodies
+
+WITH_DATA: Literal["with-data"] = "with-data"
+"""The value of the option for attachments that come to their data."""
+
+Attachments = ObjectPlace | Literal["with-data"]
+
+
+class _AttachmentsType(click.ParamType[Attachments]):
+    name = "place of attachments"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Attachments:
+        if value == WITH_DATA:
+            return WITH_DATA
+        try:
+            return value if isinstance(value, ObjectPlace) else addressed_place(str(value))
+        except BadRequestError as error:
+            self.fail(f"{error}; or {WITH_DATA}", param, ctx)
+
+
+def attachments_option(text: str) -> Option:
+    """Return the option ``attachments``, with a help text."""
+    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=_AttachmentsType(), help=text)
+
+
+def open_attachments(
+    settings: Settings, properties: Properties, location: str, given: Attachments | None
+) -> ListedBodies | None:
+    """Return the bodies of attachments of a tree or database, ``location``; ``None`` if they come to their data.
+
+    A place that a provider of the properties has is in the store of that provider, unless the option says where it is.
+
+    Raises:
+        click.UsageError: it and a provider's place lie within each other.
+        BusyError: the store cannot be used.
+        StartupError: the library for it is not installed.
+    """
+    if not isinstance(given, ObjectPlace):
+        return None
+    place, known = given, object_places_of(properties)
+    if not place.endpoint and not place.region:
+        place = next((each for each in known if str(each) == str(place)), place)
+    for each in known:
+        if place.meets(each) and str(each) != str(place):
+            raise click.UsageError(f"{place} and {each} lie within each other: each place needs a prefix of its own")
+    bodies = arriving_bodies(settings, location, place)
+    next(bodies.objects.listed(), None)  # refused now, and not after the first document
+    return bodies

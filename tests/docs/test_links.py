@@ -1,0 +1,60 @@
+"""Every module, test and page that the documentation names exists, and so does every heading that it links to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import DOCS, PAGES, README, ROOT, anchors, links, prose
+
+_ROOTS = (ROOT, ROOT / "persistence", DOCS)
+_NAMED = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|c|conf|toml|yaml)|tests/[\w/]+)(?:::\w+)?`")
+_EXAMPLES = {"2026-03-04T05-06-07.089Z/SHA256SUMS"}
+
+
+def missing(text: str) -> list[str]:
+    """Return the modules and tests that a text names and that do not exist."""
+    named = {path for path in _NAMED.findall(prose(text)) if path not in _EXAMPLES and not path.startswith("var/")}
+    return [path for path in sorted(named) if not any((root / path).exists() for root in _ROOTS)]
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """Return the links of a page that lead nowhere."""
+    found = []
+    for path, anchor in links(page, text):
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path.read_text())):
+            found.append(f"{path.relative_to(ROOT)}#{anchor}")
+    return found
+
+
+def unlinked(index: str) -> list[str]:
+    """Return the files in docs/ to which the index does not link."""
+    linked = {path for path, _ in links(DOCS / "index.md", index)}
+    return [page.name for page in sorted(DOCS.iterdir()) if page.name != "index.md" and page not in linked]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_and_test_that_is_named_exists(page: Path) -> None:
+    assert missing(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert broken(page, page.read_text()) == []
+
+
+def test_the_index_links_to_every_page() -> None:
+    assert unlinked((DOCS / "index.md").read_text()) == []
+
+
+def test_what_leads_nowhere_is_found() -> None:
+    assert missing("`tests/docs/test_lynx.py` and `tests/docs/test_links.py`") == ["tests/docs/test_lynx.py"]
+    planted = "[a](cli.md#serch) [b](cly.md) [c](cli.md#search) [d](#search)\n## Search\n"
+    assert broken(DOCS / "index.md", planted) == ["docs/cli.md#serch", "docs/cly.md#", "docs/index.md#search"]
+    assert "cli.md" in unlinked((DOCS / "index.md").read_text().replace("(cli.md)", ""))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_bytes()) <= 10_240

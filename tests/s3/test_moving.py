@@ -1,0 +1,226 @@
+"""``persistence move`` with attachments that come to a bucket, or leave one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from persistence.model.instants import LAST
+from persistence.services.purge_plans import PurgeRules
+from persistence.services.purging import StoragePurge
+from persistence.storage.reader import StoreReader
+from persistence.storage.store import Store
+from tests import in_process
+from tests.examples import examples
+from tests.imports.archives import tree
+from tests.imports.test_any_tree import DATA, FORMS
+from tests.imports.test_over_http import a_service
+from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
+from tests.s3.places import FORM
+from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
+from tests.service import Service
+
+_apps = count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a tree, which has its attachments itself."""
+    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
+        yield service
+
+
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
+def test_whatever_is_stored_comes_to_the_bucket_and_back_byte_for_byte(
+    service: Service, server: S3Server, requests: list[tuple[str, str, bytes, dict[str, object]]], pause: int
+) -> None:
+    """Some requests come between the first pass and the last."""
+    app = f"app{next(_apps)}"
+
+    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
+        for method, path, body, own in some:
+            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
+            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
+            assert answer.status < 500, answer.cause
+
+    ask(requests[:pause])
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        there, other, back = (directory / each for each in ("there", "other", "back"))
+        config = settings_at(directory, server, service.data)
+        only = ("--match", f"{app}/f")
+        move(service.data, there, app, *only, "--prepare", config=config)
+        ask(requests[pause:])
+        move(service.data, there, app, *only, config=config)
+        require_whole(server, app, there)
+        assert inside(there) == []
+        move(there, other, f"{app}-2", config=settings_at(directory, server, there, app))
+        require_whole(server, f"{app}-2", other)
+        require_whole(server, app, there)
+        assert states(StoreReader(str(other))) == states(StoreReader(str(there)))
+        move(other, back, "with-data", config=settings_at(directory, server, other, f"{app}-2"))
+        expected = {path: held for path, held in tree(service.data).items() if path.startswith(f"{app}/")}
+        assert tree(back) == expected
+        assert not any(
+            (directory / each / ".bodies").exists() and list((directory / each / ".bodies").iterdir())
+            for each in ("there", "other", "back")
+        )
+
+
+def test_a_large_body_and_the_service_on_the_destination(plain: Service, server: S3Server, tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    said = move(plain.data, to, "x", config=settings_at(tmp_path, server, plain.data)).output
+    assert f"the properties must lead attachments to s3://{BUCKET}/x" in said
+    config = settings_at(tmp_path, server, to, "x")
+    assert run("check", "--deep", config=config).exit_code == 0
+    with in_process.serving(tmp_path, data=to, options=("--config", config), alone=True) as service:
+        for path in (f"{D}/a.bin", f"{D}/large.bin", f"{D}/gone.bin", "pics/album/draft/D/a.bin"):
+            answer, before = service.get(path), plain.get(path)
+            assert (answer.status, answer.body, answer["ETag"]) == (before.status, before.body, before["ETag"])
+        assert service.put(f"{D}/a.bin", b"a3", **V1).status == 204
+        assert service.put(f"{D}/data.xml", b"<three/>", **V1).status == 204  # which removes the draft
+    require_whole(server, "x", to)
+    assert len(server.keys_of(f"x/{D}/a.bin/")) == 3
+
+
+def test_what_is_gone_since_the_first_pass_has_no_object_left(plain: Service, server: S3Server, tmp_path: Path) -> None:
+    for path in ("pics/album/data/E/data.xml", "pics/album/data/E/e.bin", f"{D}/a.bin"):
+        plain.put(path, b"<e/>", **V1)
+    to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
+    move(plain.data, to, "x", "--prepare", config=config)
+    assert len(server.keys_of("x/")) == 7
+    plain.delete("pics/album/data/E/data.xml", **V1)
+    plain.put(f"{D}/data.xml", b"<three/>", **V1)
+    purge(plain.data)
+    move(plain.data, to, "x", config=config)
+    require_whole(server, "x", to)
+    assert len(server.keys_of("x/")) == 2
+    assert states(StoreReader(str(to))) == states(StoreReader(str(plain.data)))
+
+
+def purge(root: Path) -> None:
+    """Remove older revisions and what is deleted, for good."""
+    with Store(str(root), lock_timeout=5) as store:
+        for document in list(store.documents(FORM)):
+            StoragePurge(store, lambda _: None).purge(FORM, document, PurgeRules(revisions=LAST, tombstones=LAST))
+
+
+@pytest.mark.parametrize(("first", "then"), [("x", "with-data"), ("with-data", "x"), ("x", "y")])
+def test_an_interrupted_move_may_go_on_to_another_place(
+    plain: Service, server: S3Server, tmp_path: Path, first: str, then: str
+) -> None:
+    to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
+    move(plain.data, to, first, "--prepare", config=config)
+    move(plain.data, to, then, config=config)
+    if then == "with-data":
+        assert tree(to) == tree(plain.data)
+    else:
+        assert inside(to) == []
+        require_whole(server, then, to)
+
+
+def test_objects_that_are_lost_are_stored_again_until_the_move_has_ended(
+    plain: Service, server: S3Server, tmp_path: Path
+) -> None:
+    to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
+    move(plain.data, to, "x", "--prepare", config=config)
+    del server.objects[server.keys_of("x/")[0]]
+    move(plain.data, to, "x", config=config)
+    require_whole(server, "x", to)
+    seen = len(server.seen)
+    assert "1 there already" in move(plain.data, to, "x", config=config).output
+    assert not [each for each in server.seen[seen:] if each.startswith(("PUT", "DELETE", "POST"))]
+    del server.objects[server.keys_of(f"x/{D}/a.bin")[0]]
+    said = move(plain.data, to, "x", config=config, status=4).output
+    assert "is not in its place" in said
+    said = move(plain.data, to, "with-data", config=config, status=4).output
+    assert "is not in its place" in said
+
+
+def test_a_property_that_keeps_no_history_removes_no_object(plain: Service, server: S3Server, tmp_path: Path) -> None:
+    config = settings_at(tmp_path, server, plain.data, more='"svc.persistence.retention.history.*.*" = "none"\n')
+    move(plain.data, tmp_path / "to", "x", config=config)
+    require_whole(server, "x", tmp_path / "to")
+    assert len(server.keys_of(f"x/{D}/a.bin/")) == 2
+
+
+def test_bodies_of_the_source_that_are_lost_or_changed_refuse_their_document(
+    plain: Service, server: S3Server, tmp_path: Path
+) -> None:
+    there, config = tmp_path / "there", settings_at(tmp_path, server, plain.data)
+    plain.put("pics/album/data/E/data.xml", b"<e/>", **V1)
+    move(plain.data, there, "x", config=config)
+    key = server.keys_of(f"x/{D}/a.bin")[0]
+    kept, config = server.objects.pop(key), settings_at(tmp_path, server, there, "x")
+    said = move(there, tmp_path / "back", "with-data", config=config, status=4).output
+    assert "is missing" in said
+    server.objects[key] = type(kept)(b"??")
+    said = move(there, tmp_path / "back", "with-data", config=config, status=4).output
+    assert "digest" in said
+    assert not (tmp_path / f"back/{D}").exists()
+    assert (tmp_path / "back/pics/album/data/E/data.xml").exists()
+    server.objects[key] = kept
+    move(there, tmp_path / "back", "with-data", config=config)
+    assert tree(tmp_path / "back") == tree(plain.data)
+
+
+def test_bodies_are_not_stored_again_in_the_place_where_they_are(
+    plain: Service, server: S3Server, tmp_path: Path
+) -> None:
+    there, to = tmp_path / "there", tmp_path / "to"
+    move(plain.data, there, "x", config=settings_at(tmp_path, server, plain.data, "x"))  # with the settings of later
+    before, config = server.keys_of(), settings_at(tmp_path, server, there, "x")
+    assert "without --attachments it stays" in move(there, to, "x", config=config, status=4).output
+    assert server.keys_of() == before
+    run("move", "--to", str(to), config=config)
+    assert (server.keys_of(), sorted(named(to))) == (before, sorted(named(there)))
+
+
+@pytest.mark.parametrize(
+    ("place", "cause"),
+    [
+        ("s3://forms/x/within", "lie within each other"),
+        ("s3://forms", "lie within each other"),
+        ("s3://forms/x?endpoint=nowhere", "must be an address"),
+        ("s3://forms/x?key=secret", "without anything else"),
+        ("somewhere", "or with-data"),
+    ],
+)
+def test_places_that_cannot_be_meant_are_refused(server: S3Server, tmp_path: Path, place: str, cause: str) -> None:
+    config = settings_at(tmp_path, server, tmp_path / "data", "x")
+    run("init", "--data", str(tmp_path / "data"), config=config)
+    said = run("move", "--to", str(tmp_path / "to"), "--attachments", place, config=config, status=2).output
+    assert cause in " ".join(said.split())
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_store_that_cannot_be_used_ends_the_move_which_goes_on_later(
+    plain: Service, server: S3Server, tmp_path: Path
+) -> None:
+    to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
+    assert "no bucket others" in str(
+        run("move", "--to", str(to), "--attachments", "s3://others/x", config=config, status=1).exception
+    )
+    assert not to.exists()
+    server.faults = [Fault("^(PUT|POST)", 503, "SlowDown", after=1)]
+    move(plain.data, to, "x", config=config, status=1)
+    server.faults = []
+    move(plain.data, to, "x", config=config)
+    swept(server, "x", to, StoreReader(str(to)))
+    require_whole(server, "x", to)
+
+
+def test_another_endpoint_is_in_the_address(plain: Service, server: S3Server, tmp_path: Path) -> None:
+    with serving_objects() as other:
+        place = f"s3://{BUCKET}/x?endpoint={other.url}&region=eu-central-1"
+        config = settings_at(tmp_path, server, plain.data, "x")
+        run("move", "--to", str(tmp_path / "to"), "--attachments", place, config=config)
+        require_whole(other, "x", tmp_path / "to")
+    assert server.keys_of() == []

@@ -1,0 +1,93 @@
+"""Moves between trees and databases whose attachments are in buckets."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from persistence.storage.reader import StoreReader
+from tests import in_process
+from tests.imports.archives import tree
+from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.storages import storage_at
+from tests.s3.moves import D, inside, move, require_whole, run, settings_at, states
+from tests.s3.places import CAT, DRAFT, FORM, BucketPlace
+from tests.s3.server import S3Server
+from tests.service import Service
+
+pytestmark = requires_postgresql
+
+
+def test_attachments_go_through_databases_and_buckets_and_back(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    first, second = (database_server.uri(fresh_schema()) for _ in range(2))
+    there, back = tmp_path / "there", tmp_path / "back"
+    move(plain.data, first, "x", config=settings_at(tmp_path, server, plain.data))
+    config = settings_at(tmp_path, server, first, "x")
+    assert run("check", "--deep", config=config).exit_code == 0
+    assert len(server.keys_of("x/")) == 5
+    move(first, there, "y", config=config)
+    require_whole(server, "y", there)
+    assert states(storage_at(first, tmp_path / "local")) == states(StoreReader(str(plain.data)))
+    move(there, second, "with-data", config=settings_at(tmp_path, server, there, "y"))
+    assert run("check", "--deep", config=settings_at(tmp_path, server, second)).exit_code == 0
+    move(second, back, "with-data", config=settings_at(tmp_path, server, second))
+    assert tree(back) == tree(plain.data)
+
+
+def test_a_service_on_the_database_has_the_attachments(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    uri = database_server.uri(fresh_schema())
+    move(plain.data, uri, "x", "--prepare", config=settings_at(tmp_path, server, plain.data))
+    plain.delete("pics/album/draft/D/data.xml", Form_Definition_Version=1)
+    said = move(plain.data, uri, "x", config=settings_at(tmp_path, server, plain.data)).output
+    assert "the properties must lead attachments to" in said
+    assert len(server.keys_of("x/")) == 4
+    config = settings_at(tmp_path, server, uri, "x")
+    with in_process.serving(tmp_path, place=uri, options=("--config", config), alone=True) as service:
+        for name in ("a.bin", "large.bin", "gone.bin"):
+            answer, before = service.get(f"{D}/{name}"), plain.get(f"{D}/{name}")
+            assert (answer.status, answer.body, answer["ETag"]) == (before.status, before.body, before["ETag"])
+    assert run("check", "--deep", config=config).exit_code == 0
+
+
+def test_a_backup_of_a_database_is_restored_into_another_bucket(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    first, second = (database_server.uri(fresh_schema()) for _ in range(2))
+    move(plain.data, first, "x", config=settings_at(tmp_path, server, plain.data))
+    config, backups = settings_at(tmp_path, server, first, "x"), str(tmp_path / "backups")
+    run("backup", backups, config=config)
+    server.objects.clear()
+    config = settings_at(tmp_path, server, second, "z")
+    run("restore", backups, "--attachments", "s3://forms/z", config=config)
+    assert run("check", "--deep", config=config).exit_code == 0
+    assert len(server.keys_of("z/")) == 5
+    move(second, tmp_path / "back", "with-data", config=config)
+    assert inside(tmp_path / "back") == inside(plain.data)
+    assert tree(tmp_path / "back") == tree(plain.data)
+
+
+@pytest.mark.parametrize("address", [CAT, DRAFT])
+def test_a_discarded_document_has_its_objects_until_the_transaction_is_committed(
+    tmp_path: Path, server: S3Server, database_uri: str, address: object
+) -> None:
+    place = BucketPlace(tmp_path, server, main=storage_at(database_uri, tmp_path / "local"))
+    for body in (b"one", b"two"):
+        place.write(body, DRAFT if address is DRAFT else CAT)
+    kept = server.keys_of()
+    with suppress(KeyError), place.attached.writing(CAT) as writer:
+        writer.discard_draft(FORM, "D")
+        writer.discard_document(FORM, "D")
+        raise KeyError
+    assert server.keys_of() == kept
+    assert place.sweep() == 0
+    with place.attached.writing(CAT) as writer:
+        writer.discard_draft(FORM, "D")
+        writer.discard_document(FORM, "D")
+        assert server.keys_of() == kept
+    assert (server.keys_of(), place.notes()) == ([], [])
