@@ -308,7 +308,7 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         if route.data.managed is None:
-            raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
         reencryption = Reencryption(route.data.managed, providers.bodies_by_form, at_rest)
         reindex = partial(route.data.reindexer.version, number=None)
         return ReencryptionJob(reencryption, form, version, reindex)
