@@ -346,8 +346,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         if name == "publish_to":
             for url in converted:
                 server_urls.parse(url)
-        if name == "worker_memory":
-            _require_enough(converted)
+        if name == "worker_memory" and 0 < converted < LEAST_WORKER_MEMORY:
+            raise StartupError("it is too little")  # noqa: TRY301 - as the other values are refused
     except (msgspec.ValidationError, StartupError, BadRequestError) as error:
         may_be_secret = "@" in str(value) or "password" in str(value)
         given = "" if may_be_secret else f" = {value!r}"
@@ -355,11 +355,6 @@ def _converted(name: str, value: object, origin: str) -> object:
             raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
         raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
     return converted
-
-
-def _require_enough(memory: int) -> None:
-    if 0 < memory < LEAST_WORKER_MEMORY:
-        raise StartupError("it is too little")
 
 
 def _default_paths(file: str) -> dict[str, object]:
