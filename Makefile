@@ -4,15 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SERVES := $(VENV)/.serves
+PEERS := .venv-peers/.installed
 LOCKED := config/requirements
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' setup.cfg
+	--no-emit-find-links --no-annotate --custom-compile-command 'make lock'
 JOBS ?= $(shell expr 1 + $$(nproc))
 
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-granian test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,20 +27,23 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $(SERVES) $@
 
-# Only what serving needs. `make install` adds to it what developers need.
+# Only what serving needs: setuptools, of 9 MB, is needed only for the line before. `make install` adds what developers
+# need.
 $(SERVES): setup.cfg pyproject.toml $(LOCKED)/run.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/run.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip uninstall --quiet --yes setuptools
 	@touch $@
 
 lock: install ## update config/requirements to the newest versions that setup.cfg allows
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
-	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
-	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
-	$(LOCK) --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
-	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
-	$(LOCK) --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
+	$(LOCK) setup.cfg --upgrade --extra dev --output-file $(LOCKED)/dev.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
+	$(LOCK) $(LOCKED)/peers.in --upgrade --output-file $(LOCKED)/peers.txt
 
 audit: install ## look for known vulnerabilities in what is installed (asks the package index)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
@@ -90,6 +94,9 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
 
+test-granian: install ## repeat the tests of the interface with granian in the workers (5 min)
+	$(IN_MEMORY) $(BIN)/python -m pytest --granian -r fE -n $(JOBS) --dist loadgroup tests/http tests/test_worker.py
+
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt
 	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
@@ -139,9 +146,31 @@ check: install ## run ruff, mypy (strict, bench and config too), and the tests o
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q $(HOUSE)
 
-bench: install ## compare the speed of the service with a minimal server, encrypted with plain, and with an audit
-	$(BIN)/python bench/bench.py
+# docs/performance.md says what is measured. BENCH_OPTIONS=--write puts the tables there; BENCH_OPTIONS=--help lists options.
+
+bench: install ## compare the service with its peers, as far as make peers has installed them (25 min)
+	$(BIN)/python bench/bench.py $(BENCH_OPTIONS)
+
+bench-quick: install ## the same for a GET and a PUT of 5 KB on 8 connections (1 min)
+	$(BIN)/python bench/bench.py --quick $(BENCH_OPTIONS)
+
+bench-aims: install ## measure what has an aim of its own, from HEAD to the start with 100,000 documents (10 min)
+	$(BIN)/python bench/aims.py $(BENCH_OPTIONS)
+
+bench-mix: install ## a day's mix of requests for five minutes, with 100,000 documents in 20 forms (8 min)
+	$(BIN)/python bench/mix.py $(BENCH_OPTIONS)
+
+peers: $(PEERS) ## install the peers of make bench in .venv-peers; nginx, rclone, PostgreSQL, wrk are the system's
+
+$(PEERS): $(LOCKED)/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/peers.txt
+	@touch $@
+
+bench-encryption: install ## compare encrypted contents with plain ones (2 min)
 	$(BIN)/python bench/encryption.py
+
+bench-audit: install ## compare a PUT with and without an audit (3 min)
 	$(BIN)/python bench/audit.py
 
 bench-maintenance: install ## measure check, backup and restore of 100,000 documents, beside cp (3 min)
@@ -160,4 +189,4 @@ bench-cluster: install ## compare PostgreSQL with the file tree, with 1,000,000 
 	$(BIN)/python bench/cluster.py $(BENCH_DOCUMENTS)
 
 clean: ## remove what make has created, except data under var/
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 
-from client import Connection, rate
+from client import BODY, Connection, new, putting
+from servers import SERVICE, server
+from wrk import rate
 
-from bench import BODY, new, putting, server
 from persistence.app import create_app
 from persistence.providers.trees import init_trees
 from persistence.settings import load
@@ -79,16 +80,20 @@ def _in_process(mode: str, directory: str) -> Iterator[Callable[[], None]]:
 @contextmanager
 def _served(mode: str, directory: str, workers: int) -> Iterator[int]:
     os.environ.update(_environment(mode, directory))
-    with server("persistence.app:create_app()", f"{directory}/data", workers, 8) as port:
+    with server(SERVICE, f"{directory}/data", workers, 8) as port:
         yield port
 
 
 @contextmanager
 def _client(port: int) -> Iterator[Callable[[], None]]:
     """Yield a PUT of a new document on a connection of its own."""
-    connection, put, path = Connection(port), putting(new(_PATH)), iter(range(1 << 40))
+    connection = Connection(port)
     try:
-        yield lambda: put(connection, next(path))
+
+        def put() -> None:
+            connection.seconds(putting(_PATH.format(uuid.uuid4().hex)))
+
+        yield put
     finally:
         connection.close()
 
@@ -105,13 +110,13 @@ def _times(puts: Mapping[str, Callable[[], None]], count: int) -> dict[str, floa
     return {mode: sorted(found)[count // _TENTH] for mode, found in times.items()}
 
 
-def _spans(ports: Mapping[str, int], clients: int, count: int, seconds: float) -> dict[str, float]:
+def _spans(ports: Mapping[str, int], clients: int, count: int, seconds: int) -> dict[str, float]:
     """Return the seconds for each PUT in the best tenth of the spans of each."""
     rates: dict[str, list[float]] = {mode: [] for mode in ports}
     order = list(ports)
     for number in range(count):
         for mode in order[number % len(order) :] + order[: number % len(order)]:
-            rates[mode].append(rate(ports[mode], putting(new(_PATH)), clients, seconds))
+            rates[mode].append(rate(ports[mode], [putting(new(_PATH))], clients, seconds))
     return {mode: 1 / sorted(found, reverse=True)[count // _TENTH] for mode, found in rates.items()}
 
 
@@ -124,7 +129,7 @@ def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--puts", type=int, default=1000, help="PUTs of each, in turn")
-    arguments.add_argument("--spans", type=int, default=40, help="spans of each with eight clients")
+    arguments.add_argument("--spans", type=int, default=20, help="spans of a second of each with eight clients")
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=options.data) as directory, ExitStack() as stack:
@@ -136,7 +141,7 @@ def main() -> None:
         _say("1 client, 1 worker", _times(clients, options.puts))
     with tempfile.TemporaryDirectory(dir=options.data) as directory, ExitStack() as stack:
         ports = {mode: stack.enter_context(_served(mode, f"{directory}/{mode}", 2)) for mode in _MODES}
-        _say("8 clients, 2 workers", _spans(ports, 8, options.spans, 0.25))
+        _say("8 clients, 2 workers", _spans(ports, 8, options.spans, 1))
 
 
 if __name__ == "__main__":

@@ -12,19 +12,19 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import database
-from client import Connection, rate
+from client import Connection, new, over, putting, request
 from orders import APP, FORM, OF_EACH_USER, Orders, definition, plant
+from processes import processor_time
 from relational import Relational
-from search import Case, asked, cases, median, publish, putting, reindexed
-
-from bench import new, over, served
+from search import Case, asked, cases, median, publish, reindexed
+from servers import SERVICE, served
+from wrk import drive
 
 _SPARSE, _FULL = 700, 5_000
 """Bytes of the documents that are laid down, and of those that are measured."""
@@ -45,8 +45,8 @@ class Side:
 
     def seconds(self) -> tuple[float, float]:
         """The processor time so far of the service, and of the database."""
-        behind = 0.0 if self.database is None else database.processor_seconds(self.database)
-        return database.processor_seconds(self.service), behind
+        behind = [] if self.database is None else [self.database]
+        return processor_time([self.service]).total, processor_time(behind).total
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("documents", type=int, nargs="?", default=1_000_000)
-    arguments.add_argument("--seconds", type=float, default=4.0, help="length of one measurement")
+    arguments.add_argument("--seconds", type=int, default=4, help="length of one measurement")
     arguments.add_argument("--rounds", type=int, default=5, help="measurements of each, in turn")
     arguments.add_argument("--clients", type=int, default=8)
     arguments.add_argument("--workers", type=int, default=2)
@@ -89,8 +89,9 @@ def _measure(directory: Path, options: argparse.Namespace) -> None:
         sides = []
         for number, (place, process) in enumerate(((str(tree), None), (postgresql.uri, postgresql.process))):
             environment = {"PERSISTENCE_DATA": place, "PERSISTENCE_LOCAL": str(directory / f"local{number}")}
-            gunicorn = served("persistence.app:create_app()", environment, options.workers, options.threads)
-            sides.append(Side(*stack.enter_context(gunicorn), process))
+            gunicorn = served(SERVICE, environment, options.workers, options.threads)
+            port, master = stack.enter_context(gunicorn)
+            sides.append(Side(port, master, process))
         _searches((sides[0], sides[1]), count)
         saves = _requests((sides[0], sides[1]), options, postgresql)
     _needed(saves)
@@ -104,21 +105,21 @@ def _requests(
     body = Orders(1000, _FULL).order(1).xml()
     for side in sides:
         connection = Connection(side.port)
-        putting(_PATH.format, body)(connection, 1)
+        connection.seconds(putting(_PATH.format(1), body))
         connection.close()
-    requests = {
-        "GET": _getting(_PATH.format(1), body),
-        "PUT new": putting(new(_PATH), body),
-        "PUT over": putting(over(_PATH), body),
+    requests: dict[str, Callable[[], list[bytes]]] = {
+        "GET": lambda: [request("GET", _PATH.format(1))],
+        "PUT new": lambda: [putting(new(_PATH), body)],
+        "PUT over": lambda: [putting(path, body) for path in over(_PATH)],
     }
     print(
         "\n| 5 KB | tree, a second | PostgreSQL, a second | ratio | min to max | CPU of the tree's service, ms", end=""
     )
     print(" | CPU of the service, ms | CPU of the database, ms | WAL, bytes |\n|---|--:|--:|--:|---|--:|--:|--:|--:|")
     found = {}
-    for name, request in requests.items():
+    for name, sent in requests.items():
         began = postgresql.written()
-        pairs = [tuple(_rate(side, request, options) for side in sides) for _ in range(options.rounds)]
+        pairs = [tuple(_rate(side, sent(), options) for side in sides) for _ in range(options.rounds)]
         ratios = sorted(theirs.value / ours.value for ours, theirs in pairs)
         tree, found[name] = (_middle(column) for column in zip(*pairs, strict=True))
         saved = sum(theirs.value for _, theirs in pairs) * options.seconds
@@ -131,24 +132,11 @@ def _requests(
     return found
 
 
-def _getting(path: str, body: bytes) -> Callable[[Connection, int], None]:
-    """A client's GET of one path."""
-    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-
-    def get(connection: Connection, _number: int) -> None:
-        status, answer = connection.ask(request)
-        if status != 200 or answer != body:
-            raise RuntimeError(f"GET answered {status}")
-
-    return get
-
-
-def _rate(side: Side, request: Callable[[Connection, int], None], options: argparse.Namespace) -> Measured:
-    before, began = side.seconds(), time.monotonic()
-    value = rate(side.port, request, options.clients, options.seconds)
-    calls = value * (time.monotonic() - began)
+def _rate(side: Side, sent: list[bytes], options: argparse.Namespace) -> Measured:
+    before = side.seconds()
+    load = drive(side.port, sent, options.clients, options.seconds)
     service, behind = (after - then for after, then in zip(side.seconds(), before, strict=True))
-    return Measured(value, service / calls * 1000, behind / calls * 1000)
+    return Measured(load.rate, service / load.requests * 1000, behind / load.requests * 1000)
 
 
 def _middle(found: tuple[Measured, ...]) -> Measured:

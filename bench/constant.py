@@ -1,8 +1,7 @@
 """The least a Flask application can do for a GET: return a constant."""
 
+from client import BODY
 from flask import Flask, Response
-
-from bench import BODY
 
 app = Flask(__name__)
 

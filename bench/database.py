@@ -6,18 +6,19 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import LiteralString
 
 import msgspec
 import psycopg
-from orders import APP, FORM, Orders, contents
+from orders import APP, FORM, Orders, documents, published
+from servers import free_port
 
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
@@ -32,7 +33,6 @@ _SETTINGS = ("shared_buffers=1GB", "max_wal_size=4GB", "max_connections=100", "l
 _ROWS = "COPY revision (form, kind, folder, name, modified, is_current, id, sidecar, body) FROM STDIN"
 _READY = 60.0
 _STOPPING = 600.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def made(directory: Path) -> Path:
     data.mkdir()
     shutil.chown(data, _user())
     directory.chmod(0o755)
-    initdb = [f"{_programs()}/initdb", "--pgdata", str(data), "--auth", "trust", "--encoding", "UTF8"]
+    initdb = [program("initdb"), "--pgdata", str(data), "--auth", "trust", "--encoding", "UTF8"]
     command = [*initdb, "--locale", "C.UTF-8", "--username", "postgres"]
     subprocess.run(command, check=True, user=_user(), cwd=data, stdout=subprocess.DEVNULL)
     return data
@@ -76,13 +76,11 @@ def made(directory: Path) -> Path:
 @contextmanager
 def running(data: Path, *settings: str) -> Iterator[Server]:
     """A server for the length of a block, with more settings."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     own = (f"port={port}", "unix_socket_directories=")
     options = [word for setting in (*_SETTINGS, *own, *settings) for word in ("-c", setting)]
     with data.with_name("postgresql.log").open("ab") as log:
-        command = [f"{_programs()}/postgres", "-D", str(data), *options]
+        command = [program("postgres"), "-D", str(data), *options]
         process = subprocess.Popen(command, user=_user(), cwd=data, stdout=log, stderr=log)
     try:
         _await(port)
@@ -105,7 +103,7 @@ def fill(server: Server, orders: Orders) -> None:
             values = f"INSERT INTO form (app, name) VALUES ('{APP}', '{FORM}') RETURNING id"
             (number,) = connection.execute(values.encode()).fetchone() or (0,)
             with connection.cursor().copy(_ROWS) as copy:
-                for path, body, sidecar in contents(orders):
+                for path, body, sidecar in chain([published()], documents(orders)):
                     kind, folder, name = path.split("/")
                     encoded = msgspec.json.encode(sidecar)
                     at = (number, DATA if kind == "data" else DEFINITION, folder, name, sidecar.modified)
@@ -113,11 +111,10 @@ def fill(server: Server, orders: Orders) -> None:
             connection.execute("VACUUM ANALYZE revision")
 
 
-def _programs() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "")]
-    if not found[-1].name:
-        raise SystemExit("PostgreSQL is not installed (initdb)")
-    return found[-1].parent
+def program(name: str) -> str:
+    """Return the path of a program of PostgreSQL: of the newest one that is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(found[-1]) if found else shutil.which(name) or name
 
 
 def _await(port: int) -> None:
@@ -131,26 +128,3 @@ def _await(port: int) -> None:
             time.sleep(0.1)
         else:
             return
-
-
-def processor_seconds(process: int) -> float:
-    """The processor time of a process and all below it, those that have ended included."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    own = sum(map(int, fields[11:15])) / _TICKS  # utime, stime, and those of children that have ended
-    return own + sum(_own_seconds(child) for child in _below(process))
-
-
-def _own_seconds(process: int) -> float:
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:13])) / _TICKS
-
-
-def _below(process: int) -> list[int]:
-    found = [process]
-    for each in found:
-        for path in Path(f"/proc/{each}/task").glob("*/children"):
-            found += [int(child) for child in path.read_text().split()]
-    return found[1:]

@@ -6,14 +6,13 @@ One client, the public face. Prints a table with ratios; judges nothing.
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from bench import BODY, server
+from client import BODY, Connection, request
+from servers import SERVICE, server
 
 _PREFIX = "/fr/service/persistence/crud/bench/form"
 _XML = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "1"}
@@ -29,23 +28,13 @@ _FORM = f"""<xh:html {_NAMESPACES} xmlns:fr="{_FR}"><xh:head>
 """A form with one attachment, which is marked or not."""
 
 
-class Client:
-    """One connection."""
+class Client(Connection):
+    """One connection to the form."""
 
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-
-    def ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str], size: int) -> float:
-        """The seconds that a request takes, whose answer has a body of this size."""
-        began = time.perf_counter()
-        self._connection.request(method, f"{_PREFIX}{path}", body=body, headers=headers)
-        answer, read = self._connection.getresponse(), 0
-        while piece := answer.read(1 << 20):
-            read += len(piece)
-        seconds = time.perf_counter() - began
-        if answer.status not in (200, 201, 204) or read != size:
-            raise RuntimeError(f"{method} {path} answered {answer.status} and {read} bytes")
-        return seconds
+    def form(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> float:
+        """Return the seconds that a request takes."""
+        fields = [f"{name}: {value}" for name, value in (headers or {}).items()]
+        return self.seconds(request(method, f"{_PREFIX}{path}", body, fields))
 
 
 def main() -> None:
@@ -59,30 +48,28 @@ def main() -> None:
     os.environ["PERSISTENCE_ENCRYPTION_KEY"] = f"bench:{os.urandom(32).hex()}"
     with (
         tempfile.TemporaryDirectory(dir=options.data) as directory,
-        server("persistence.app:create_app()", f"{directory}/data", 2, 8) as port,
+        server(SERVICE, f"{directory}/data", 2, 8) as port,
     ):
         client = Client(port)
-        client.ask("PUT", "/form/form.xhtml", _FORM.format("<fr:encrypt/>").encode(), _XML, 0)
-        client.ask("PUT", "/data/1/data.xml", b"<form/>", _XML, 0)
+        client.form("PUT", "/form/form.xhtml", _FORM.format("<fr:encrypt/>").encode(), _XML)
+        client.form("PUT", "/data/1/data.xml", b"<form/>", _XML)
         sent = {"Content-Type": "application/octet-stream", "Svc-Form-Definition-Version": "1"}
         marked = {**sent, "Svc-Path-To-Holder": "scan"}
-        client.ask(
-            "PUT", "/form/form.xhtml", _FORM.format("").encode(), {**_XML, "Svc-Form-Definition-Version": "2"}, 0
-        )
+        client.form("PUT", "/form/form.xhtml", _FORM.format("").encode(), {**_XML, "Svc-Form-Definition-Version": "2"})
         second = {**_XML, "Svc-Form-Definition-Version": "2"}
         value = BODY.replace(b"<form>", f'<form xmlns:fr="{_FR}"><scan>Lea Example</scan>'.encode())
 
         def put(name: str, headers: dict[str, str]) -> Callable[[], float]:
-            return lambda: client.ask("PUT", f"/data/1/{name}.bin", content, headers, 0)
+            return lambda: client.form("PUT", f"/data/1/{name}.bin", content, headers)
 
         def get(name: str, headers: dict[str, str]) -> Callable[[], float]:
-            return lambda: client.ask("GET", f"/data/1/{name}.bin", None, headers, len(content))
+            return lambda: client.form("GET", f"/data/1/{name}.bin", headers=headers)
 
         def many(path: str, headers: dict[str, str]) -> Callable[[], float]:
-            return lambda: sum(client.ask("PUT", path, value, headers, 0) for _ in range(100))
+            return lambda: sum(client.form("PUT", path, value, headers) for _ in range(100))
 
         def read(path: str) -> Callable[[], float]:
-            return lambda: sum(client.ask("GET", path, None, {}, len(value)) for _ in range(300))
+            return lambda: sum(client.form("GET", path) for _ in range(300))
 
         rows = [
             (f"PUT {options.size} MiB, MiB/s", options.size, put("a", marked), put("b", sent)),

@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import server
+from servers import SERVICE, server
+
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.model.versions import FormMetadata
@@ -54,9 +55,16 @@ def main() -> None:
             )
 
 
+def warm_list(size: int) -> float:
+    """Return the median milliseconds of the list of so many versions, by a worker that knows them."""
+    with tempfile.TemporaryDirectory(prefix="persistence-bench-") as directory:
+        _plant(Path(directory, "data"), size)
+        return statistics.median(_times(f"{directory}/data", 21)[0][1:])
+
+
 def _times(data: str, calls: int) -> tuple[list[float], bytes]:
     """Milliseconds of the calls to a service with one worker that has just started, and the body of the last."""
-    with server("persistence.app:create_app()", data, 1, 2) as port:
+    with server(SERVICE, data, 1, 2) as port:
         _timed(port, "/healthz")  # the worker has started
         answers = [_timed(port, _LIST) for _ in range(calls)]
     return [milliseconds for milliseconds, _ in answers], answers[-1][1]

@@ -12,7 +12,8 @@ import time
 from contextlib import ExitStack
 from io import BytesIO
 
-from bench import BODY
+from client import BODY
+
 from persistence.app import Service, create_app
 from persistence.providers.trees import init_trees
 from persistence.settings import load

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -103,17 +103,24 @@ class Orders:
         )
 
 
-def plant(root: Path, orders: Orders) -> None:
-    """Lay down the form and its documents as the service leaves them, without its fsyncs."""
+def plant(root: Path, orders: Orders, forms: Sequence[str] = (FORM,)) -> None:
+    """Lay down forms, and documents of each in turn, as the service leaves them, without its fsyncs."""
     init(str(root))
     Store(str(root), lock_timeout=1).close()
-    for path, body, sidecar in contents(orders):
-        lay(root, path, body, sidecar)
+    for form in forms:
+        lay(root, form, *published(form))
+    for at, content in enumerate(documents(orders)):
+        lay(root, forms[at % len(forms)], *content)
 
 
-def contents(orders: Orders) -> Iterator[tuple[str, bytes, Sidecar]]:
-    """The path of each content below the form, its bytes, and its sidecar: the form, and then the documents."""
-    yield "form/1/form.xhtml", definition(), Sidecar(**_common(definition(), _PUBLISHED))
+def published(form: str = FORM) -> tuple[str, bytes, Sidecar]:
+    """Return the path of a form's definition below the form, its bytes, and its sidecar."""
+    content = definition(form=form)
+    return "form/1/form.xhtml", content, Sidecar(**_common(content, _PUBLISHED))
+
+
+def documents(orders: Orders) -> Iterator[tuple[str, bytes, Sidecar]]:
+    """Yield the path of each document below its form, its bytes, and its sidecar."""
     for order in orders:
         body = order.xml()
         sidecar = Sidecar(
@@ -127,7 +134,7 @@ def contents(orders: Orders) -> Iterator[tuple[str, bytes, Sidecar]]:
         yield f"data/{order.id}/data.xml", body, sidecar
 
 
-def definition(permissions: str = "") -> bytes:
+def definition(permissions: str = "", form: str = FORM) -> bytes:
     """The form."""
     binds = "".join(f'<xf:bind id="{name}-bind" name="{name}" ref="{name}"/>' for name in FIELDS)
     inputs = "".join(
@@ -138,7 +145,7 @@ def definition(permissions: str = "") -> bytes:
 <xf:instance id="fr-form-instance"><form><order/><lines/></form></xf:instance>
 <xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="order-bind" name="order" ref="order">
 {binds}</xf:bind></xf:bind><xf:instance id="fr-form-metadata"><metadata><application-name>{APP}</application-name>
-<form-name>{FORM}</form-name>{permissions}</metadata></xf:instance></xf:model></xh:head><xh:body><fr:view><fr:body>
+<form-name>{form}</form-name>{permissions}</metadata></xf:instance></xf:model></xh:head><xh:body><fr:view><fr:body>
 <fr:section id="order-section" bind="order-bind"><fr:grid id="g-grid">{inputs}</fr:grid></fr:section>
 </fr:body></fr:view></xh:body></xh:html>""".encode()
 
@@ -155,11 +162,11 @@ def _common(body: bytes, at: Instant) -> dict[str, Any]:
     }
 
 
-def lay(root: Path, path: str, body: bytes, sidecar: Sidecar) -> None:
-    """Lay down one content of the form at a path below it."""
-    file = root / APP / FORM / path
+def lay(root: Path, form: str, path: str, body: bytes, sidecar: Sidecar) -> None:
+    """Lay down one content of a form at a path below it."""
+    file = root / APP / form / path
     file.parent.mkdir(parents=True, mode=0o750)
-    file.with_name(f"{file.name}.json").write_bytes(sidecars.encode(sidecar, f"{APP}/{FORM}/{path}"))
+    file.with_name(f"{file.name}.json").write_bytes(sidecars.encode(sidecar, f"{APP}/{form}/{path}"))
     file.write_bytes(body)
     os.utime(file, ns=(stamp(sidecar),) * 2)
 

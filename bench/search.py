@@ -3,7 +3,6 @@
 ``python bench/search.py [DOCUMENTS ...]`` lays down documents of a form with eight indexed controls (10,000, 100,000
 and 1,000,000 of them if nothing is said, the last with little in them), has them indexed, and prints tables: how fast
 the index was made, the median of each search over HTTP and of the relational one, and what a worker takes of memory.
-Then what the index costs a PUT: the service beside itself without one.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from client import Connection, rate
 from orders import APP, FORM, OF_EACH_USER, RARE_CITY, RARE_NAME, RARE_TEXT, Orders, definition, plant
+from processes import children, most_resident
 from relational import Like, Relational, fill
-
-from bench import new, server
+from servers import SERVICE, server
 
 SIZES = (10_000, 100_000, 1_000_000)
 _FULL, _SPARSE, _MOST_FULL = 5_000, 700, 100_000
@@ -32,7 +30,6 @@ _FULL, _SPARSE, _MOST_FULL = 5_000, 700, 100_000
 
 _CALLS, _FEWEST, _MOST_SECONDS = 21, 3, 10.0
 _PAGE_5000 = 49_990
-_PAIRS, _PUTTING = 7, 3.0
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,6 @@ def main() -> None:
     for count in sizes:
         with tempfile.TemporaryDirectory(prefix="persistence-bench-") as directory:
             _searches(Path(directory), count)
-    with tempfile.TemporaryDirectory(prefix="persistence-bench-") as directory:
-        _puts(Path(directory))
 
 
 def _searches(directory: Path, count: int) -> None:
@@ -116,7 +111,7 @@ def _searches(directory: Path, count: int) -> None:
     print(
         "| search, first page of 10 with total | hits | p50, ms | LIKE and joins, ms | ratio |\n|---|--:|--:|--:|--:|"
     )
-    with server("persistence.app:create_app()", f"{directory}/data", 1, 2) as port:
+    with server(SERVICE, f"{directory}/data", 1, 2) as port:
         for case in cases(count):
             _row(port, relational, case)
         owned = Case(f"owner only, {OF_EACH_USER} own documents", "", Relational(creator="user-7"), user="user-7")
@@ -178,49 +173,8 @@ def publish(port: int, content: bytes) -> None:
 
 def _memory() -> float:
     """The most resident memory, in MB, of the workers that this process has started."""
-    workers = [worker for master in _children(os.getpid()) for worker in _children(master)]
-    status = "".join(Path(f"/proc/{worker}/status").read_text() for worker in workers)
-    return max(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-
-
-def _children(process: int) -> list[int]:
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text().split()]
-
-
-def _puts(directory: Path) -> None:
-    """What the index costs a PUT: new documents with eight indexed controls, two clients, two workers."""
-    body = Orders(1000, _FULL).order(1).xml()
-    path = f"/crud/{APP}/{FORM}/data/{{}}/data.xml"
-    with (
-        server("persistence.app:create_app()", f"{directory}/indexed", 2, 8) as indexed,
-        server("unindexed:app", f"{directory}/unindexed", 2, 8) as unindexed,
-    ):
-        for port in (indexed, unindexed):
-            publish(port, definition())
-        pairs = []
-        for _ in range(_PAIRS):
-            ours, theirs = (rate(port, putting(new(path), body), 2, _PUTTING) for port in (indexed, unindexed))
-            pairs.append((ours, theirs))
-        ratios = sorted(ours / theirs for ours, theirs in pairs)
-        ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print("\n| PUT of 5 KB, new | with an index, a second | without | ratio | min to max |\n|---|--:|--:|--:|---|")
-    print(
-        f"| 8 indexed controls | {ours:.0f} | {theirs:.0f} | {statistics.median(ratios):.2f}"
-        f" | {ratios[0]:.2f} to {ratios[-1]:.2f} |"
-    )
-
-
-def putting(path: Callable[[int], str], body: bytes) -> Callable[[Connection, int], None]:
-    """A client's PUT of a body; the path is made from a number that never repeats in one measurement."""
-    tail = f" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
-
-    def put(connection: Connection, number: int) -> None:
-        status, _ = connection.ask(f"PUT {path(number)}{tail}".encode() + body)
-        if status not in (201, 204):
-            raise RuntimeError(f"PUT answered {status}")
-
-    return put
+    workers = [worker for master in children(os.getpid()) for worker in children(master)]
+    return max(most_resident(worker) for worker in workers)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 from persistence import __version__
-from persistence.errors import DiskError
+from persistence.errors import DiskError, PersistenceError
+from persistence.limits.documents import LEASES_COUNTED
+from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics.metrics import Measure
+from persistence.model.instants import to_datetime
+from persistence.model.leases import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
+from persistence.storage.document_leases import moment
 
 
 class Measuring:
@@ -18,11 +24,15 @@ class Measuring:
     def __init__(self, settings: Settings, providers: Providers) -> None:
         self._settings = settings
         self._providers = providers
+        self._by_name = {
+            each.database.name if each.database else place: each for place, each in providers.places.items()
+        }
 
     def measures(self) -> Iterator[Measure]:
         """Yield all values, as they are now."""
         yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
         yield from self._places()
+        yield from self._last_runs()
         for place, tree in self._providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
@@ -31,8 +41,38 @@ class Measuring:
         """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
         return {place: tree.index.delay for place, tree in self._providers.trees.items()}
 
+    def _last_runs(self) -> Iterator[Measure]:
+        """Yield when the last check and the last backup ended, and what they found."""
+        home = self._settings.home
+        with suppress(DiskError):
+            check = last(home, LastCheck)
+            if check is not None:
+                yield Measure("persistence_last_check_time_seconds", to_datetime(check.at).timestamp())
+                found = {"damage": check.damage, "leftover": check.leftover, "notice": check.notice}
+                for severity, number in found.items():
+                    yield Measure("persistence_last_check_findings", number, (severity,))
+                yield Measure("persistence_last_check_remaining", check.remaining)
+        with suppress(DiskError):
+            backup = last(home, LastBackup)
+            if backup is not None:
+                yield Measure("persistence_last_backup_time_seconds", to_datetime(backup.at).timestamp())
+                yield Measure("persistence_last_backup_folders", backup.folders)
+                yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
+
     def _places(self) -> Iterator[Measure]:
         for room in self._providers.rooms():
+            if not room.fault:
+                yield from self._leases(room.place)
             yield Measure("persistence_place_up", 0 if room.fault else 1, (room.place,))
             if room.free is not None:
                 yield Measure("persistence_place_free_bytes", room.free, (room.place,))
+
+    def _leases(self, place: str) -> Iterator[Measure]:
+        """Yield the number of leases in a place, if documents are stored there."""
+        provider = self._by_name.get(place)
+        if provider is not None and provider.managed is not None:
+            now = moment()
+            with suppress(PersistenceError):
+                read = islice(provider.managed.leases.listed(), LEASES_COUNTED)
+                living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
+                yield Measure("persistence_leases", living, (place,))

@@ -14,7 +14,7 @@ LOCKED = ROOT / "config" / "requirements"
 
 
 def declared() -> dict[str, list[Requirement]]:
-    """The requirements that each file of locked versions serves, as setup.cfg has them."""
+    """The requirements that each file of locked versions serves, as setup.cfg or, for benchmarks, peers.in has them."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     own = config["options"]["install_requires"]
@@ -22,6 +22,7 @@ def declared() -> dict[str, list[Requirement]]:
     run = own + extras["build"]
     texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"]}
     texts |= {name: own + extras[name] for name in ("dev", "audit", "generated")}
+    texts["peers"] = "\n".join((LOCKED / "peers.in").read_text().splitlines()[1:])  # below its comment
     return {name: [Requirement(line) for line in text.splitlines() if line.strip()] for name, text in texts.items()}
 
 
@@ -30,7 +31,7 @@ def locked(name: str) -> dict[str, str]:
     return {canonicalize_name(package): at for package, at in re.findall(r"(?m)^([\w.-]+)==(\S+)", text)}
 
 
-@pytest.mark.parametrize("name", ["run", "engines", "dev", "audit", "generated"])
+@pytest.mark.parametrize("name", ["run", "engines", "dev", "audit", "generated", "peers"])
 def test_locked_versions_are_allowed_and_have_digests(name: str) -> None:
     versions = locked(name)
     for requirement in declared()[name]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.options import Duration, common_options, load, usage_errors
-from persistence.cli.terminal import json_option, say, say_json, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.errors import PersistenceError
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
@@ -77,8 +77,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
         rows.append((key.name, key.created, end, _shown(used.get(key.name))))
-    for line in table(rows, room=terminal_width()):
-        say(line)
+    print_table(rows)
 
 
 def _shown(used: float | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
@@ -70,7 +71,7 @@ def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **opt
 
 
 @config.command(short_help="Say which provider has a form's definitions or data.")
-@click.argument("path", metavar="APP/FORM")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("kind", type=click.Choice([FORM, DATA]))
 @common_options
 @json_option

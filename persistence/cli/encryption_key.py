@@ -15,13 +15,11 @@ from persistence.cli.terminal import (
     counted,
     json_option,
     json_text,
+    print_table,
     progress,
     safe,
-    say,
     say_json,
     shown_path,
-    table,
-    terminal_width,
 )
 from persistence.errors import NotSupportedError
 from persistence.model.addresses import Form
@@ -88,8 +86,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         )
         for key_id in ring.keys
     ]
-    for line in table((_HEADINGS, *rows), room=terminal_width()):
-        say(line)
+    print_table((_HEADINGS, *rows))
 
 
 @encryption_key.command("retire", short_help="Take out a key with which nothing is encrypted.")

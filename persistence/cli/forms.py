@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import reading
 from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.report_facts import form_facts
 from persistence.cli.statuses import REMAINS, worst
-from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.counts import DocumentCounts
 from persistence.maintenance.reports import FormSummary, Unreadable, VersionSummary, overview
@@ -45,7 +46,7 @@ _SECOND = 19
 
 
 @click.command(short_help="List the published versions of all forms.")
-@click.argument("path", metavar="[APP[/FORM]]", required=False)
+@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=form_names)
 @click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @json_option
 @tree_options
@@ -83,8 +84,7 @@ def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str |
     else:
         rows = [row for tree, summary in found for row in _form_rows(summary, tree, several=len(trees) > 1)]
         if rows:
-            for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=terminal_width()):
-                say(line)
+            print_table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, footer=_totals(summaries))
         say(_counts(summaries, damaged))
     sys.exit(worst((status, REMAINS if damaged else 0)))
 
@@ -143,6 +143,15 @@ def _notes(summary: VersionSummary) -> Iterator[str]:
     if summary.is_singleton:
         yield "singleton"
     yield f"permissions: {summary.permissions_source.value}"
+
+
+def _totals(found: Iterable[FormSummary]) -> tuple[str, ...]:
+    """Return the last row of the table on a terminal."""
+    total = DocumentCounts()
+    for summary in found:
+        total.add(summary.counts)
+    numbers = map(str, (total.documents, total.deleted, total.drafts, total.size))
+    return ("TOTAL", "", "", "", "", *numbers, "" if total.saved is None else f"{total.saved[:_SECOND]}Z", "", "")
 
 
 def _counts(found: Iterable[FormSummary], damaged: int) -> str:

@@ -11,14 +11,13 @@ from persistence.cli.managing import reading
 from persistence.cli.options import choose_trees, data_address, tree_options, usage_errors
 from persistence.cli.report_facts import content_size, revision_facts
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
 from persistence.model.sidecar import Sidecar
 
 _HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
 _NUMBERS = (5, 6)
-_LAST = len(_HEADINGS) - 1
 
 
 @click.command(short_help="List the revisions of a document or an attachment.")
@@ -56,8 +55,7 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
 
 def _say(revisions: list[ListedRevision]) -> None:
     rows = [_HEADINGS, *map(_row, revisions)]
-    for line in table(rows, right=_NUMBERS, flexible=_LAST, room=terminal_width()):
-        say(line)
+    print_table(rows, right=_NUMBERS)
     deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
     say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
 

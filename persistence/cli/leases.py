@@ -11,7 +11,7 @@ import click
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.model.leases import DocumentLease, Moment
@@ -54,8 +54,7 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
         for tree, lease in living:
             say_json(_facts(tree, lease, now))
     else:
-        for line in _lines(living, now, several=len(trees) > 1):
-            say(line)
+        _say(living, now, several=len(trees) > 1)
     for cause in damaged:
         click.echo(safe(cause), err=True)
     sys.exit(status)
@@ -99,15 +98,15 @@ def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> No
     sys.exit(status)
 
 
-def _lines(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> Iterator[str]:
+def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> None:
     rows = [
         (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
         for tree, lease in living
     ]
     if rows:
         shown = rows if several else [(*row[:-1], "") for row in rows]
-        yield from table((_HEADINGS, *shown), right=(_SECONDS,), room=terminal_width())
-    yield f"{counted(len(rows), 'document')} leased"
+        print_table((_HEADINGS, *shown), right=(_SECONDS,))
+    say(f"{counted(len(rows), 'document')} leased")
 
 
 def _facts(tree: ChosenTree, lease: DocumentLease, now: Moment) -> dict[str, object]:

@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, Time, choose_trees, data_address, tree_options, usage_errors
-from persistence.cli.terminal import counted, json_option, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.model.addresses import DocumentAddress
@@ -96,8 +96,7 @@ def _facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
 
 def _say(plan: RestorePlan, *, dry_run: bool) -> None:
     rows = [_HEADINGS, *(_row(each.address, each.older, each.replaced) for each in (*plan.attachments, plan.file))]
-    for line in table(rows, right=_NUMBERS, room=terminal_width()):
-        say(line)
+    print_table(rows, right=_NUMBERS)
     if plan.notice is not None:
         say(safe(plan.notice))
     say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import managing, reader_of
 from persistence.cli.options import (
     ChosenTree,
@@ -19,7 +20,7 @@ from persistence.cli.options import (
     usage_errors,
     version_number,
 )
-from persistence.cli.terminal import json_option, progress, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, progress, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
@@ -41,7 +42,7 @@ _FIELDS = {field.value: field for field in Field}
 
 
 @click.command()
-@click.argument("path", metavar="APP/FORM")
+@click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
@@ -86,8 +87,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
             say_json(_facts(hit))
     elif hits.page:
         rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
-        for line in table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=terminal_width()):
-            say(line)
+        print_table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1)
     click.echo(_counts(hits, query), err=True)
 
 

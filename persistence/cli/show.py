@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.managing import reading
 from persistence.cli.options import TreeChoice, choose_trees, tree_options, usage_errors, version_number
 from persistence.cli.report_facts import document_facts, version_facts
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, facts, indented, json_option, safe, say, say_json, shown_path, table
+from persistence.cli.terminal import counted, facts, indented, json_option, print_table, safe, say, say_json, shown_path
 from persistence.errors import BadRequestError
 from persistence.maintenance.permission_words import SOURCES, in_words
 from persistence.maintenance.reports import (
@@ -31,7 +32,7 @@ _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
 @click.command(short_help="Say what is known of a form or a document.")
-@click.argument("path")
+@click.argument("path", shell_complete=form_names)
 @json_option
 @tree_options
 def show(*, path: str, as_json: bool, **options: str | None) -> None:
@@ -52,9 +53,10 @@ def show(*, path: str, as_json: bool, **options: str | None) -> None:
         report = _report(path.split("/"), choice)
     if as_json:
         say_json(version_facts(report) if isinstance(report, VersionReport) else document_facts(report))
+    elif isinstance(report, VersionReport):
+        _say_version(report)
     else:
-        for line in _version_lines(report) if isinstance(report, VersionReport) else _document_lines(report):
-            say(line)
+        _say_document(report)
     if report.is_damaged:
         sys.exit(REMAINS)
 
@@ -80,11 +82,12 @@ def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentRep
         return report_version(reader, form, version)
 
 
-def _version_lines(report: VersionReport) -> Iterator[str]:
-    yield safe(f"{report.summary.published.form} version {report.summary.published.version}")
-    yield from indented(facts(_version_facts(report)))
-    yield from _attachments(report.attachments, None)
-    yield from _controls(report)
+def _say_version(report: VersionReport) -> None:
+    say(safe(f"{report.summary.published.form} version {report.summary.published.version}"))
+    for line in indented(facts(_version_facts(report))):
+        say(line)
+    _say_attachments(report.attachments, None)
+    _say_controls(report)
 
 
 def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
@@ -115,9 +118,9 @@ def _other_versions(report: VersionReport) -> list[str]:
     return [*([numbers] if numbers else []), *faults]
 
 
-def _controls(report: VersionReport) -> Iterator[str]:
+def _say_controls(report: VersionReport) -> None:
     if isinstance(report.controls, Unreadable):
-        yield f"controls {_damage(report.controls)}"
+        say(f"controls {_damage(report.controls)}")
     elif report.controls:
         rows = [("NAME", "KIND", "PATH", "MARKS")]
         for control in report.controls:
@@ -125,18 +128,19 @@ def _controls(report: VersionReport) -> Iterator[str]:
             path = "/".join(control.path(report.data_format))
             rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(labels)))
         count = counted(len(report.controls), "control")
-        yield f"{count}, with paths in data of format {report.data_format}:"
-        yield from indented(table(rows))
+        say(f"{count}, with paths in data of format {report.data_format}:")
+        print_table(rows, is_indented=True)
 
 
-def _document_lines(report: DocumentReport) -> Iterator[str]:
+def _say_document(report: DocumentReport) -> None:
     address = report.address
-    yield safe(f"{address.form}/{address.collection.value}/{address.document}")
-    yield from indented(facts(_document_facts(report)))
-    yield from _attachments(report.attachments, report.named)
+    say(safe(f"{address.form}/{address.collection.value}/{address.document}"))
+    for line in indented(facts(_document_facts(report))):
+        say(line)
+    _say_attachments(report.attachments, report.named)
     if report.revisions:
-        yield f"{counted(len(report.revisions), 'older revision')}:"
-        yield from indented(table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions))))
+        say(f"{counted(len(report.revisions), 'older revision')}:")
+        print_table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions)), is_indented=True)
 
 
 def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
@@ -188,10 +192,10 @@ def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:
     return revision.modified, safe(revision.modifier or ""), safe(revision.stage or ""), note
 
 
-def _attachments(
+def _say_attachments(
     attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | Unreadable | None
-) -> Iterator[str]:
-    """Yield the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
+) -> None:
+    """Print the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
     if not attachments:
         return
     rows = [("FILE", "TYPE", "BYTES", "NOTES")]
@@ -203,8 +207,8 @@ def _attachments(
         if isinstance(named, frozenset):
             note = "named by the data" if each.name in named else "not named by the data"
         rows.append((safe(each.name), safe(each.content_type or ""), str(each.size), note))
-    yield f"{counted(len(attachments), 'attachment')}:"
-    yield from indented(table(rows, right=(2,)))
+    say(f"{counted(len(attachments), 'attachment')}:")
+    print_table(rows, right=(2,), is_indented=True)
 
 
 def _damage(fault: Unreadable) -> str:

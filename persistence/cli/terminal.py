@@ -1,11 +1,14 @@
-"""Output: text that is safe for a terminal, tables, lists of facts, JSON lines, and progress bars."""
+"""Output: text that is safe for a terminal, tables, lists of facts, JSON lines, and progress bars.
+
+On a terminal rich draws tables and bars (``rich_terminal``). Elsewhere the output is plain, and its layout does not
+change.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +23,37 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 """Characters that move the cursor, end a line, change the direction of text, or are half a character."""
 _WIDE = ("W", "F")
 _GAP = "  "
-_NARROWEST = 12
-_WIDEST_END = 30
-"""Columns that the last cell of a row claims; the terminal wraps a wider one."""
-_CLEAR = "\r\x1b[K"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
 """The option of all commands that print facts."""
+
+_QUIET = f"{__name__}.quiet"
+
+
+def _be_quiet(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
+    context.meta[_QUIET] = value
+
+
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print only what is wrong: no progress bar, and no summary.",
+)
+"""The option of commands that may take long."""
+
+
+def is_quiet() -> bool:
+    """Return whether the command that runs has ``--quiet``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_QUIET) is True
+
+
+def summarize(line: str) -> None:
+    """Print a summary on standard error, unless the command is quiet."""
+    if not is_quiet():
+        click.echo(line, err=True)
 
 
 def safe(text: str) -> str:
@@ -44,8 +71,13 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def say(line: str) -> None:
-    """Print a line; characters that the terminal's encoding lacks become question marks."""
+def say(line: str, style: str = "") -> None:
+    """Print a line, on a terminal in a style of rich; what the encoding lacks becomes question marks."""
+    if style and sys.stdout.isatty():
+        from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
+
+        rich_terminal.print_line(line, style)
+        return
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(line.encode(encoding, "replace").decode(encoding))
 
@@ -72,41 +104,42 @@ def width(text: str) -> int:
     )
 
 
-def cut(text: str, columns: int) -> str:
-    """Cut a text, with a mark at its end, to at least one column."""
-    if width(text) <= columns:
-        return text
-    while text and width(text) >= columns:
-        text = text[:-1]
-    return f"{text}…"
+def print_table(
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[int] = (),
+    flexible: int | None = None,
+    is_indented: bool = False,
+    footer: Sequence[str] = (),
+) -> None:
+    """Print rows, the headings first. Columns without any value are left out.
 
-
-def terminal_width() -> int | None:
-    """Return the number of columns of the terminal; ``None`` if the output goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def table(
-    rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), flexible: int = 0, room: int | None = None
-) -> Iterator[str]:
-    """Yield rows as lines, the headings first. Columns without any value are left out.
-
-    ``right`` are the columns of numbers. If ``room`` is given, the ``flexible`` column is cut to fit into it.
+    ``right`` are the columns of numbers. On a terminal the ``flexible`` column is cut if the row is too wide, and the
+    ``footer`` is the last row.
     """
     lines = [list(row) for row in rows]
     used = [column for column in range(len(lines[0])) if any(line[column] for line in lines[1:])]
-    widths = _widths(lines)
-    if room is not None and flexible in used:
-        claimed = [widths[column] for column in used if column != flexible]
-        if used[-1] != flexible:
-            claimed[-1] = min(claimed[-1], _WIDEST_END)
-        left = max(room - sum(claimed) - len(_GAP) * (len(used) - 1), _NARROWEST)
-        for line in lines:
-            line[flexible] = cut(line[flexible], left)
-        widths = _widths(lines)
-    right = frozenset(right)
+    numbers = frozenset(at for at, column in enumerate(used) if column in frozenset(right))
+    kept = [[line[column] for column in used] for line in lines]
+    if sys.stdout.isatty():
+        from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
+
+        rich_terminal.print_table(
+            kept,
+            right=numbers,
+            flexible=used.index(flexible) if flexible in used else None,
+            indent=len(_GAP) if is_indented else 0,
+            footer=[footer[column] for column in used] if footer else (),
+        )
+        return
+    for line in _plain(kept, numbers):
+        say(f"{_GAP if is_indented else ''}{line}")
+
+
+def _plain(lines: Sequence[Sequence[str]], right: frozenset[int]) -> Iterator[str]:
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        cells = (_padded(line[column], widths[column], is_right=column in right) for column in used)
+        cells = (_padded(cell, widths[at], is_right=at in right) for at, cell in enumerate(line))
         yield _GAP.join(cells).rstrip()
 
 
@@ -122,10 +155,6 @@ def facts(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
 def indented(lines: Iterable[str]) -> Iterator[str]:
     """Indent lines by one step."""
     return (f"{_GAP}{line}" for line in lines)
-
-
-def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(width, column)) for column in zip(*lines, strict=True)]
 
 
 def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
@@ -150,25 +179,25 @@ class ProgressBar:
         if self._advance is not None:
             self._advance(steps)
 
-    def say(self, line: str) -> None:
-        """Print a line in the place of the bar."""
+    def say(self, line: str, style: str = "") -> None:
+        """Print a line, above the bar; on a terminal in a style of rich."""
         self.lines += 1
-        if self._advance is not None:
-            click.echo(_CLEAR, nl=False, err=True)
-        click.echo(line, err=self._only_errors)
+        if self._only_errors:
+            click.echo(line, err=True)
+        else:
+            say(line, style)
 
 
 @contextmanager
 def progress(label: str, count: Callable[[], int], *, only_errors: bool = False) -> Iterator[ProgressBar]:
-    """Show a bar of ``count`` steps for a block. Without a terminal nothing is counted or shown."""
-    if not sys.stderr.isatty():
+    """Show a bar of ``count`` steps for a block. Without a terminal, or if quiet, nothing is counted or shown."""
+    if is_quiet() or not sys.stderr.isatty():
         yield ProgressBar(only_errors=only_errors)
         return
-    length = count()
-    with click.progressbar(
-        length=length, label=label, file=sys.stderr, show_pos=True, update_min_steps=max(1, length // 200)
-    ) as bar:
-        yield ProgressBar(bar.update, only_errors=only_errors)
+    from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
+
+    with rich_terminal.terminal_bar(label, count) as bar:
+        yield ProgressBar(bar.advance, only_errors=only_errors)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None], *, as_json: bool) -> int:

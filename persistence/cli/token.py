@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import Duration, common_options, load, usage_errors, version_number
-from persistence.cli.terminal import json_option, safe, say, say_json, table, terminal_width
+from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
 from persistence.providers.locations import open_keys
@@ -96,8 +96,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         click.echo("there are no signing keys", err=True)
         return
     rows = [(each.id, each.created, "signs" if each is keys[-1] else "only verifies") for each in keys]
-    for line in table((_HEADINGS, *rows), room=terminal_width()):
-        say(line)
+    print_table((_HEADINGS, *rows))
 
 
 @signing_key.command("retire", short_help="Let a signing key verify nothing from now on.")

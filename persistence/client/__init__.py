@@ -18,6 +18,7 @@ from persistence.client.leases import HeldLease
 from persistence.client.listings import SearchResults
 from persistence.client.service_client import PersistenceClient
 from persistence.client.values import (
+    DeletedData,
     HistoryEntry,
     LoadedDefinition,
     LoadedDocument,
@@ -26,7 +27,14 @@ from persistence.client.values import (
     SearchResult,
     ServiceHealth,
 )
-from persistence.forms.answers_xml import ListedForm, ReportedImport, ReportedPurge
+from persistence.forms.answers_xml import (
+    ListedForm,
+    ReportedDifference,
+    ReportedImport,
+    ReportedPurge,
+    ReportedReencryption,
+    ReportedReindexing,
+)
 from persistence.model.addresses import Form
 from persistence.model.exports import ExportedContent, ExportQuery, FormPattern, RevisionHistory
 from persistence.model.instants import Instant
@@ -47,6 +55,7 @@ __all__ = [
     "CallPolicy",
     "Comparison",
     "ControlFilter",
+    "DeletedData",
     "DocumentsClient",
     "Download",
     "DraftFilter",
@@ -66,8 +75,11 @@ __all__ = [
     "LoadedDocument",
     "PersistenceClient",
     "Query",
+    "ReportedDifference",
     "ReportedImport",
     "ReportedPurge",
+    "ReportedReencryption",
+    "ReportedReindexing",
     "RevisionHistory",
     "Role",
     "SavedAttachment",

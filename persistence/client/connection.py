@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -176,6 +177,7 @@ class ServiceConnection:
     def __init__(self, url: str, fields: Sequence[tuple[str, str]] = (), policy: CallPolicy = _USUAL) -> None:
         self.policy = policy
         path = url.removeprefix(_UNIX) if url.startswith(_UNIX) else None
+        self._query: tuple[tuple[str, str], ...] = ()
         self._base = "http://localhost" if path else _checked(url)
         limits = httpx.Limits(keepalive_expiry=_KEPT_FOR)
         self._http = httpx.Client(
@@ -191,6 +193,12 @@ class ServiceConnection:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def with_query(self, *pairs: tuple[str, str]) -> ServiceConnection:
+        """Return these connections with parameters that every call gets, and that no error names."""
+        other = copy(self)
+        other._query = pairs  # noqa: SLF001 - its own class
+        return other
 
     def read(self, call: ServiceCall) -> ServiceAnswer:
         """Return the answer to a call, read into memory.
@@ -240,7 +248,11 @@ class ServiceConnection:
             fields.append((b"Content-Length", b"0"))
         pieces = None if call.content is None else iter(call.content)
         return self._http.build_request(
-            call.method, self._base + call.path, params=list(call.query) or None, headers=fields, content=pieces
+            call.method,
+            self._base + call.path,
+            params=[*call.query, *self._query] or None,
+            headers=fields,
+            content=pieces,
         )
 
     def _whole(self, response: httpx.Response, what: str) -> ServiceAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from persistence.client.caller import HeaderPairs, ServiceCaller
@@ -11,11 +11,12 @@ from persistence.client.content import Content, OutgoingContent
 from persistence.client.documents import DocumentName, DocumentsClient, saved
 from persistence.client.leases import HeldLease
 from persistence.client.listings import SearchResults, ask, history
-from persistence.client.values import AnswerFacts, HistoryEntry, LoadedDefinition, SavedDocument
+from persistence.client.refusals import whole_number
+from persistence.client.values import AnswerFacts, DeletedData, HistoryEntry, LoadedDefinition, SavedDocument
 from persistence.errors import BadRequestError
-from persistence.forms.answers_xml import read_values
+from persistence.forms.answers_xml import ReportedDifference, read_differences, read_values
 from persistence.forms.search_xml import write_distinct_request
-from persistence.model.addresses import FORM_XHTML, Collection, Form
+from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
 from persistence.model.search import DraftFilter, Drafts, Field, Query, Scope
@@ -23,6 +24,7 @@ from persistence.model.versions import Searched
 
 _XHTML = ("Content-Type", "application/xhtml+xml")
 _ANY = ("Content-Type", "application/octet-stream")
+_COUNTS = ("Deleted", "Refused")
 
 
 class FormClient(DocumentsClient):
@@ -126,6 +128,94 @@ class FormClient(DocumentsClient):
         fields = (*condition, *self._caller.fields())
         call = ServiceCall("POST", path, fields, query, is_safe=bool(condition))
         return saved(address, self._caller.connection.read(call), self._caller)
+
+    def differences(
+        self, document: DocumentName, older: Instant, newer: Instant, *, language: str | None = None
+    ) -> list[ReportedDifference]:
+        """Return the differences between two revisions, which ``modified`` in the history names, in a form's words.
+
+        ``language`` is that of the labels, the first of the form if there is none.
+
+        Raises:
+            NotFoundError: there is no such revision.
+            BadRequestError: a revision is of another version of the form.
+        """
+        address = self.address(document)
+        version = self._version_of(document) or self._stored_version(address, newer)
+        query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
+        query += [] if language is None else [("lang", language)]
+        path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
+        call = ServiceCall("GET", path, self._caller.fields(), query, is_safe=True)
+        return proper(read_differences, self._caller.connection.read(call))
+
+    def _stored_version(self, address: DocumentAddress, revision: Instant) -> int:
+        query = (("last-modified-time", revision),)
+        call = ServiceCall("HEAD", self._path(address), self._caller.fields(), query, is_safe=True)
+        return AnswerFacts.of(self._caller.connection.read(call).headers, self._caller.dialect).version
+
+    # Removing.
+
+    def delete_all(self, *, version: int | None = None) -> DeletedData:
+        """Delete all data of a form, or of a ``version``; each document can be brought back by ``revert``.
+
+        It is never repeated: what was saved after the first request would be deleted, too.
+
+        Raises:
+            ForbiddenError: there are documents, and the user may delete none of them.
+        """
+        path = f"{self._caller.path('crud', self.form.app, self.form.name, 'data')}/"
+        answer = self._caller.connection.read(ServiceCall("DELETE", path, self._caller.fields(version)))
+        counts = (whole_number(answer.headers.get(self._caller.dialect.header(each), "")) for each in _COUNTS)
+        return DeletedData(*(each or 0 for each in counts))
+
+    def purge_revision(self, document: DocumentName, revision: Instant) -> None:
+        """Remove an older revision of a document without a trace. Only for administrators, as ``purge`` of the client.
+
+        Raises:
+            ConflictError: it is the current one.
+        """
+        self._purge(self.address(document), (("last-modified-time", revision),))
+
+    def purge_attachment(self, document: DocumentName, name: str) -> None:
+        """Remove an attachment with all its revisions without a trace. Only for administrators."""
+        self._purge(self._attachment(document, name))
+
+    def _purge(self, address: DocumentAddress, query: tuple[tuple[str, str], ...] = ()) -> None:
+        forced = (("force-delete", "true"), *query)
+        self._caller.connection.read(ServiceCall("DELETE", self._path(address), self._caller.fields(), forced))
+
+    # The index, encryption, and access tokens.
+
+    def reindex(self, version: int) -> None:
+        """Rebuild the index of a version, and return when that is done; as ``PersistenceClient.reindex``."""
+        self._begin("reindex", version)
+
+    def reencrypt(self, version: int | None = None) -> None:
+        """Begin to encrypt all data again, or that of a version. ``PersistenceClient.reencryptions`` has the progress.
+
+        Raises:
+            NotSupportedError: there is no encryption key.
+        """
+        self._begin("reencrypt", version)
+
+    def _begin(self, api: str, version: int | None) -> None:
+        path = self._caller.path(api, self.form.app, self.form.name)
+        self._caller.connection.read(ServiceCall("POST", path, self._caller.fields(version)))
+
+    def issue_token(self, document: DocumentName, operations: Iterable[str], expires: str) -> str:
+        """Return an access token for a document, which ``PersistenceClient.with_token`` takes.
+
+        ``operations`` are ``read``, ``update`` and ``delete``; ``expires`` is a time span such as ``7d``.
+
+        Raises:
+            ForbiddenError: the setting ``token_issuers`` does not name the key of the caller, or the form has no
+                permission for tokens.
+        """
+        name = self.address(document).document
+        query = (("operations", ",".join(operations)), ("expires", expires))
+        path = self._caller.path("token", self.form.app, self.form.name, name)
+        call = ServiceCall("POST", path, self._caller.fields(self._version_of(document)), query)
+        return self._caller.connection.read(call).body.decode().strip()
 
     def lease(self, document: DocumentName, seconds: int = 600) -> HeldLease:
         """Lease a document for the user of this client, as a rule in a ``with`` block.

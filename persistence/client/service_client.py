@@ -18,9 +18,13 @@ from persistence.forms.answers_xml import (
     ListedForm,
     ReportedImport,
     ReportedPurge,
+    ReportedReencryption,
+    ReportedReindexing,
     read_forms,
     read_import_report,
     read_purge_report,
+    read_reencryptions,
+    read_reindexing,
 )
 from persistence.model.addresses import Form
 from persistence.model.exports import ExportQuery, export_parameters, parse_patterns
@@ -68,6 +72,18 @@ class PersistenceClient:
         other._caller = replace(self._caller, user=_user(user))  # noqa: SLF001 - its own class
         return other
 
+    def with_token(self, token: str) -> PersistenceClient:
+        """Return a client that sends an access token with every request, and shares the connections of this one.
+
+        The token opens the document that it was issued for, also to a user who may not open it otherwise.
+        """
+        other = PersistenceClient.__new__(PersistenceClient)
+        caller = self._caller
+        other._caller = replace(  # noqa: SLF001 - its own class
+            caller, connection=caller.connection.with_query(("fr-access-token", token))
+        )
+        return other
+
     def form(self, app: str, name: str, version: int | None = None) -> FormClient:
         """Return a form, published or not, by its names, in the latest version or another one."""
         return FormClient(self._caller, Form(app, name), version)
@@ -102,6 +118,28 @@ class PersistenceClient:
         except PersistenceError as error:
             return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
         return ServiceHealth(is_alive=True, is_ready=True)
+
+    # The indexes, and encryption.
+
+    def reindex(self) -> None:
+        """Rebuild the indexes of all forms, and return when that is done. Searches are answered meanwhile.
+
+        It is sent once. After ``CallPolicy.silence`` seconds ``RemoteTimeoutError`` is raised, and the rebuild goes on.
+
+        Raises:
+            BusyError: a rebuild runs.
+        """
+        self._caller.connection.read(ServiceCall("POST", self._caller.path("reindex"), self._caller.fields()))
+
+    def reindexing(self) -> ReportedReindexing:
+        """Return the progress of a rebuild of indexes."""
+        call = ServiceCall("GET", self._caller.path("reindex", "status"), self._caller.fields(), is_safe=True)
+        return proper(read_reindexing, self._caller.connection.read(call))
+
+    def reencryptions(self) -> list[ReportedReencryption]:
+        """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
+        call = ServiceCall("GET", self._caller.path("reencrypt"), self._caller.fields(), is_safe=True)
+        return proper(read_reencryptions, self._caller.connection.read(call))
 
     # For administrators: callers with an API key that the setting ``administrators`` names.
 

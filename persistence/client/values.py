@@ -167,6 +167,17 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedData:
+    """The result of deleting all data of a form: how many documents were ``deleted``, and how many ``refused``.
+
+    The user may not delete the refused ones.
+    """
+
+    deleted: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceHealth:
     """The health of a service: whether its process ``is_alive``, and ``is_ready`` to store. ``cause`` is why not."""
 

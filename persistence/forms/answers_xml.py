@@ -1,4 +1,4 @@
-"""Answers that a client of the service reads: lists of forms, reports of imports and purges (spec search 4, crud 8)."""
+"""Answers that a client of the service reads: lists, reports, differences, progress (spec search 4 and 5, crud 8)."""
 
 from __future__ import annotations
 
@@ -149,6 +149,85 @@ def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
         freed=_number(root.get("bytes", "0")),
         problems=tuple(problems),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedDifference:
+    """A difference between two revisions of a document (spec crud 8.1).
+
+    ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
+    or ``other`` for all that is not listed. ``name`` and ``label`` are those of the control or section. A value has
+    changed from ``older`` to ``newer``; ``iterations`` is how many were added or removed.
+    """
+
+    kind: str
+    name: str
+    label: str
+    older: str | None
+    newer: str | None
+    iterations: int
+
+
+def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
+    """Read the differences between two revisions, in the order of the form; raises as ``read_forms`` does."""
+    found: list[ReportedDifference] = []
+
+    def take(diff: ET.Element) -> None:
+        older, newer = (None if each is None else text_in(each) for each in (diff.find("from"), diff.find("to")))
+        label, count = text_in(diff.find("label")), _number(diff.get("count", "0"))
+        found.append(ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count))
+
+    with ChildReader(take) as reader:
+        reader.read(pieces)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReindexing:
+    """The progress of rebuilding indexes: ``current`` of ``total`` documents, which are 0 unless it ``is_running``."""
+
+    is_running: bool
+    current: int
+    total: int
+
+
+def read_reindexing(pieces: Iterable[bytes]) -> ReportedReindexing:
+    """Read the progress of rebuilding indexes; raises as ``read_forms`` does."""
+    with ChildReader(lambda _: None) as reader:
+        root = reader.read(pieces).root
+    current, total = (_number(root.get(f"document-{each}", "0")) for each in ("current", "total"))
+    return ReportedReindexing(root.get("state") == "indexing", current, total)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReencryption:
+    """The progress of encrypting a form again, or one ``version`` of it: ``current`` of ``total`` documents.
+
+    ``state`` is ``encrypting``, ``finished`` or ``stopped``.
+    """
+
+    form: Form
+    version: int | None
+    state: str
+    current: int
+    total: int
+
+
+def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
+    """Read the progress of encrypting forms again; raises as ``read_forms`` does."""
+    found: list[ReportedReencryption] = []
+
+    def take(form: ET.Element) -> None:
+        app, name, version, current, total = (
+            text_in(form.find(each)) for each in ("application-name", "form-name", "form-version", "current", "total")
+        )
+        number = _number(version) if version else None
+        progress = (form.get("state", ""), _number(current), _number(total))
+        found.append(ReportedReencryption(Form(app, name), number, *progress))
+
+    with ChildReader(take) as reader:
+        reader.read(pieces)
+    return found
 
 
 def _number(text: str) -> int:

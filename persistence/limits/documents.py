@@ -70,6 +70,9 @@ LONGEST_LEASE = 24 * 60 * 60
 MOST_LEASES_OF_A_DIRECTORY = 4096
 """Leases in one of 256 directories, about a million together. A new lease lists its directory."""
 
+LEASES_COUNTED = 2_000
+"""Leases of a place that are read for the metrics: some 50 ms in a tree. Of more, so many are reported."""
+
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""
 

@@ -23,6 +23,13 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "persistence_start_time_seconds": ("When the service was started, in seconds since the epoch.", ()),
     "persistence_workers": ("Worker processes that are alive.", ()),
     "persistence_index_waiting": ("Documents whose changes are not in the index yet.", ("place",)),
+    "persistence_leases": ("Leases in force.", ("place",)),
+    "persistence_last_check_time_seconds": ("When the last check of everything ended, in seconds since the epoch.", ()),
+    "persistence_last_check_findings": ("What it found.", ("severity",)),
+    "persistence_last_check_remaining": ("What of that it did not repair.", ()),
+    "persistence_last_backup_time_seconds": ("When the last backup ended, in seconds since the epoch.", ()),
+    "persistence_last_backup_folders": ("Documents, drafts and form versions in it.", ()),
+    "persistence_last_backup_problems": ("Damaged files in it, and parts that are missing.", ()),
     "persistence_place_up": ("1 if the service can write into the place, else 0.", ("place",)),
     "persistence_place_free_bytes": ("Bytes that the service may still use in the place.", ("place",)),
 }
@@ -60,18 +67,12 @@ class Instruments:
         self.pool_timeouts = Counter(
             "persistence_database_timeouts", "Requests that waited for a connection in vain.", registry=own
         )
-        self.pool_waiting = Gauge(
-            "persistence_database_waiting",
-            "Requests that wait for a connection.",
-            multiprocess_mode="livesum",
-            registry=own,
+        self.pool_waiting = _summed("persistence_database_waiting", "Requests that wait for a connection.", own)
+        self.pool_in_use = _summed("persistence_database_connections", "Connections in use.", own)
+        self.pool_open = _summed(
+            "persistence_database_open_connections", "Connections that are open, in use or not.", own
         )
-        self.pool_in_use = Gauge(
-            "persistence_database_connections",
-            "Connections in use.",
-            multiprocess_mode="livesum",
-            registry=own,
-        )
+        self.pool_most = _summed("persistence_database_most_connections", "Connections that may be open.", own)
         self.index_delay = Gauge(
             "persistence_index_delay_seconds",
             "Seconds for which the oldest change has not been in the index.",
@@ -82,6 +83,11 @@ class Instruments:
         self.audit_faults = Counter(
             "persistence_audit_faults", "Lines of the audit that could not be written.", registry=own
         )
+
+
+def _summed(name: str, meaning: str, registry: CollectorRegistry) -> Gauge:
+    """Return a gauge whose value is the sum of those of all living workers."""
+    return Gauge(name, meaning, multiprocess_mode="livesum", registry=registry)
 
 
 def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:

@@ -40,12 +40,19 @@ class Metrics:
     Of a process there may be several, which then count together.
     """
 
-    def __init__(self, measures: Measures, delays: Callable[[], Mapping[str, float]] = dict) -> None:
+    def __init__(
+        self,
+        measures: Measures,
+        delays: Callable[[], Mapping[str, float]] = dict,
+        connections: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ) -> None:
         """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that.
 
-        ``delays`` returns the delay of the index of each place, in seconds, in this process.
+        ``delays`` returns the delay of the index of each place, in seconds, in this process. ``connections`` returns
+        how many connections to databases this process has open, and how many it may have.
         """
         self._delays = delays
+        self._connections = connections
         self._shared = joined()
         self._instruments = instruments()
         self._plots = plots_in(self._shared.path)
@@ -60,6 +67,9 @@ class Metrics:
         _count_observed(self._instruments)
         for place, seconds in self._delays().items():
             self._instruments.index_delay.labels(place).set(seconds)
+        is_open, most = self._connections()
+        self._instruments.pool_open.set(is_open)
+        self._instruments.pool_most.set(most)
         now = time.time()
         with suppress(OSError):  # the directory is gone: the service ends
             if self._plots.is_due(now):

@@ -83,6 +83,12 @@ class PooledConnections(Closable):
         if pool is not None:
             pool.close()
 
+    @property
+    def number(self) -> tuple[int, int]:
+        """Return how many connections the pool of this process has, and how many it may have."""
+        pool = self._pools.get(os.getpid())
+        return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
+
     def take(self, doing: str, what: object) -> Session:
         """Return a connection; a thread that has one already gets another without waiting for threads that have.
 

@@ -67,6 +67,11 @@ class Database(Closable):
         self._connections.close()
 
     @property
+    def connections(self) -> tuple[int, int]:
+        """Return how many connections of its pool this process has open, and how many it may have."""
+        return self._connections.number
+
+    @property
     def generation(self) -> int:
         """Return a number that is another one after each new connection, which may lead to another server."""
         return self._connections.generation

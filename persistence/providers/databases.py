@@ -62,6 +62,10 @@ class WrittenDatabase:
         if cause is not None:
             raise BusyError(cause)
 
+    def connections(self) -> tuple[int, int]:
+        """See ``Pooled``."""
+        return self.database.connections
+
 
 class Databases:
     """The engine of databases. Providers with one address share its connections.

@@ -23,7 +23,7 @@ from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
 from persistence.providers.preparing import engine_of_databases
-from persistence.providers.provider import Engine, Opening, Provider, Route, Writable, engine_of, loaded
+from persistence.providers.provider import Engine, Opening, Pooled, Provider, Route, Writable, engine_of, loaded
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
     Tree,
@@ -176,6 +176,11 @@ class Providers(Closable):
                 yield Room(place.root, place.free_bytes())
             except (BusyError, DiskError) as error:
                 yield Room(place.root, None, str(error))
+
+    def connections(self) -> tuple[int, int]:
+        """Return how many connections to databases this process has open, and how many it may have."""
+        pools = [place.connections() for place in self.written if isinstance(place, Pooled)]
+        return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the default tree under which nginx may read an open content for an hour.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.errors import StartupError
@@ -73,6 +73,14 @@ class Writable(Protocol):
         Raises:
             DiskError, BusyError: it cannot write there.
         """
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """A place with connections that requests take turns to use."""
+
+    def connections(self) -> tuple[int, int]:
+        """Return how many this process has open, and how many it may have."""
 
 
 class Engine(Protocol):

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from persistence import __version__
 from persistence.cli import commands
+from persistence.cli.auditing import AUDITED
 from persistence.cli.statuses import STATUSES, USAGE, meanings
 
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
@@ -44,6 +45,18 @@ DEVIATIONS = {
 
 ON_TREES = {name for name, each in RUN.items() if "datasource" in {option.name for option in each.params}}
 
+_NO_TREE = "it belongs to the service, and to no tree"
+NOT_ON_TREES = {
+    **{name: _NO_TREE for name in COMMANDS if name.split(" ")[0] in {"api-key", "signing-key", "password", "audit"}},
+    **dict.fromkeys(("encryption-key new", "encryption-key list", "token"), _NO_TREE),
+    "encryption-key retire": "it must look everywhere",
+    **dict.fromkeys(("serve", "health", "config", "config property", "config route"), "it is about all trees"),
+    **dict.fromkeys(("export", "import"), "each form goes where the properties say"),
+    "move": "--from and --to name the places",
+    **dict.fromkeys(("demo", "help", "version"), "it reads no settings"),
+}
+"""The commands without --datasource, and why."""
+
 
 def shown(name: str) -> str:
     done = CliRunner().invoke(commands, [*name.split(), "--help"], terminal_width=COLUMNS)
@@ -61,6 +74,15 @@ def test_help_fits_the_terminal_and_nothing_in_it_is_cut(name: str) -> None:
 @pytest.mark.parametrize("name", RUN)
 def test_all_have_the_common_options_or_a_reason(name: str) -> None:
     assert COMMON - {option.name for option in RUN[name].params} == DEVIATIONS.get(name, set())
+
+
+def test_commands_on_trees_can_be_told_which_one() -> None:
+    assert {name for name in RUN if name not in NOT_ON_TREES} == ON_TREES
+
+
+def test_every_command_of_the_audit_exists() -> None:
+    """One that is renamed would have no line any more."""
+    assert set(AUDITED) - set(RUN) == set()
 
 
 def test_equal_options_are_spelt_and_described_alike() -> None:

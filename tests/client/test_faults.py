@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +111,24 @@ def test_a_change_is_repeated_with_a_precondition_only() -> None:
             with scripted(failure, SAVED) as server, form(server) as client, pytest.raises(error):
                 change(client)
             assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda client: client.delete_all(),
+        lambda client: client.purge_revision(KNOWN, KNOWN.modified),
+        lambda client: client.purge_attachment(KNOWN, "scan.bin"),
+        lambda client: client.issue_token(KNOWN, ["read"], "1h"),
+        lambda client: client.reindex(1),
+        lambda client: client.reencrypt(),
+    ],
+    ids=["delete_all", "purge_revision", "purge_attachment", "issue_token", "reindex", "reencrypt"],
+)
+def test_what_has_no_precondition_is_sent_once(change: Callable[[FormClient], object]) -> None:
+    with scripted(LOST, SAVED) as server, form(server) as client, pytest.raises(RemoteError):
+        change(client)
+    assert len(server.requests) == 1
 
 
 def test_a_repetition_that_fails_says_that_the_first_may_have_been_done() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+_FREEING = 20.0
+"""Seconds within which a file system frees the blocks of a file that was removed."""
 _FREE_BLOCK = 512
 
 
@@ -90,6 +93,17 @@ def fill(path: Path) -> None:
     with path.open("ab", buffering=0) as file, suppress(OSError):
         while file.write(bytes(_FREE_BLOCK)):
             pass
+
+
+def make_room(path: Path) -> None:
+    """Remove a file that has taken room, and wait until there is some: XFS frees blocks after the removal."""
+    size = path.stat().st_size
+    path.unlink()
+    os.sync()
+    ends = time.monotonic() + _FREEING
+    while os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize < size // 2:
+        assert time.monotonic() < ends, "the file system frees nothing"
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from persistence.cli.statuses import EDITED, REMAINS
+from tests.cli.command_runner import ended
+from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.service import PUBLIC, Service
 
@@ -127,3 +130,47 @@ def test_changes_that_wait_for_the_index_are_counted(service: Service) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
         found = samples(service)
+
+
+def test_the_last_check_and_the_last_backup_are_there_when_they_have_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands note them; a check of a part, or of one tree that an option names, is not of everything."""
+    with serving(tmp_path, alone=True) as service:
+        service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1)
+        monkeypatch.setenv("PERSISTENCE_DATA", str(service.data))
+        (service.data / "hr/leave/data/1/stray").write_text("x")
+        assert ended(["check", "hr"], monkeypatch, capsys).status == EDITED
+        assert ended(["check", "--data", str(service.data)], monkeypatch, capsys).status == EDITED
+        assert ended(["backup", str(tmp_path / "one"), "--data", str(service.data)], monkeypatch, capsys).status == 0
+        assert not [name for name, _ in samples(service) if name.startswith("persistence_last_")]
+        began = time.time()
+        assert ended(["check"], monkeypatch, capsys).status == EDITED
+        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == 0
+        found = samples(service)
+        for run in ("check", "backup"):
+            assert began - 1 <= value(found, f"last_{run}_time_seconds") <= time.time() + 1
+        assert value(found, "last_check_findings", severity="leftover") == 0
+        assert value(found, "last_check_findings", severity="damage") == 0
+        assert value(found, "last_check_findings", severity="notice") == 1
+        assert value(found, "last_check_remaining") == 0  # nothing that --repair is for
+        assert value(found, "last_backup_folders") == 1
+        assert value(found, "last_backup_problems") == 0
+        (service.data / "hr/leave/data/1/data.xml").write_bytes(b"<damaged")
+        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == REMAINS
+        assert value(samples(service), "last_backup_problems") == 1
+        (service.data / ".pages/LastBackup.json").write_text("{")
+        assert ("persistence_last_backup_folders", frozenset()) not in samples(service)
+
+
+def test_leases_in_force_are_counted_for_each_place(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('"svc.persistence.*.lease" = true\n')
+    with serving(tmp_path, options=("--config", "own.toml"), alone=True) as service:
+        place = str(service.data)
+        assert value(samples(service), "leases", place=place) == 0
+        for number in range(2):
+            service.put(f"hr/leave/data/{number}/data.xml", b"<a/>", Form_Definition_Version=1)
+            assert lock(service, f"hr/leave/data/{number}/data.xml").status == 200
+        assert value(samples(service), "leases", place=place) == 2
+        assert unlock(service, "hr/leave/data/1/data.xml").status == 200
+        assert value(samples(service), "leases", place=place) == 1

@@ -24,6 +24,7 @@ from tests.http import (
 )
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
+from tests.metrics.test_metrics import samples, value
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql
 from tests.service import PROVIDER, PUBLIC, Service
@@ -114,6 +115,22 @@ def test_a_document_is_leased(service: Service, form: str) -> None:
     assert lock(service, path, "bob").status == 423
     assert unlock(service, path, "lea").status == 200
     assert lock(service, path, "bob").status == 200
+
+
+def test_leases_and_connections_are_counted(service: Service, form: str) -> None:
+    """A place has the same name in both metrics: its address without passwords."""
+    path = f"{form}/data/{form[4:12]}-counted/data.xml"
+    service.put(path, Form_Definition_Version=1)
+    before = samples(service)
+    assert lock(service, path, "lea").status == 200
+    found = samples(service)
+    places = {dict(labels)["place"] for name, labels in found if name == "persistence_place_up"}
+    databases = {place for place in places if not place.startswith("/")}
+    assert len(databases) == 2
+    more = [value(found, "leases", place=place) - value(before, "leases", place=place) for place in databases]
+    assert sorted(more) == [0, 1]
+    assert {dict(labels)["place"] for name, labels in found if name == "persistence_leases"} >= databases
+    assert 1 <= value(found, "database_open_connections") <= value(found, "database_most_connections")
 
 
 @pytest.mark.parametrize("app", ["far", "near"])

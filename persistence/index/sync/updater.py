@@ -122,9 +122,11 @@ class Updater(Closable):
         if ticket is None:  # it may have been rebuilt meanwhile, before the document changed
             self._give_up(form, None)
         with self._woken:
+            is_first = not self._changed
             self._changed.append(_Changed(form, document, ticket, time.monotonic()))
             self._begin()
-            self._woken.notify()
+            if is_first:  # else the thread gathers changes: woken, it would take the interpreter from requests
+                self._woken.notify()
 
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""

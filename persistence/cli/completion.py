@@ -1,0 +1,34 @@
+"""Completion of arguments by the shell: the names of forms. docs/cli.md says how a shell is told to ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from persistence.cli.managing import reading
+from persistence.cli.options import choose_trees
+from persistence.errors import PersistenceError
+
+_MOST = 1000
+"""Names that are offered: nobody reads more."""
+_SETTINGS = ("data", "datasource", "file", "dialect")
+
+
+def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the forms, as APP/FORM, whose names begin with what is typed so far; none where they cannot be read."""
+    options = {name: context.params.get(name) for name in _SETTINGS}
+    try:
+        fitting = (name for name in _names(options) if name.startswith(incomplete))
+        return sorted(set(islice(fitting, _MOST)))
+    except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
+        return []
+
+
+def _names(options: dict[str, str | None]) -> Iterator[str]:
+    """Yield the forms in the trees that the options choose; a database is not asked at each press of a key."""
+    for tree in choose_trees(options).trees:
+        if not tree.is_database:
+            with reading(tree) as reader:
+                yield from map(str, reader.store.forms())

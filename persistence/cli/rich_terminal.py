@@ -1,0 +1,224 @@
+"""Tables, coloured lines and progress bars on a terminal, drawn by rich.
+
+Loading it takes some 50 ms, so ``terminal`` imports it only where there is a terminal; the service never does.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from typing import BinaryIO, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+_NARROWEST = 12
+"""Columns below which no cell is cut or wrapped."""
+_BETWEEN_FRAMES = 0.1
+"""Seconds between two drawings of a bar. A step between them costs next to nothing."""
+_BAD = "damaged"
+
+
+def print_table(
+    rows: Sequence[Sequence[str]],
+    *,
+    right: frozenset[int] = frozenset(),
+    flexible: int | None = None,
+    indent: int = 0,
+    footer: Sequence[str] = (),
+) -> None:
+    """Print rows with headings to the width of the terminal.
+
+    Only the ``flexible`` column is cut, and the last one wrapped: names can be copied from all others. If that is not
+    enough, the terminal wraps the lines. ``right`` are the columns of numbers, ``indent`` is in columns, and
+    ``footer`` is a last row.
+    """
+    console = _console(sys.stdout)
+    lines = [*rows, footer] if footer else rows
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    _shrink(widths, (flexible, len(widths) - 1), console.width - indent)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_footer=bool(footer))
+    for at, heading in enumerate(rows[0]):
+        table.add_column(
+            Text(heading, style="bold"),
+            Text(footer[at], style="bold") if footer else "",
+            justify="right" if at in right else "left",
+            width=widths[at],
+            overflow="fold",
+        )
+    for row in rows[1:]:
+        cells = (Text(cell, style="red" if cell.startswith(_BAD) else "") for cell in row)
+        table.add_row(*(_cut(cell) if at == flexible else cell for at, cell in enumerate(cells)))
+    console.width = max(console.width, indent + sum(widths) + (len(widths) - 1) * _GAP)
+    console.print(Padding(table, (0, 0, 0, indent), expand=False), crop=False)
+
+
+def _shrink(widths: list[int], columns: Sequence[int | None], room: int) -> None:
+    """Reduce the widths of these columns one after the other, until all have room."""
+    for at in columns:
+        excess = sum(widths) + _GAP * (len(widths) - 1) - room
+        if at is not None and excess > 0:
+            widths[at] = min(widths[at], max(widths[at] - excess, _NARROWEST))
+
+
+def print_line(line: str, style: str) -> None:
+    """Print a line in a style; the terminal wraps it."""
+    _console(sys.stdout).print(Text(line, style=style), soft_wrap=True)
+
+
+def _cut(cell: Text) -> Text:
+    cell.no_wrap, cell.overflow = True, "ellipsis"
+    return cell
+
+
+def _console(stream: TextIO) -> Console:
+    """Return a console for a stream that is a terminal; what its encoding lacks becomes question marks."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+class _AboveBar(io.TextIOBase):
+    """Stands for a stream while there is a bar: prints whole lines above it.
+
+    The one of rich is not enough: it names no encoding, so that click writes around it.
+    """
+
+    def __init__(self, console: Console, stream: TextIO) -> None:
+        super().__init__()
+        self._console = console
+        self._stream = stream
+        self._line = ""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # which has it writable
+        """The encoding of the stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """Say what the stream does with characters that its encoding lacks."""
+        return self._stream.errors
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The bytes of the stream itself."""
+        return self._stream.buffer
+
+    def write(self, text: str) -> int:
+        """Print the lines that are whole. Raises ``TypeError`` for bytes, by which click tells text streams."""
+        if not isinstance(text, str):
+            raise TypeError("a text stream takes no bytes")
+        *lines, self._line = f"{self._line}{text}".split("\n")
+        for line in lines:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """Return True: only a terminal has a bar."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream."""
+        return self._stream.fileno()
+
+    def end(self) -> None:
+        """Print the rest of a line."""
+        if self._line:
+            self.write("\n")
+
+
+class TerminalBar:
+    """A progress bar on standard error, with the time that is left.
+
+    rich's own thread does not draw it, because commands fork: it is drawn when a step is made, and time has passed.
+    """
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(label, total=None)
+        self._steps = 0
+        self._drawn = time.monotonic()
+        progress.refresh()
+
+    def expect(self, steps: int) -> None:
+        """Set the number of steps; without any the bar has no end."""
+        self._progress.update(self._task, total=steps or None)
+        self._draw()
+
+    def advance(self, steps: int) -> None:
+        """Advance by some steps."""
+        self._steps += steps
+        if time.monotonic() - self._drawn >= _BETWEEN_FRAMES:
+            self._draw()
+
+    def end(self) -> None:
+        """Draw the last state."""
+        self._draw()
+
+    def _draw(self) -> None:
+        self._progress.update(self._task, advance=self._steps)
+        self._progress.refresh()
+        self._steps, self._drawn = 0, time.monotonic()
+
+
+@contextmanager
+def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
+    """Show a bar of ``count`` steps for a block. What is printed to its terminal meanwhile appears above it."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    console = _console(sys.stderr)
+    progress = Progress(
+        *columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, expand=True
+    )
+    with progress, _printed_above(console):
+        bar = TerminalBar(progress, label)
+        bar.expect(count())
+        try:
+            yield bar
+        finally:
+            bar.end()
+
+
+@contextmanager
+def _printed_above(console: Console) -> Iterator[None]:
+    """Print what goes to the terminal of a bar above it, for a block."""
+    is_shared = _is_same_terminal()
+    errors = _AboveBar(console, sys.stderr)
+    output = _AboveBar(console, sys.stdout) if is_shared else None
+    with redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
+        try:
+            yield
+        finally:
+            errors.end()
+            if output is not None:
+                output.end()
+
+
+def _is_same_terminal() -> bool:
+    """Return whether standard output is the terminal of the bar."""
+    if not sys.stdout.isatty():
+        return False
+    return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev

@@ -1,0 +1,64 @@
+"""The figures of docs/choosing.md are those of the pages that measured them, and of the code."""
+
+from __future__ import annotations
+
+import pytest
+
+from persistence.limits.requests import WORKER_MEMORY
+from persistence.storage import file_system
+from tests.docs.markdown import DOCS, rows
+
+PAGE = (DOCS / "choosing.md").read_text()
+
+FIGURES = [
+    ("17,069 acknowledged writes", "measurements.md", "| ext4 | 100 | 524 | 17069 |"),
+    ("20,812 acknowledged writes", "measurements.md", "| xfs | 100 | 695 | 20812 |"),
+    ("13,279 acknowledged writes", "measurements.md", "| btrfs | 100 | 363 | 13279 |"),
+    ("first backup, at 2,524 documents a second", "measurements.md", "| backup, the first | 39.6 | 2524 |"),
+    ("2,877 a second | 0.52 times", "scaling.md", "| GET | 2877 | 1501 | 0.52 |"),
+    ("467 a second", "scaling.md", "| PUT new | 467 |"),
+    ("0.67 times the tree's rate", "scaling.md", "| rate, times the tree's | 0.44 | 0.67 |"),
+    ("4.3 to 4.9 ms", "scaling.md", "| exact on one control, 100 hits | 100 | 4.3 | 10.9 | 2.5 |"),
+    ("1.7 to 2.5 times", "scaling.md", "| substring of 5 letters, 100 hits | 100 | 4.9 | 8.5 | 1.7 |"),
+    ("at 3,200 documents a second", "scaling.md", "3,200 documents of 5 KB per second"),
+    ("at 13,000 documents a second", "scaling.md", "13,000 documents per second"),
+    ("| 16 KB |", "scaling.md", "content, sidecar and directory 16 KB on ext4, and 5 KB in the index"),
+    ("60 MB for each worker", "scaling.md", "| memory of a worker | 60 MB |"),
+    ("| 350 to 500,", "scaling.md", "350 to 500 per second; each is five fsyncs"),
+    (
+        "270 MiB a second in, 1,400 out; encrypted 270 and 1,070",
+        "scaling.md",
+        "270 and 1,400 MiB per second; encrypted",
+    ),
+    ("2 to 4 ms; 46 ms for two controls", "scaling.md", "2 to 4 ms; 46 ms for two controls"),
+    ("2,000 published versions | 56 ms", "performance.md", "| 2000 | 1360035 | 203.8 | 56.0 |"),
+    ("10,000 revisions | 17 ms", "performance.md", "compared by their columns | 17.4 ms |"),
+]
+
+
+@pytest.mark.parametrize(("figure", "page", "measured"), FIGURES, ids=[figure[0] for figure in FIGURES])
+def test_a_figure_is_the_measured_one(figure: str, page: str, measured: str) -> None:
+    assert figure in PAGE
+    assert measured in (DOCS / page).read_text()
+
+
+def test_multiples_are_calculated_from_the_first_column() -> None:
+    """Space is the size of one document; time is the number of documents divided by the rate."""
+    space = {cells[0]: cells[1:] for cells in rows(PAGE, "5 KB of data each, without attachments")}
+    assert space["disk on ext4: content, sidecar, directory"] == ["16 KB", "1.6 GB", "16 GB"]
+    assert space["index"] == ["5 KB", "0.5 GB", "5 GB"]
+    for name, rate, hundred, thousand in (
+        ("rebuild of the index, at 3,200 documents a second", 3200, "31 s", "5 min"),
+        ("`check`, at 13,000 documents a second", 13000, "8 s", "77 s"),
+        ("first backup, at 2,524 documents a second", 2524, "40 s", "7 min"),
+    ):
+        assert space[name][1:] == [hundred, thousand]
+        assert round(100_000 / rate) == int(hundred.split()[0])
+        unit = 60 if thousand.endswith("min") else 1
+        assert round(1_000_000 / rate / unit) == int(thousand.split()[0])
+
+
+def test_bounds_are_those_of_the_code() -> None:
+    least, inodes = file_system._LEAST_FREE, file_system._LEAST_INODES  # noqa: SLF001 - the bounds themselves
+    assert f"| {least >> 20} MiB and {inodes} inodes free |" in PAGE
+    assert f"above `worker_memory`, {WORKER_MEMORY >> 30} GiB" in PAGE
