@@ -194,7 +194,7 @@ def _reencrypt(  # noqa: PLR0913 - its choice
         facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
         say_json({**facts, "seconds": round(seconds, 3)})
     else:
-        did = "would be encrypted anew" if dry_run else "encrypted anew"
+        did = "would be re-encrypted" if dry_run else "re-encrypted"
         summarize(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s")
     return REMAINS if bar.lines else 0
 
