@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-granian test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ test-postgresql: install ## repeat the tests of the interface with forms in Post
 	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup \
 		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
+test-granian: install ## repeat the tests of the interface with granian in the workers (5 min)
+	$(IN_MEMORY) $(BIN)/python -m pytest --granian -r fE -n $(JOBS) --dist loadgroup tests/http tests/test_worker.py
+
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt
 	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
@@ -129,7 +132,7 @@ test-index: install ## search during writes, reindexing and publishing, and with
 test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
 
-test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
+test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)

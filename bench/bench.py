@@ -159,25 +159,32 @@ def _compared(sites: Mapping[Peer, Site], work: Work, connections: int, seconds:
 
 
 def _store(site: Site, work: Work) -> None:
-    pattern = work.pattern(site)
+    """Store what is read, with the data to which an attachment belongs, and read it: no error must be measured."""
+    pattern, name = work.pattern(site), f"read-{work.size}"
     if "{}" in pattern:
-        site.ask(site.put(pattern, f"read-{work.size}", work.body()))
+        site.ask(site.put(site.xml, name, xml(_GET.size)))
+        site.ask(site.put(pattern, name, work.body()))
+    _, body = site.ask(_reading(site, work))
+    if len(body) < work.size * 0.9:
+        raise RuntimeError(f"{work.title} at port {site.port} has only {len(body)} bytes")
+
+
+def _reading(site: Site, work: Work) -> bytes:
+    return request("GET", work.pattern(site).format(f"read-{work.size}"), headers=site.allowed)
 
 
 def _measured(site: Site, work: Work, connections: int, seconds: int) -> Figures:
     pattern, series = work.pattern(site), uuid.uuid4().hex
-    if work.method == "GET":
-        sent = request("GET", pattern.format(f"read-{work.size}"), headers=site.allowed)
-    else:
-        sent = site.put(pattern, f"{series}-{MARK}", work.body())
+    is_get = work.method == "GET"
+    sent = _reading(site, work) if is_get else site.put(pattern, f"{series}-{MARK}", work.body())
     before = processes.processor_time(site.processes)
     seen = tried(site.port, [sent], connections, seconds)
     spent = processes.processor_time(site.processes).since(before)
     memory = processes.memory(site.processes)
-    if work.method == "PUT":
+    if not is_get:
         _settle(site, series if work.size >= _REMOVED else "")
     requests, answered = max(1, seen.requests), seen.requests - seen.failed
-    refused = 100 * (seen.failed + seen.broken) / requests
+    refused = 100 * (seen.failed + seen.broken) / (requests + seen.broken)
     user, system = (1000 * each / requests for each in (spent.user, spent.system))
     return Figures(answered / seen.seconds, seen.p50, seen.p99, user, system, memory, refused)
 
@@ -248,19 +255,19 @@ class Transfers:
 
 def _large(sites: Mapping[Peer, Site], directory: Path, rounds: int) -> Transfers:
     """Measure 256 MiB, one transfer at a time, beside dd."""
-    body = binary(_LARGE)
-    source = directory / "large"
+    work = Work("GET 256 MiB", "GET", _LARGE, is_attachment=True)
+    body, source = work.body(), directory / "large"
     source.write_bytes(body)
     able = {peer.name: site for peer, site in sites.items() if site.attachment}
-    for site in able.values():
-        site.ask(site.put(site.attachment, "read-large", body))
     dd, gets, puts = list[float](), defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for _ in range(rounds):
         dd.append(_dd(source, directory / "copy"))
         for name, site in able.items():
             series = uuid.uuid4().hex
             if "GET" in site.methods:
-                gets[name].append(_transferred(site, request("GET", site.attachment.format("read-large"))))
+                if name not in gets:
+                    _store(site, work)
+                gets[name].append(_transferred(site, _reading(site, work)))
             if "PUT" in site.methods:
                 puts[name].append(_transferred(site, site.put(site.attachment, series, body)))
                 _settle(site, series)

@@ -15,15 +15,15 @@ from persistence.settings import load
 # Read the service's settings from its file and the environment. `persistence serve` adds its flags.
 try:
     _effective = load()
+    # gunicorn's gthread, or granian in a worker; both give memory back, and are replaced when they have grown past the
+    # setting worker_memory.
+    worker_class = starting.worker_class(_effective.settings)
 except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings
 bind = _settings.bind
 workers = _settings.workers
 threads = _settings.threads
-
-# gunicorn's gthread, which also gives memory back and is replaced when it has grown past the setting worker_memory.
-worker_class = "persistence.worker.Worker"
 
 # Seconds after which a worker that does not report to its master is killed. A slow transfer does not count.
 timeout = 60

@@ -41,6 +41,7 @@ from persistence.http.logs import RequestLog
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
+from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys
 from persistence.measuring import Measuring
 from persistence.metrics.metrics import Metrics
@@ -204,7 +205,9 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     callees = Forwarding(served) if calls_others else served
     admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.have_page, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
-    app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
+    logged = RequestLog(admitted, answered, kept.errors.add)
+    needs_uris = settings.server == "granian"
+    app.wsgi_app = SentUris(logged, peers.parse(settings.proxies)) if needs_uris else logged  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 
@@ -305,7 +308,7 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         if route.data.managed is None:
-            raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
         reencryption = Reencryption(route.data.managed, providers.bodies_by_form, at_rest)
         reindex = partial(route.data.reindexer.version, number=None)
         return ReencryptionJob(reencryption, form, version, reindex)

@@ -102,6 +102,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: _Positive = 2
     threads: _Positive = 8
+    server: Literal["gunicorn", "granian"] = "gunicorn"
+    proxies: tuple[str, ...] = ()
     max_body: _Bytes = 1 << 30
     lock_timeout: _Seconds = 10.0
     hand_edits: Literal["xml", "none", "all"] = "xml"
@@ -163,6 +165,8 @@ MEANINGS: Mapping[str, str] = {
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes",
     "threads": "threads in each worker",
+    "server": "what reads and writes HTTP in each worker: gunicorn, or granian, which is faster and needs nginx",
+    "proxies": "IP addresses and networks of the proxies that say the path as it was sent, for granian; as trusted",
     "max_body": "largest accepted body in bytes; a larger one is answered 413",
     "lock_timeout": "seconds a writer waits for another writer of the same document before it is answered 503",
     "hand_edits": "which files that differ from what was stored are served as edits by hand: xml, none or all",
@@ -337,13 +341,13 @@ def _converted(name: str, value: object, origin: str) -> object:
     try:
         # Only the environment has nothing but texts; a file that says workers = "2" is a mistake.
         converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
-        if name in {"trusted", "metrics_from"}:
+        if name in {"trusted", "metrics_from", "proxies"}:
             peers.parse(converted)
         if name == "publish_to":
             for url in converted:
                 server_urls.parse(url)
-        if name == "worker_memory":
-            _require_enough(converted)
+        if name == "worker_memory" and 0 < converted < LEAST_WORKER_MEMORY:
+            raise StartupError("it is too little")  # noqa: TRY301 - as the other values are refused
     except (msgspec.ValidationError, StartupError, BadRequestError) as error:
         may_be_secret = "@" in str(value) or "password" in str(value)
         given = "" if may_be_secret else f" = {value!r}"
@@ -351,11 +355,6 @@ def _converted(name: str, value: object, origin: str) -> object:
             raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
         raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
     return converted
-
-
-def _require_enough(memory: int) -> None:
-    if 0 < memory < LEAST_WORKER_MEMORY:
-        raise StartupError("it is too little")
 
 
 def _default_paths(file: str) -> dict[str, object]:

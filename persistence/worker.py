@@ -1,4 +1,4 @@
-"""The worker process: gunicorn's, which returns memory to the system, and is replaced when it grows past a limit."""
+"""The worker processes of gunicorn: they return memory to the system, and are replaced when they grow past a limit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gunicorn.workers.base import Worker as ServerWorker
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from persistence.limits.requests import ARENAS, LARGE_BLOCK, LINGER, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
@@ -27,8 +28,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 
 
-class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotations
-    """gunicorn's worker with threads, which watches its memory, and logs no queries."""
+class WatchedWorker(ServerWorker):  # type: ignore[misc]  # gunicorn ships no annotations
+    """A worker that watches its memory, calls ``tick`` of the service, and logs no queries."""
 
     def init_process(self) -> None:
         """Set up the memory of the process, then serve."""
@@ -37,6 +38,30 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
             log.addFilter(without_queries)
         self._memory = MemoryWatch(resident, trim)
         super().init_process()
+
+    def init_signals(self) -> None:
+        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
+        super().init_signals()
+        self.log.reopen_files()
+
+    def notify(self) -> None:
+        """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
+        super().notify()
+        service = getattr(self, "wsgi", None)
+        limit = getattr(service, "worker_memory", WORKER_MEMORY)
+        getattr(service, "tick", _nothing)()
+        is_alive: bool = self.alive  # type: ignore[has-type]
+        if is_alive and self._memory.is_past(limit, self.nr, is_busy=self.is_busy()):
+            self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
+            self.alive = False  # as max_requests does: it completes its requests first
+
+    def is_busy(self) -> bool:
+        """Return whether requests are being answered."""
+        raise NotImplementedError
+
+
+class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
+    """gunicorn's worker with threads."""
 
     def handle(self, conn: TConn) -> Any:
         """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
@@ -56,22 +81,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         is_alive: bool = self.alive
         return is_alive and busy <= self.cfg.threads
 
-    def init_signals(self) -> None:
-        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
-        super().init_signals()
-        self.log.reopen_files()
-
-    def notify(self) -> None:
-        """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
-        super().notify()
-        service = getattr(self, "wsgi", None)
-        limit = getattr(service, "worker_memory", WORKER_MEMORY)
-        getattr(service, "tick", _nothing)()
-        is_busy = self.nr_conns > len(self.keepalived_conns)
-        is_alive: bool = self.alive  # type: ignore[has-type]
-        if is_alive and self._memory.is_past(limit, self.nr, is_busy=is_busy):
-            self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
-            self.alive = False  # as max_requests does: it completes its requests first
+    def is_busy(self) -> bool:
+        """Return whether there is a connection that is not idle."""
+        return bool(self.nr_conns > len(self.keepalived_conns))
 
 
 def _is_readable(conn: TConn) -> bool:

@@ -17,7 +17,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 from persistence import client_request
-from tests import forkserver, in_process, on_database, opened, proxied, url_building
+from tests import forkserver, in_process, on_database, on_granian, opened, proxied, url_building
 from tests import service as services
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -42,12 +42,14 @@ gc.disable()  # until all tests are collected: nothing of that is garbage
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that run the same tests with a second service behind each, or over a database."""
     parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
+    parser.addoption("--granian", action="store_true", help="let granian read the requests")
     parser.addoption("--postgresql", action="store_true", help="run services over a database")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let services have others behind them where that is asked for, and make applications and rebuilds cheap."""
     services.is_proxied = config.getoption("--proxied")
+    services.is_granian = config.getoption("--granian")
     settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
     url_building.leave_out()
     forkserver.fork_rebuilds()
@@ -60,7 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
         items[:] = [item for item in items if not _is_left_out(item)]
     if config.getoption("--postgresql"):
-        _mark_files_only(items)
+        _skip(items, on_database.FILES_ONLY)
+        _mark_different(items, on_database.DIFFERENT)
+    if services.is_granian:
+        _skip(items, on_granian.IMPOSSIBLE)
     items.sort(key=_order)
     for number, item in enumerate(items):
         alone = item.nodeid if item.get_closest_marker("long") else None
@@ -113,12 +118,17 @@ def _mark_proxied(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xfail(reason=differs))
 
 
-def _mark_files_only(items: list[pytest.Item]) -> None:
-    """Mark what only a tree has, and what a database does otherwise, with the reasons."""
+def _skip(items: list[pytest.Item], reasons: dict[str, str]) -> None:
+    """Mark what is not there, with the reasons."""
     for item in items:
-        if reason := proxied.reason(on_database.FILES_ONLY, item.nodeid):
+        if reason := proxied.reason(reasons, item.nodeid):
             item.add_marker(pytest.mark.skip(reason=reason))
-        if differs := proxied.reason(on_database.DIFFERENT, item.nodeid):
+
+
+def _mark_different(items: list[pytest.Item], reasons: dict[str, str]) -> None:
+    """Mark what a database does otherwise, with the reasons."""
+    for item in items:
+        if differs := proxied.reason(reasons, item.nodeid):
             item.add_marker(pytest.mark.xfail(reason=differs, strict=True))
 
 

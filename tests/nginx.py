@@ -63,7 +63,8 @@ def faces(directory: Path, dialect: str) -> Iterator[Faces]:
 
 def seen(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
     """What must be the same through every face: status, every header with every value, body."""
-    fields = [field for field in answer.headers.items() if field[0].lower() not in _OTHER_IN_EVERY_ANSWER]
+    fields = [(name.lower(), value) for name, value in answer.headers.items()]
+    fields = [field for field in fields if field[0] not in _OTHER_IN_EVERY_ANSWER]
     return answer.status, sorted(fields), answer.body
 
 

@@ -92,7 +92,7 @@ class Service:
         source = (self.source, 0) if self.source else None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
-            connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
+            connection.request(method, path, body=body, headers={**said(path), **self.extra, **(headers or {})})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -123,6 +123,16 @@ class Service:
         """Files that only a write in progress may have: temporary names and spooled bodies."""
         own = [path for name in (".spool", ".trash") for path in (self.data / name).rglob("*")]
         return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
+
+
+is_granian = False
+"""Whether granian is to read the requests; clients then say what nginx would (``pytest --granian``)."""
+
+OF_ANOTHER = {"PERSISTENCE_SERVER": "gunicorn"}
+"""Settings of the service behind another one, which calls it without nginx: granian would refuse that."""
+
+OF_GRANIAN = {"PERSISTENCE_SERVER": "granian", "PERSISTENCE_PROXIES": "127.0.0.0/8,unix"}
+"""Settings of a service in which granian reads the requests, and every client is a proxy."""
 
 
 is_proxied = False
@@ -176,7 +186,7 @@ def pair(
 ) -> Iterator[tuple[Service, Service]]:
     """A service to be asked through its public face, and the one behind it, whose data directory both show."""
     own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
-    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
+    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data", env=OF_ANOTHER) as behind:
         file = directory / "proxied.toml"
         file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
         named = (*options, "--config", str(file)) if "--config" in options else options
@@ -200,16 +210,18 @@ def alone(
     bind: str = "127.0.0.1:0",
     options: Sequence[str] = (),
     data: Path | None = None,
+    app: str = "persistence.app:create_app()",
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block; ``options`` are more of the command's.
 
-    ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
+    ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration,
+    which serves ``app``.
     ``module`` is what is run to ``serve``.
     """
     directory.mkdir(parents=True, exist_ok=True)
     data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update(env or {})
+    environment.update({**(OF_GRANIAN if is_granian else {}), **(env or {})})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)
@@ -218,7 +230,7 @@ def alone(
         prepare(data)
         environment |= {"PERSISTENCE_DATA": place_of(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
-        program, arguments = "gunicorn", [*own, *size, *options, "persistence.app:create_app()"]
+        program, arguments = "gunicorn", [*own, *size, *options, app]
     with log.open("wb") as output:
         stream = output.fileno()
         process = forkserver.start(program, arguments, cwd=directory, env=environment, stdout=stream, stderr=stream)
@@ -231,6 +243,18 @@ def alone(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def said(path: str) -> dict[str, str]:
+    """The header in which nginx says a path to granian."""
+    return {"X-Sent-Uri": path} if is_granian else {}
+
+
+def as_by_nginx(request: bytes) -> bytes:
+    """The bytes of a request, with that header where granian is to read them."""
+    line, _, rest = request.partition(b"\r\n")
+    fields = b"".join(f"{name}: {value}\r\n".encode() for name, value in said(line.split()[1].decode()).items())
+    return line + b"\r\n" + fields + rest
 
 
 def _port(process: Process, log: Path) -> int:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,11 +166,12 @@ def test_one_thread_serves_several_connections(tmp_path: Path) -> None:
         assert min(asked)[0] >= _ASKED
 
 
-def replaced(directory: Path, number: int) -> None:
+def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None) -> None:
     """Replace so many workers of a service, and see that its clients do not notice."""
-    little = {"PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    little = {**(env or {}), "PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     with alone(directory, workers=2, env=little, module="tests.often_replaced") as service:
-        version = {f"{service.prefix}Form-Definition-Version": "1"}
+        path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
+        version = {f"{service.prefix}Form-Definition-Version": "1", "X-Sent-Uri": path}
         assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
         seen, first = set(service.workers()), 2  # the second may not have begun yet
         failed: list[str] = []
@@ -205,7 +206,7 @@ def go_on(
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
     while not end.is_set():
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"X-Sent-Uri": path})
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:

@@ -15,7 +15,7 @@ import click
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
 from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
 from persistence.cli.statuses import FAILED, REMAINS, worst
-from persistence.cli.terminal import follow, json_option, say_json, shown_path
+from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
@@ -49,6 +49,7 @@ _ATTACHMENTS = "attachments"
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
 @json_option
+@quiet_option
 @tree_options
 def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
     """Save all trees and directories of attachments into a new directory in DEST.
@@ -94,11 +95,10 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
             }
         )
         return
-    click.echo(
+    summarize(
         f"{run.path}: {run.folders} documents, drafts and form versions; "
         f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
-        f"{seconds:.1f} s",
-        err=True,
+        f"{seconds:.1f} s"
     )
 
 
@@ -152,6 +152,7 @@ def _read(path: str) -> bytes:
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
 @json_option
+@quiet_option
 @tree_options
 def restore(  # noqa: PLR0913 - its options
     *,
@@ -218,7 +219,7 @@ def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has
     count, shown = run.count, ", ".join(map(shown_address, roots.values()))
     files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
     has_files = has_directories or count.files or count.known
-    click.echo(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s", err=True)
+    summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
 
 
 @contextmanager
@@ -251,7 +252,7 @@ def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
     if as_json:
         say_json({"name": name, **run.report.facts()})
     else:
-        click.echo(f"{name}: {run.report.line()}", err=True)
+        summarize(f"{name}: {run.report.line()}")
     return problems
 
 

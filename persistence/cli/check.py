@@ -25,7 +25,7 @@ from persistence.cli.options import (
     usage_errors,
 )
 from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
-from persistence.cli.terminal import json_option, json_text, progress, say_json
+from persistence.cli.terminal import counted, json_option, json_text, progress, quiet_option, say_json, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
@@ -66,6 +66,7 @@ Parts = list[tuple[str, ...]]
 )
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 @json_option
+@quiet_option
 @tree_options
 def check(*, is_status: bool, **options: Any) -> None:
     """Look for damage, and repair it.
@@ -290,7 +291,7 @@ class _Run:
                     )
         seconds = time.monotonic() - started
         if not as_json:
-            click.echo(f"{prefix}{_summary(tally, seconds)}", err=True)
+            summarize(f"{prefix}{_summary(tally, seconds)}")
         self.tally.include(tally)
         self.seconds += seconds
         if tally.remaining:
@@ -360,9 +361,9 @@ def _summary_facts(tally: Tally, seconds: float) -> dict[str, object]:
 
 
 def _summary(tally: Tally, seconds: float) -> str:
-    counts = ", ".join(f"{tally.found[severity]} {severity.value}" for severity in Severity)
     speed = f"{seconds:.1f} s, {tally.folders / seconds:.0f} a second" if seconds else "at once"
     return (
-        f"{tally.folders} documents, drafts and form versions ({speed}): {counts}; "
-        f"{tally.mended} mended, {tally.remaining} remain"
+        f"{tally.folders} documents, drafts and form versions ({speed}): {tally.found[Severity.DAMAGE]} damaged, "
+        f"{counted(tally.found[Severity.LEFTOVER], 'leftover')}, {counted(tally.found[Severity.NOTICE], 'notice')}; "
+        f"{tally.mended} repaired, {tally.remaining} remaining"
     )

@@ -16,7 +16,17 @@ import click
 
 from persistence.cli.options import common_options, load, usage_errors
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json, shown_path
+from persistence.cli.terminal import (
+    counted,
+    json_option,
+    json_text,
+    progress,
+    quiet_option,
+    safe,
+    say_json,
+    shown_path,
+    summarize,
+)
 from persistence.dialect import DIALECTS
 from persistence.errors import as_disk_error, disk_errors
 from persistence.model.exports import (
@@ -66,6 +76,7 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
 @json_option
+@quiet_option
 @common_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
@@ -183,10 +194,9 @@ def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> No
         say_json({"file": shown_path(target), **asdict(done)})
         return
     left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
-    click.echo(
+    summarize(
         f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
-        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}",
-        err=True,
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}"
     )
 
 

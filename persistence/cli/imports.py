@@ -13,7 +13,7 @@ import click
 
 from persistence.cli.options import common_options, load
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
+from persistence.cli.terminal import json_option, json_text, progress, quiet_option, safe, say_json, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
 from persistence.index.sync.journal import OfflineJournal
@@ -45,6 +45,7 @@ _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
     help="What to do with a document that differs here.",
 )
 @json_option
+@quiet_option
 @common_options
 def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **options: str | None) -> None:
     """Import definitions, documents and drafts with their histories.
@@ -63,21 +64,21 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
         source = _opened(path, opened, settings.max_body)
         owner.become(own_directories(settings, properties))
         importer = _importer(settings, properties, opened)
-        bar = opened.enter_context(progress("importing", source.count))
         try:
-            for outcome in importer.run(source, chosen):
-                report.add(outcome)
-                bar.step()
-                if outcome.result in _NAMED:
-                    bar.say(_named(outcome, as_json=as_json))
+            with progress("importing", source.count) as bar:
+                for outcome in importer.run(source, chosen):
+                    report.add(outcome)
+                    bar.step()
+                    if outcome.result in _NAMED:
+                        bar.say(_named(outcome, as_json=as_json))
         finally:
             seconds = time.monotonic() - started
             if as_json:
                 say_json({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)})
             else:
                 for line in report.lines(is_dry=dry_run):
-                    click.echo(safe(line), err=True)
-                click.echo(f"{seconds:.1f} s", err=True)
+                    summarize(safe(line))
+                summarize(f"{seconds:.1f} s")
     sys.exit(REMAINS if report.refused else 0)
 
 

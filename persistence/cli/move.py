@@ -15,7 +15,7 @@ import click
 from persistence.cli.attachments import WITH_DATA, Attachments, attachments_option, open_attachments
 from persistence.cli.options import address_options, allow_open_files, load, usage_errors
 from persistence.cli.statuses import FAILED, REMAINS
-from persistence.cli.terminal import json_option, json_text, progress, safe, say_json
+from persistence.cli.terminal import json_option, json_text, progress, quiet_option, safe, say_json, summarize
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
 from persistence.model.exports import FormPattern, parse_pattern
@@ -49,6 +49,7 @@ _LONG_PASS = 10.0
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
 @json_option
+@quiet_option
 @address_options
 def move(  # noqa: PLR0913 - each is an option
     *,
@@ -176,7 +177,7 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json
     if as_json:
         say_json({"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)})
     else:
-        click.echo(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", err=True)
+        summarize(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s")
     return REMAINS if report.refused else 0
 
 

@@ -14,7 +14,18 @@ from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say, say_json
+from persistence.cli.terminal import (
+    counted,
+    is_quiet,
+    json_option,
+    json_text,
+    progress,
+    quiet_option,
+    safe,
+    say,
+    say_json,
+    summarize,
+)
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
@@ -36,6 +47,7 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--dry-run", is_flag=True, help="Only say what would go and what that would free: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
 @json_option
+@quiet_option
 @tree_options
 def purge(  # noqa: PLR0913 - its options
     *,
@@ -131,20 +143,21 @@ class _Run:
                             self._problem(f"{prefix}{result}")
                         else:
                             tally.add(result)
-                    if not tally.is_empty:
-                        facts = {"tree": tree.name, "form": str(form), **_facts(tally)}
-                        bar.say(json_text(facts) if self._as_json else safe(f"{prefix}{form}: {_line(tally)}"))
+                    if not tally.is_empty and self._as_json:
+                        bar.say(json_text({"tree": tree.name, "form": str(form), **_facts(tally)}))
+                    elif not (tally.is_empty or is_quiet()):
+                        bar.say(safe(f"{prefix}{form}: {_line(tally)}"))
                     total.add(tally)
         self._say_total(tree, prefix, total, self._problems - before, time.monotonic() - began)
         if self._is_trial and not total.is_empty:
-            click.echo("nothing was changed: --yes does it", err=True)
+            summarize("nothing was changed: --yes does it")
         return REMAINS if self._problems > before else 0
 
     def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTally, problems: int, seconds: float) -> None:
         if self._as_json:
             facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
             say_json({**facts, "seconds": round(seconds, 3)})
-        else:
+        elif not is_quiet():
             done = "would go" if self._is_trial else "purged"
             say(f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
 

@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from typing import BinaryIO, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -78,7 +79,7 @@ def _shrink(widths: list[int], columns: Sequence[int | None], room: int) -> None
 
 def print_line(line: str, style: str) -> None:
     """Print a line in a style; the terminal wraps it."""
-    _print_line(_console(sys.stdout), line, style)
+    _console(sys.stdout).print(Text(line, style=style), soft_wrap=True)
 
 
 def _cut(cell: Text) -> Text:
@@ -86,19 +87,65 @@ def _cut(cell: Text) -> Text:
     return cell
 
 
-def _print_line(console: Console, line: str, style: str) -> None:
-    console.print(Text(line, style=style), soft_wrap=True)
-
-
-def _console(stream: object) -> Console:
+def _console(stream: TextIO) -> Console:
     """Return a console for a stream that is a terminal; what its encoding lacks becomes question marks."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
-    return Console(stderr=stream is sys.stderr, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+class _AboveBar(io.TextIOBase):
+    """Stands for a stream while there is a bar: prints whole lines above it.
+
+    The one of rich is not enough: it names no encoding, so that click writes around it.
+    """
+
+    def __init__(self, console: Console, stream: TextIO) -> None:
+        super().__init__()
+        self._console = console
+        self._stream = stream
+        self._line = ""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # which has it writable
+        """The encoding of the stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """Say what the stream does with characters that its encoding lacks."""
+        return self._stream.errors
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The bytes of the stream itself."""
+        return self._stream.buffer
+
+    def write(self, text: str) -> int:
+        """Print the lines that are whole. Raises ``TypeError`` for bytes, by which click tells text streams."""
+        if not isinstance(text, str):
+            raise TypeError("a text stream takes no bytes")
+        *lines, self._line = f"{self._line}{text}".split("\n")
+        for line in lines:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """Return True: only a terminal has a bar."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream."""
+        return self._stream.fileno()
+
+    def end(self) -> None:
+        """Print the rest of a line."""
+        if self._line:
+            self.write("\n")
 
 
 class TerminalBar:
-    """A progress bar on standard error, with the time that is left. Lines appear above it.
+    """A progress bar on standard error, with the time that is left.
 
     rich's own thread does not draw it, because commands fork: it is drawn when a step is made, and time has passed.
     """
@@ -108,7 +155,6 @@ class TerminalBar:
         self._task = progress.add_task(label, total=None)
         self._steps = 0
         self._drawn = time.monotonic()
-        self._takes_output = _is_same_terminal()
         progress.refresh()
 
     def expect(self, steps: int) -> None:
@@ -122,13 +168,6 @@ class TerminalBar:
         if time.monotonic() - self._drawn >= _BETWEEN_FRAMES:
             self._draw()
 
-    def print(self, line: str, style: str, *, is_error: bool) -> bool:
-        """Print a line above the bar; return False if it goes elsewhere, so that it cannot damage the bar."""
-        if not (is_error or self._takes_output):
-            return False
-        _print_line(self._progress.console, line, style)
-        return True
-
     def end(self) -> None:
         """Draw the last state."""
         self._draw()
@@ -141,7 +180,7 @@ class TerminalBar:
 
 @contextmanager
 def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
-    """Show a bar of ``count`` steps for a block."""
+    """Show a bar of ``count`` steps for a block. What is printed to its terminal meanwhile appears above it."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -151,13 +190,31 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
         TimeRemainingColumn(),
     )
     console = _console(sys.stderr)
-    with Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False, expand=True) as progress:
+    progress = Progress(
+        *columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, expand=True
+    )
+    with progress, _printed_above(console):
         bar = TerminalBar(progress, label)
         bar.expect(count())
         try:
             yield bar
         finally:
             bar.end()
+
+
+@contextmanager
+def _printed_above(console: Console) -> Iterator[None]:
+    """Print what goes to the terminal of a bar above it, for a block."""
+    is_shared = _is_same_terminal()
+    errors = _AboveBar(console, sys.stderr)
+    output = _AboveBar(console, sys.stdout) if is_shared else None
+    with redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
+        try:
+            yield
+        finally:
+            errors.end()
+            if output is not None:
+                output.end()
 
 
 def _is_same_terminal() -> bool:

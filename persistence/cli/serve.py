@@ -1,4 +1,4 @@
-"""``persistence serve``: gunicorn with the service's own settings."""
+"""``persistence serve``: gunicorn with the service's own settings, and with its own workers or granian in them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         if os.path.exists(settings.gunicorn):
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
-        self.cfg.set("worker_class", "persistence.worker.Worker")
+        self.cfg.set("worker_class", starting.worker_class(settings))
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", settings.bind)
@@ -118,6 +118,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
+    starting.worker_class(served.settings)
     starting.require_free(served.settings.bind)
     require_log(served.settings)
     _announce(served)

@@ -13,15 +13,12 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from persistence.errors import one_line
 from persistence.model.texts import json_line
-
-if TYPE_CHECKING:
-    from persistence.cli.rich_terminal import TerminalBar
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that move the cursor, end a line, change the direction of text, or are half a character."""
@@ -30,6 +27,34 @@ _GAP = "  "
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
 """The option of all commands that print facts."""
+
+_QUIET = f"{__name__}.quiet"
+
+
+def _be_quiet(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
+    context.meta[_QUIET] = value
+
+
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print only what is wrong: no progress bar, and no summary.",
+)
+"""The option of commands that may take long."""
+
+
+def is_quiet() -> bool:
+    """Return whether the command that runs has ``--quiet``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_QUIET) is True
+
+
+def summarize(line: str) -> None:
+    """Print a summary on standard error, unless the command is quiet."""
+    if not is_quiet():
+        click.echo(line, err=True)
 
 
 def safe(text: str) -> str:
@@ -59,12 +84,12 @@ def say(line: str, style: str = "") -> None:
 
 
 def json_text(facts: Mapping[str, object]) -> str:
-    """Return an object of ``--json`` on one line, whatever the encoding of standard output."""
-    text = json_line(facts).decode()
+    """Return an object of ``--json`` on one line, whatever the encoding of standard output, and of file names."""
     try:
+        text = json_line(facts).decode()
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(json.loads(text), separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(facts, enc_hook=repr), separators=(",", ":"))
     return text
 
 
@@ -144,22 +169,20 @@ class ProgressBar:
     With ``only_errors``, lines go to standard error, too: where the result itself may go to standard output.
     """
 
-    def __init__(self, bar: TerminalBar | None = None, *, only_errors: bool = False) -> None:
+    def __init__(self, advance: Callable[[int], None] | None = None, *, only_errors: bool = False) -> None:
         self.steps = self.lines = 0
-        self._bar = bar
+        self._advance = advance
         self._only_errors = only_errors
 
     def step(self, steps: int = 1) -> None:
         """Advance by some steps."""
         self.steps += steps
-        if self._bar is not None:
-            self._bar.advance(steps)
+        if self._advance is not None:
+            self._advance(steps)
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line, above the bar; on a terminal in a style of rich."""
         self.lines += 1
-        if self._bar is not None and self._bar.print(line, style, is_error=self._only_errors):
-            return
         if self._only_errors:
             click.echo(line, err=True)
         else:
@@ -168,14 +191,14 @@ class ProgressBar:
 
 @contextmanager
 def progress(label: str, count: Callable[[], int], *, only_errors: bool = False) -> Iterator[ProgressBar]:
-    """Show a bar of ``count`` steps for a block. Without a terminal nothing is counted or shown."""
-    if not sys.stderr.isatty():
+    """Show a bar of ``count`` steps for a block. Without a terminal, or if quiet, nothing is counted or shown."""
+    if is_quiet() or not sys.stderr.isatty():
         yield ProgressBar(only_errors=only_errors)
         return
     from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
 
     with rich_terminal.terminal_bar(label, count) as bar:
-        yield ProgressBar(bar, only_errors=only_errors)
+        yield ProgressBar(bar.advance, only_errors=only_errors)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None], *, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, json_text, progress, safe, say_json
+from persistence.cli.terminal import counted, json_option, json_text, progress, quiet_option, safe, say_json, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import NotFoundError
 from persistence.index.protocol import RebuildAim
@@ -72,6 +72,7 @@ def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
 @json_option
+@quiet_option
 @tree_options
 def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | None) -> None:
     """Rebuild the search indexes of all forms in all trees, or that of one form.
@@ -109,10 +110,9 @@ def _reindex(  # noqa: PLR0913 - its choice
         facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
         say_json({**facts, "seconds": round(seconds, 3)})
         return 0
-    click.echo(
+    summarize(
         f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
-        f"({bar.steps / max(seconds, 0.001):,.0f} a second)",
-        err=True,
+        f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
     )
     return 0
 
@@ -131,7 +131,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
     if as_json:
         say_json({"tree": tree.name, "verified": False, "seconds": round(seconds, 3)})
     else:
-        click.echo(f"{prefix}reindexed in {seconds:.1f} s", err=True)
+        summarize(f"{prefix}reindexed in {seconds:.1f} s")
     return 0
 
 
@@ -139,6 +139,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @json_option
+@quiet_option
 @tree_options
 def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str | None) -> None:
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
@@ -193,8 +194,8 @@ def _reencrypt(  # noqa: PLR0913 - its choice
         facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
         say_json({**facts, "seconds": round(seconds, 3)})
     else:
-        did = "would be encrypted anew" if dry_run else "encrypted anew"
-        click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
+        did = "would be re-encrypted" if dry_run else "re-encrypted"
+        summarize(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s")
     return REMAINS if bar.lines else 0
 
 

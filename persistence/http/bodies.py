@@ -42,6 +42,8 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
     stream: BinaryIO = environ["wsgi.input"]
     if transfer == "chunked":
+        if not environ.get("wsgi.input_terminated"):
+            raise LengthRequiredError("this server cannot tell the end of a chunked body: send Content-Length")
         return _counted(environ, _chunked(stream, limit))
     if transfer:
         raise NotSupportedError(f"transfer coding {transfer!r} is not understood")

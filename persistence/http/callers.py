@@ -47,6 +47,8 @@ SCHEMES = ("bearer", "basic")
 
 _ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
+_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID", "HTTP_X_SENT_URI"})
+"""Headers that are not for another service: the id is sent by itself, and the URI there is another one."""
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 
@@ -285,7 +287,7 @@ class Forwarding:
 def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
     is_by_key = environ.get(CALLER, TRUSTED) != TRUSTED
     for key, value in environ.items():
-        if key.startswith("HTTP_") and key != "HTTP_X_REQUEST_ID" and not (is_by_key and key == "HTTP_AUTHORIZATION"):
+        if key.startswith("HTTP_") and key not in _OF_THIS_REQUEST and not (is_by_key and key == "HTTP_AUTHORIZATION"):
             yield key.removeprefix("HTTP_").replace("_", "-").title(), value
     if REQUEST_ID in environ:
         yield "X-Request-Id", environ[REQUEST_ID]

@@ -28,6 +28,10 @@ _CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LON
 """Paths that ``clean`` leaves as they are, without a slash at their end: nearly all that are sent."""
 
 
+UNCLEAR = "persistence.unclear"
+"""Environ key: why it is not known which path was sent."""
+
+
 def clean(path: str) -> str:
     """Return the decoded path with single slashes of one that is still percent-encoded.
 
@@ -75,7 +79,7 @@ def sent_path(environ: WSGIEnvironment) -> str:
     elif sent:
         path = urlsplit(sent).path
     else:
-        raise ValueError("the server does not hand on the path as it was sent")
+        raise ValueError(environ.get(UNCLEAR, "the server does not hand on the path as it was sent"))
     return path.removeprefix(environ.get("SCRIPT_NAME", ""))
 
 

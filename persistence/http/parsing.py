@@ -186,7 +186,7 @@ class RequestParser:
     def version_to_reencrypt(self, request: Request) -> int | None:
         """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
         asked = self._version(request.environ, self._sent(request.environ))
-        return versions.number_only(asked, "encrypting anew")
+        return versions.number_only(asked, "re-encryption")
 
     def lease_seconds(self, request: Request) -> int:
         """Return how long a lease is to be (spec crud 7)."""

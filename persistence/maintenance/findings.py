@@ -49,7 +49,7 @@ _GO_BACK = "goes back to the newest whole revision, if there is one, and keeps t
 _RESTORE = "restore it from a backup of its directory"
 _RESTORE_DOCUMENT = "restore the document from a backup"
 _QUARANTINE = "moves it to .quarantine"
-_REBUILD = "gives the index up, so that it is made anew"
+_REBUILD = "gives the index up, so that it is rebuilt"
 _NEW_SIDECAR = (
     "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision"
 )
@@ -63,7 +63,7 @@ _FIND_CONTENT = "looks for the content; or goes back to the newest whole revisio
 class FindingKind(Enum):
     """Every kind of finding: its label, severity, remedy, what the remedy does, and when it is adopted."""
 
-    LAYOUT = ("layout", _DAMAGE, _REPAIR, "writes layout.json anew")
+    LAYOUT = ("layout", _DAMAGE, _REPAIR, "writes layout.json again")
     SIDECAR_UNREADABLE = ("sidecar-unreadable", _DAMAGE, _REPAIR, _NEW_SIDECAR)
     SIDECAR_MISSING = ("sidecar-missing", _DAMAGE, _REPAIR, "makes a new one from what is known")
     NOT_A_FILE = ("not-a-file", _DAMAGE, _REPAIR, _QUARANTINE)

@@ -236,7 +236,7 @@ class _Inspection:
             yield FindingKind.STRAY_FILE.at(path, "an older content without a sidecar")
         for place in self.history.rewritten.values():
             yield FindingKind.UNFINISHED_REWRITE.at(
-                place.content, "encrypting it anew, or purging it, was interrupted", place
+                place.content, "re-encrypting it, or purging it, was interrupted", place
             )
         orphans = set[str]()
         for revision in self.history.revisions:

@@ -158,7 +158,7 @@ class HealthPage:
     def _reencrypt(self, values: Values, _by: str) -> Done:
         form = Form(values["app"], values["form"])
         self.reencrypts.begin(form, None)
-        return Done(f"{form} is being encrypted anew.", _back())
+        return Done(f"{form} is being re-encrypted.", _back())
 
 
 def _ask_to_check(values: Values) -> Question:
@@ -170,7 +170,7 @@ def _ask_to_check(values: Values) -> Question:
 
 def _ask_to_reindex(_values: Values) -> Question:
     effects = (
-        "The search indexes and the tables for reports of all forms are made anew from what is stored.",
+        "The search indexes and the tables for reports of all forms are rebuilt from what is stored.",
         "The service answers from the old ones until the new ones are complete. All processors are used.",
     )
     return Question("Rebuild all indexes?", effects, "Rebuild them", _back())
@@ -178,12 +178,12 @@ def _ask_to_reindex(_values: Values) -> Question:
 
 def _ask_to_reencrypt(values: Values) -> Question:
     if not values["app"] or not values["form"]:
-        raise BadRequestError("say which form is to be encrypted anew: its application and its name")
+        raise BadRequestError("say which form is to be re-encrypted: its application and its name")
     effects = (
         "All data of the form is read and written again with the newest encryption key, older revisions, too.",
         "It is then encrypted where its definition says so now.",
     )
-    return Question(f"Encrypt {values['app']}/{values['form']} anew?", effects, "Encrypt it anew", _back())
+    return Question(f"Re-encrypt {values['app']}/{values['form']}?", effects, "Re-encrypt it", _back())
 
 
 def _findings(output: Output | None) -> list[CheckFinding]:

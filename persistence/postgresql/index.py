@@ -245,4 +245,4 @@ def _first_rows(connection: Session) -> tuple[list[TupleRow], list[TupleRow]]:
 
 
 def _being_read(form: Form) -> BusyError:
-    return BusyError(f"documents of {form} are being read anew: its definition changed", _RETRY_AFTER)
+    return BusyError(f"documents of {form} are being read again: its definition changed", _RETRY_AFTER)

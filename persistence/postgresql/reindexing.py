@@ -231,7 +231,7 @@ class IndexJobs(Closable):
             BusyError: so many wait already that others could not be served, or the service ends.
         """
         if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
+            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
         forms = tuple(forms)
         try:
             total = sum(map(self._reread.count, forms))

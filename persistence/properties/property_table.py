@@ -221,7 +221,7 @@ KNOWN: tuple[KnownProperty, ...] = (
     _provider("region", _TEXT, "region of the bucket; without it, AWS_REGION"),
     _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
     _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),
-    _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in encrypting anew", default=False),
+    _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in re-encryption", default=False),
     _unused("<provider>.distinct", _BOOLEAN, "distinct values can be asked for", default=False),
     _unused("<provider>.sort", _BOOLEAN, "search can sort", default=False),
     _unused(
@@ -230,7 +230,7 @@ KNOWN: tuple[KnownProperty, ...] = (
         "form data is stored with character references",
         default=False,
     ),
-    _unused("<provider>.max-batch-size", ValueType.INTEGER, "documents in a step of encrypting anew", 1000),
+    _unused("<provider>.max-batch-size", ValueType.INTEGER, "documents in a step of re-encryption", 1000),
     _unused("<provider>.s3-config", _TEXT, "configuration of a provider of attachments in S3"),
     _unused("<provider>.xmldb-uri", _TEXT, "address of an XML database"),
     _unused("<provider>.exist-uri", _TEXT, "the name of xmldb-uri in a real runtime"),

@@ -303,4 +303,4 @@ def _mentions_encryption(file: BinaryIO) -> bool:
 
 
 def _published_meanwhile(address: DocumentAddress) -> BusyError:
-    return BusyError(f"the form of {address} was published anew while this was received: send it again")
+    return BusyError(f"the form of {address} was published again while this was received: send it again")

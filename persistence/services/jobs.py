@@ -118,7 +118,7 @@ class ReencryptionJob:
     @contextmanager
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
         """Wait until no other job of the storage runs, have others wait for a block; yield the count of documents."""
-        with self.record.turn("another form is being encrypted anew", _LONGEST_WAIT, is_ending):
+        with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             yield sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
 
 
@@ -211,9 +211,9 @@ class ReencryptionJobs(Closable):
             return
         with self._lock:
             if self._is_ending:
-                raise closed("encrypting anew")
+                raise closed("re-encryption")
             if len(self._waiting) >= _MOST_WAITING:
-                raise BusyError("too many forms wait to be encrypted anew", _RETRY_AFTER)
+                raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)

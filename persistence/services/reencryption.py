@@ -107,7 +107,7 @@ class Reencryption:
         found = opened_revision(self._rewriter, revision)
         if found is None:
             return False
-        doing, watch = f"encrypting {address} anew", WordWatch(MARKER_WORD)
+        doing, watch = f"re-encrypting {address}", WordWatch(MARKER_WORD)
         with found.opened, self._rewriter.upload(address, old) as upload:
             for piece in rewriting.content(found):
                 with disk_errors(doing):

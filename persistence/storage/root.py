@@ -182,7 +182,7 @@ def read_layout(path: str) -> LayoutFile | None:
     except (IsADirectoryError, BlockingIOError) as error:
         raise StartupError(f"{path} cannot be read: it is no file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it anew)") from error
+        raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it again)") from error
     finally:
         os.close(descriptor)
 

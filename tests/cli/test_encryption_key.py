@@ -13,7 +13,7 @@ from persistence import settings as configuration
 from persistence.app import create_app
 from persistence.crypto.encryption_keys import EncryptionKeys
 from tests.cli.command_runner import PREFIX, Ended, ended
-from tests.encrypted_form import DEFINITION, data
+from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.opened import close, opened
 
 Run = Callable[..., Ended]
@@ -134,6 +134,36 @@ def test_a_retired_key_is_kept_in_a_file_of_its_own(tmp_path: Path, run: Run) ->
     assert json.loads(kept.read_text()) == {"format": 1, "keys": [secret]}
     assert kept.stat().st_mode & 0o777 == 0o600
     assert [line.split()[0] for line in run("encryption-key", "list").out.splitlines()] == ["ID", *key_ids(tmp_path)]
+
+
+def test_a_retired_key_decrypts_again_when_its_entry_is_copied_back(tmp_path: Path, run: Run) -> None:
+    """An upload may have ended after nothing was found."""
+    old = run("encryption-key", "new").out.strip()
+    with asking() as client:
+        put(client, "hr/leave/form/form.xhtml", DEFINITION)
+        put(client, "hr/leave/data/1/data.xml")
+    late = (tmp_path / "data/hr/leave/data/1").rename(tmp_path / "late")
+    new = run("encryption-key", "new").out.strip()
+    assert run("encryption-key", "retire", old).status == 0
+    late.rename(tmp_path / "data/hr/leave/data/1")
+    with asking() as client:
+        assert client.get(f"{PREFIX}hr/leave/data/1/data.xml").status_code == 500
+    file, kept = (tmp_path / f"secrets/{name}.json" for name in ("keys", f"keys.retired-{old}"))
+    entries = [entry for each in (kept, file) for entry in json.loads(each.read_text())["keys"]]
+    file.write_text(json.dumps({"format": 1, "keys": entries}))
+    assert key_ids(tmp_path) == [old, new]
+    with asking() as client:
+        assert SECRETS[0].encode() in client.get(f"{PREFIX}hr/leave/data/1/data.xml").data
+
+
+def test_a_retirement_that_was_killed_is_completed_by_the_next(tmp_path: Path, run: Run) -> None:
+    """The key is in a file of its own before it is taken out."""
+    old, new = (run("encryption-key", "new").out.strip() for _ in range(2))
+    before = (tmp_path / "secrets/keys.json").read_bytes()
+    assert run("encryption-key", "retire", old).status == 0
+    (tmp_path / "secrets/keys.json").write_bytes(before)
+    assert run("encryption-key", "retire", old).status == 0
+    assert key_ids(tmp_path) == [new]
 
 
 def test_the_option_for_the_data_hides_no_other_tree(tmp_path: Path, run: Run) -> None:

@@ -27,7 +27,7 @@ def test_check_looks_at_all_trees_and_says_so_for_each(place: Several) -> None:
     done = place.run("check", "--deep")
     assert (done.status, done.out) == (0, ""), done
     assert [line.partition(": ")[0] for line in done.errors] == ["data", "datasource/disk2", "attachments/big"]
-    assert all("0 damage, 0 leftover" in line for line in done.errors)
+    assert all("0 damaged, 0 leftovers" in line for line in done.errors)
 
 
 def test_findings_begin_with_the_name_of_the_tree_and_the_worst_status_counts(place: Several) -> None:

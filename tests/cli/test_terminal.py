@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.cli.terminal import follow, print_table, progress, say
 from tests.cli.command_runner import Place
 from tests.cli.pseudo_terminal import Terminal, screen, terminal
+from tests.docs.commands import leaves
 from tests.published import definition
 
 ROWS = (
@@ -134,12 +137,14 @@ def test_what_is_written_to_standard_error_meanwhile_stands_above_the_bar() -> N
             bar.step(2)
             sys.stderr.write("a warning of a library\n")
             bar.say("a problem")
+            click.echo("a line", err=True)
+            click.echo("another")
+            click.echo("and more", nl=False)
             bar.step()
         text = shown.text()
     lines = [line for line in screen(text) if line]
-    assert lines[:2] == ["a warning of a library", "a problem"]
-    assert lines[2].startswith("[b]exporting[/b] ━")
-    assert len(lines) == 3
+    assert lines[:-1] == ["a warning of a library", "a problem", "a line", "another", "and more"]
+    assert lines[-1].startswith("[b]exporting[/b] ━")
 
 
 def _interrupted() -> None:
@@ -217,3 +222,47 @@ def test_rich_is_loaded_only_where_there_is_a_terminal(tmp_path: Path) -> None:
         "assert 'persistence.cli.rich_terminal' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+QUIET = {
+    "check": "",
+    "reindex": "",
+    "backup": "{tmp}/backups",
+    "restore": "{tmp}/backups --data {tmp}/restored",
+    "export": "{tmp}/all.zip",
+    "import": "{tmp}/all.zip --dry-run",
+    "move": "--to {tmp}/moved --prepare",
+    "purge": "--older-than 2020-01-01 --drafts",
+    "reencrypt": "",
+}
+
+
+def test_quiet_commands_print_nothing_if_nothing_is_wrong(tmp_path: Path) -> None:
+    """Without the option each has a summary; cron then sends no mail."""
+    place = Place(tmp_path / "data")
+    place.put("hr/leave/form/form.xhtml", definition(""))
+    place.put("hr/leave/data/d/data.xml")
+    (tmp_path / "p.toml").write_text('data = "data"\nkeys = "keys.json"\nencryption_keys = "encryption.json"\n')
+    CliRunner().invoke(commands, ["encryption-key", "new", "--config", f"{tmp_path}/p.toml"], catch_exceptions=False)
+    assert QUIET.keys() == {
+        path[0] for path, command in leaves() if any("--quiet" in each.opts for each in command.params)
+    }
+    for command, arguments in QUIET.items():
+        words = [command, *arguments.format(tmp=tmp_path).split(), "--config", f"{tmp_path}/p.toml"]
+        quiet = CliRunner().invoke(commands, [*words, "--quiet"])
+        assert (quiet.exit_code, quiet.output) == (0, ""), (command, quiet.exception)
+    for command in ("check", "reindex", "purge"):
+        words = [command, *QUIET[command].split(), "--config", f"{tmp_path}/p.toml"]
+        assert CliRunner().invoke(commands, words).output
+
+
+def test_quiet_commands_print_what_is_wrong(tmp_path: Path) -> None:
+    place = Place(tmp_path / "data")
+    place.put("hr/leave/data/d/data.xml")
+    (place.root / "hr/leave/data/d/data.xml").unlink()
+    with on_terminal() as shown:
+        with pytest.raises(SystemExit):
+            commands(["check", "--quiet", "--data", str(place.root)])
+        text = shown.text()
+    (line,) = screen(text)[:-1]
+    assert line.startswith("damage: hr/leave/data/d/data.xml: content-missing")

@@ -31,8 +31,8 @@ FIGURES = [
         "270 and 1,400 MiB per second; encrypted",
     ),
     ("2 to 4 ms; 46 ms for two controls", "scaling.md", "2 to 4 ms; 46 ms for two controls"),
-    ("2,000 published versions | 56 ms", "speed.md", "| 2000 | 1360035 | 203.8 | 56.0 |"),
-    ("10,000 revisions | 17 ms", "speed.md", "compared by their columns | 17.4 ms |"),
+    ("2,000 published versions | 56 ms", "performance.md", "| 2000 | 1360035 | 203.8 | 56.0 |"),
+    ("10,000 revisions | 17 ms", "performance.md", "compared by their columns | 17.4 ms |"),
 ]
 
 

@@ -135,10 +135,10 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         new = keys.new()
         assert traces(service.data, old)
         tried = persistence(service, "--dry-run", "a/b")
-        assert (tried.returncode, "5 revisions of 1 form would be encrypted anew" in tried.stderr) == (0, True), tried
+        assert (tried.returncode, "5 revisions of 1 form would be re-encrypted" in tried.stderr) == (0, True), tried
         assert traces(service.data, old)
         done = persistence(service)
-        assert (done.returncode, "5 revisions of 1 form encrypted anew" in done.stderr) == (0, True), done
+        assert (done.returncode, "5 revisions of 1 form re-encrypted" in done.stderr) == (0, True), done
         assert not traces(service.data / "a", old)
         assert traces(service.data / "a", new)
         again = persistence(service, "a/b")

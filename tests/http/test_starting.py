@@ -18,9 +18,10 @@ from typing import Self
 import pytest
 
 from persistence.storage.lease import Lease, Machine
+from tests import service as services
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
-from tests.service import Service, running
+from tests.service import OF_GRANIAN, Service, running, said
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -181,8 +182,9 @@ class Asking:
             for method, body in (("PUT", b"<d/>"), ("GET", None)):
                 connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
                 try:
+                    path = f"/crud/hr/leave/data/of-{number}/data.xml"
                     headers = {"Svc-Form-Definition-Version": "1", "Connection": "close"}
-                    connection.request(method, f"/crud/hr/leave/data/of-{number}/data.xml", body, headers)
+                    connection.request(method, path, body, {**headers, **said(path)})
                     answer = connection.getresponse()
                     answer.read()
                     if answer.status not in {200, 201, 204}:
@@ -199,6 +201,7 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
     """A service that is started as a person starts it; its first master, its port and its log."""
     log = directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
+    environment.update(OF_GRANIAN if services.is_granian else {})
     own = ("--data", "data", "--bind", "127.0.0.1:0", "--workers", "2", "--threads", "4")
     with log.open("wb") as output:
         process = subprocess.Popen(

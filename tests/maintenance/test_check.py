@@ -695,7 +695,7 @@ def test_people_get_a_line_for_each_finding_and_a_summary(workshop: Workshop, ru
     (line,) = done.out.splitlines()
     assert line.startswith(f"damage: {DATA}: content-missing: the content of 2")
     assert "; --repair looks for the content" in line
-    assert "1 damage, 0 leftover, 0 notice; 0 mended, 1 remain" in "\n".join(done.errors)
+    assert "1 damaged, 0 leftovers, 0 notices; 0 repaired, 1 remaining" in "\n".join(done.errors)
     done = run("--repair")
     assert done.status == 3
     assert done.out.rstrip().endswith(": done")

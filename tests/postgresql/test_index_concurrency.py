@@ -171,7 +171,7 @@ def test_many_outdated_documents_are_read_by_a_job_while_searches_are_busy(
         save(form, f"d-{number}", f"Name {number}")
     monkeypatch.setattr(database_index, "READ_AT_ONCE", 5)
     form.publish(orders.definition())
-    with pytest.raises(BusyError, match="are being read anew") as refused:
+    with pytest.raises(BusyError, match="are being read again") as refused:
         form.search(Query(paths=()))
     assert refused.value.retry_after > 0
     assert total_of(form, Query(controls=(exact(NAME, "Name 7"),), paths=())) == 1

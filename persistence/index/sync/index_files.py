@@ -212,7 +212,7 @@ class IndexFiles(Closable):
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
                         raise BusyError(
-                            f"documents of {source.form} are being read anew: its definition changed", _RETRY_AFTER
+                            f"documents of {source.form} are being read again: its definition changed", _RETRY_AFTER
                         )
 
     @contextmanager

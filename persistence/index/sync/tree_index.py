@@ -235,11 +235,11 @@ class TreeReindexer:
 
     def _run(self, job: IndexJob) -> None:
         if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
+            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
         try:
-            with disk_errors("making the index anew"):
+            with disk_errors("rebuilding the index"):
                 is_done = self._index.run_apart(job)
             if not is_done:
-                raise DiskError("the index could not be made anew; the log says why")
+                raise DiskError("the index could not be rebuilt; the log says why")
         finally:
             self._turns.release()

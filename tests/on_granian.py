@@ -1,0 +1,38 @@
+"""Services in which granian reads the requests: what one suite shows of gunicorn it then shows of granian.
+
+Clients say the path as nginx would. Services behind others, and those that a test changes in its own process, have
+gunicorn.
+"""
+
+from __future__ import annotations
+
+_ASCII = "granian hands on a header that is empty or not ASCII as an empty one: 400, see tests/http/test_granian.py"
+_CHUNKED = "granian does not tell the end of a chunked body: 411, see tests/http/test_granian.py"
+_WITHOUT_NGINX = "its examples call without nginx"
+_OWN_PROCESS = "it changes the service in its own process"
+_EARLY = "granian may break the connection before it has sent what precedes an error: test_granian.py"
+
+IMPOSSIBLE = {
+    "test_access_tokens.py::test_no_log_has_a_token": "granian has no log of accesses",
+    "test_audit.py::test_odd_names_make_one_line_each": _ASCII,
+    "test_bad_input.py::test_a_body_over_the_limit": _CHUNKED,
+    "test_bad_input.py::test_a_client_that_hangs_up": _CHUNKED,
+    "test_bad_input.py::test_chunked_bodies": _CHUNKED,
+    "test_documents.py::test_headers_of_get": _ASCII,
+    "test_encryption.py::test_a_changed_file": _EARLY,
+    "test_encryption.py::test_a_holder_is_told_by_its_path": _ASCII,
+    "test_encryption.py::test_an_attachment_is_decrypted_only": _ASCII,
+    "test_encryption.py::test_without_a_key_what_is_marked": _ASCII,
+    "test_flat_views.py::test_nothing_is_made_unless_it_is_asked_for": _ASCII,
+    "test_granian.py": "it starts services with granian itself",
+    "test_history_diffs.py::test_what_is_too_large_is_not_compared": _OWN_PROCESS,
+    "test_leases.py::test_a_timeout_that_is_none_is_refused[": _ASCII,
+    "test_nginx.py::test_without_nginx_slow_clients": "granian may read a later request first",
+    "test_orbeon_guide.py::test_the_check_works_literally": _WITHOUT_NGINX,
+    "test_permissions.py::test_the_credentials_header_brings_roles": _ASCII,
+    "test_permissions.py::test_two_users_never_become_one": _ASCII,
+    "test_reporting.py::test_the_publication_works_literally": _WITHOUT_NGINX,
+    "test_transfers.py::test_an_upload_does_not_grow_the_worker[chunked]": _CHUNKED,
+    "test_transfers.py::test_downloads_go_out_by_sendfile": "granian copies",
+}
+"""Tests that cannot succeed with granian, by the beginning of their name, and why: they are skipped."""
