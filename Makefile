@@ -131,7 +131,7 @@ test-index: install ## search during writes, reindexing and publishing, and with
 test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
 
-test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
+test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)

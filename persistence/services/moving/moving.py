@@ -176,9 +176,10 @@ class Move:
         """Return how many bytes of contents were copied, or would be."""
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
-        if plan.is_empty and unit.main.form in self._begun_before:
+        known = (*here.saved, *here.draft)
+        if known and unit.main.form in self._begun_before:
             with self.target.storage.writing(unit.main) as writer:
-                for address in (*here.saved, *here.draft):
+                for address in known:
                     writer.current(address)  # it finishes a commit
         return 0 if plan.is_empty else Copier(contents, self.target.attached).copy(unit, plan, here)
 
