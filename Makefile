@@ -40,7 +40,8 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
-	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --extra granian \
+		--output-file $(LOCKED)/engines.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 	$(LOCK) $(LOCKED)/peers.in --upgrade --output-file $(LOCKED)/peers.txt
