@@ -92,7 +92,8 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup \
+		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
 test-granian: install ## repeat the tests of the interface with granian in the workers (5 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest --granian -r fE -n $(JOBS) --dist loadgroup tests/http tests/test_worker.py
