@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import yaml
 from persistence.settings import Settings
 from tests.nginx import NGINX
 from tests.service import Service
+from tests.test_packaging import built
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"
@@ -41,14 +44,22 @@ def in_venv(argv: list[str]) -> list[str]:
     return [re.sub(r"(?<![\w/])persistence(?= \"| health|$)", own, word) for word in argv]
 
 
-def test_its_steps_are_known_and_what_is_copied_is_there() -> None:
+def test_its_steps_are_known_and_what_is_copied_is_all_that_a_wheel_needs(tmp_path: Path) -> None:
     assert {step for step, _ in _STEPS} <= _KNOWN_STEPS
-    copied = [words.split()[:-1] for words in steps("COPY") if not words.startswith("--from=build /srv/persistence ")]
-    named = [source.replace("${REQUIREMENTS}", "run.txt") for sources in copied for source in sources]
-    assert [source for source in named if not (ROOT / source).exists()] == []
-    build = {source for source in named if not source.startswith("config/requirements/")}
-    shipped = re.findall(r'"(\w+/[\w.]+)"', (ROOT / "setup.py").read_text())
-    assert {"persistence", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", *shipped} <= build
+    copied = [words.split() for words in steps("COPY") if not words.startswith("--from=build /srv/persistence ")]
+    for *sources, target in copied:
+        for source in (source.replace("${REQUIREMENTS}", "engines.txt") for source in sources):
+            assert (ROOT / source).exists()
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
+            elif not target.startswith("/"):
+                to = tmp_path / target / Path(source).name if target.endswith("/") else tmp_path / target
+                to.parent.mkdir(exist_ok=True)
+                shutil.copy(ROOT / source, to)
+    with zipfile.ZipFile(built("wheel", tmp_path, tmp_path)) as wheel:
+        names = wheel.namelist()
+    assert {"persistence/openapi.yaml", "persistence/persistence.toml"} <= set(names)
+    assert [name for name in names if name.endswith("/man1/persistence.1")]
 
 
 def test_it_does_not_run_as_root() -> None:
