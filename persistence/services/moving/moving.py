@@ -158,7 +158,7 @@ class Move:
     def _copied(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
         target, is_ours = self.target, unit.main.form in self._ours
         contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
-        there = state_of(contents.revisions, unit)
+        there = state_of(self.source.storage, unit)
         here, fault = NOTHING, None
         if target is not None and not is_new:
             here = state_of(target.storage, unit)
