@@ -51,8 +51,16 @@ class _Places:
     def out(self) -> list[str]:
         return ["move", "--to", str(self.back), "--attachments", "with-data", "--config", str(self._big)]
 
-    def check(self) -> list[str]:
-        return ["check", "--deep", "--config", str(self._big)]
+    def checked(self) -> tuple[int, str]:
+        """Check the tree in the bucket; return the status and the first line."""
+        done = subprocess.run(
+            [sys.executable, "-m", "persistence.cli", "check", "--deep", "--config", str(self._big)],
+            env={**os.environ, **self.gateway.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, next(iter((done.stdout + done.stderr).splitlines()), "")
 
     def begin(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -143,7 +151,7 @@ def _swept(places: _Places) -> tuple[bool, str]:
         removed = settle_notes(bodies, lambda _: store, age=-1)
         left = sum(each is not None for each in stray_objects(bodies, lambda _: store, age=-1))
     lacking = {f"{places.prefix}/{key}" for key, _ in named(places.there)} - set(places.gateway.keys())
-    checked = places.begin(places.check()).wait()
+    checked, found = places.checked()
     seen = f"{removed} objects without a record removed, {left} left, {len(lacking)} bodies lacking"
     is_good = not (left or lacking or checked or inside(places.there) or os.listdir(places.there / ".bodies"))
-    return is_good, f"{seen}, check --deep {checked}"
+    return is_good, f"{seen}, check --deep {checked}: {found}"
