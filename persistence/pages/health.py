@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from flask import render_template, url_for
 
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, NotFoundError
 from persistence.limits.pages import MOST_FINDINGS_SHOWN
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
@@ -103,7 +103,8 @@ class HealthPage:
 
     def _reencrypt(self, values: Values, _by: str) -> Done:
         form = Form(values["app"], values["form"])
-        self.reencrypts.begin(form, None)
+        if not self.reencrypts.begin(form, None):
+            raise NotFoundError(f"there is no form {form}")
         return Done(f"{form} is being re-encrypted.", _back())
 
 
