@@ -40,7 +40,8 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
-	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --output-file $(LOCKED)/engines.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --extra granian \
+		--output-file $(LOCKED)/engines.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
 	$(LOCK) $(LOCKED)/peers.in --upgrade --output-file $(LOCKED)/peers.txt
@@ -92,7 +93,8 @@ test-proxy: install ## repeat the tests of the interface with a second service a
 	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-postgresql: install ## repeat the tests of the interface with forms in PostgreSQL (needs its server, 4 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup tests/http tests/s3/test_http.py
+	$(IN_MEMORY) $(BIN)/python -m pytest --postgresql -r fEX -n $(JOBS) --dist loadgroup \
+		$(BROWSED:%=--ignore=tests/%) tests/http tests/pages tests/s3/test_http.py
 
 test-granian: install ## repeat the tests of the interface with granian in the workers (5 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest --granian -r fE -n $(JOBS) --dist loadgroup tests/http tests/test_worker.py
@@ -131,7 +133,7 @@ test-index: install ## search during writes, reindexing and publishing, and with
 test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
 
-test-s3: install ## 256 MiB, kills and outages with attachments in Ceph's radosgw, on loopback (2 min)
+test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)

@@ -222,10 +222,14 @@ class _Pieces:
 
 
 def _read_rest(environ: dict[str, Any]) -> None:
-    """Read what nobody has read of a body: granian would close the connection, and the client not read the response."""
-    left = MOST_UNREAD if environ.get("CONTENT_LENGTH", "0") != "0" else 0
-    while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
-        left -= len(chunk)
+    """Read what nobody has read of a body: granian would close the connection, and the client not read the response.
+
+    A client that announces more may wait for the response before it sends anything.
+    """
+    announced = environ.get("CONTENT_LENGTH", "0")
+    if announced != "0" and announced.isdecimal() and int(announced) <= MOST_UNREAD:
+        while environ["wsgi.input"].read(CHUNK):
+            pass
 
 
 def _nothing() -> None:

@@ -51,6 +51,8 @@ FILES_ONLY = {
     "test_history.py::test_a_damaged": _DAMAGE,
     "test_history_diffs.py::test_a_damaged_revision": _DAMAGE,
     "test_encryption.py::test_nginx_is_not_sent": "nginx sends files of a tree",
+    "test_looking.py::test_a_check_runs_once": "it puts a file there: see tests/postgresql/test_pages.py",
+    "test_looking.py::test_one_finding": _BY_HAND,
     "test_nginx.py": "nginx sends files of a tree",
     "test_notices.py::test_a_damaged_definition": _DAMAGE,
     "test_pair.py::test_a_form_from_its_publication": _STORED,

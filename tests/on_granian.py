@@ -23,6 +23,7 @@ IMPOSSIBLE = {
     "test_encryption.py::test_a_holder_is_told_by_its_path": _ASCII,
     "test_encryption.py::test_an_attachment_is_decrypted_only": _ASCII,
     "test_encryption.py::test_without_a_key_what_is_marked": _ASCII,
+    "test_export_elsewhere.py::test_an_import_of_an_export": "a real service notes uses of keys in its tree",
     "test_flat_views.py::test_nothing_is_made_unless_it_is_asked_for": _ASCII,
     "test_granian.py": "it starts services with granian itself",
     "test_history_diffs.py::test_what_is_too_large_is_not_compared": _OWN_PROCESS,

@@ -19,7 +19,7 @@ from persistence.providers.opened import OfflineProviders
 from persistence.providers.preparing import init_places
 from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
 from persistence.settings import Settings
-from persistence.storage.storage import NOBODY, Storage
+from persistence.storage.storage import NOBODY, Leases, Storage
 from persistence.storage.store import Store
 from tests import service as services
 from tests.initialised import initialised
@@ -52,6 +52,8 @@ class Planter(Closable):
 
     def __init__(self, data: Path | Storage) -> None:
         self._opened: Closable | None = None
+        self.leases: Leases | None = None
+        """The leases of the storage, where it was opened here."""
         self._store = self._in_place_of(data) if isinstance(data, Path) else data
 
     def close(self) -> None:
@@ -64,12 +66,15 @@ class Planter(Closable):
         place = services.place_of(data)
         if not is_database(place):
             self._opened = tree = opened(Store(initialised(data), lock_timeout=1))
+            self.leases = tree.leases
             return tree
         settings = Settings(data=place, local=str(data.parent / "planting"))
         properties = Properties.load({}, DIALECTS["svc"].property_prefix)
         init_places(settings, properties)
         self._opened = providers = opened(OfflineProviders(settings, properties, NOBODY))
-        return providers.at(place).storage
+        provider = providers.at(place)
+        self.leases = provider.leases
+        return provider.storage
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml`` with little but metadata."""

@@ -20,7 +20,7 @@ def declared() -> dict[str, list[Requirement]]:
     own = config["options"]["install_requires"]
     extras = config["options.extras_require"]
     run = own + extras["build"]
-    texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"]}
+    texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"] + extras["granian"]}
     texts |= {name: own + extras[name] for name in ("dev", "audit", "generated")}
     texts["peers"] = "\n".join((LOCKED / "peers.in").read_text().splitlines()[1:])  # below its comment
     return {name: [Requirement(line) for line in text.splitlines() if line.strip()] for name, text in texts.items()}
@@ -51,6 +51,8 @@ def test_files_of_locked_versions_agree() -> None:
     dev = locked("dev")
     for name in ("run", "engines", "audit", "generated"):
         assert {package: at for package, at in locked(name).items() if dev.get(package, at) != at} == {}
+    for name in ("run", "engines"):  # of which dev has all: what it has no more, nothing needs
+        assert set(locked(name)) - set(dev) == set()
 
 
 def test_installed_is_what_is_locked() -> None:

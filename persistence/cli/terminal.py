@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import click
+import msgspec
 
 from persistence.errors import one_line
 from persistence.model.texts import json_line
@@ -83,12 +84,12 @@ def say(line: str, style: str = "") -> None:
 
 
 def json_text(facts: Mapping[str, object]) -> str:
-    """Return an object of ``--json`` on one line, whatever the encoding of standard output."""
-    text = json_line(facts).decode()
+    """Return an object of ``--json`` on one line, whatever the encoding of standard output, and of file names."""
     try:
+        text = json_line(facts).decode()
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(json.loads(text), separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(facts, enc_hook=repr), separators=(",", ":"))
     return text
 
 
@@ -178,6 +179,10 @@ class ProgressBar:
         self.steps += steps
         if self._advance is not None:
             self._advance(steps)
+
+    def say_problem(self, problem: str, tree: str, prefix: str, *, as_json: bool) -> None:
+        """Print a problem in a tree as an object, or as a line with a prefix."""
+        self.say(json_text({"tree": tree, "problem": problem}) if as_json else safe(f"{prefix}{problem}"))
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line, above the bar; on a terminal in a style of rich."""

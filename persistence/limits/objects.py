@@ -2,6 +2,11 @@
 
 A body is received in a file, so that what is in memory does not grow with it. The default of 4 calls at a time and
 these bounds are some 40 MiB of a worker at worst.
+
+The time of a body is bounded by its pieces: each is a request of its own, which must end within ``remote_timeout``,
+also if bytes keep coming. So a store that is just fast enough may take that long for each PART up, and for each
+LARGEST_PIECE down: with the defaults 60 seconds for 5 MiB, and 100 minutes for 500 MiB. There is no deadline for a
+whole body: it would have to be a rate, and refuse on a slow line what arrives today.
 """
 
 PART = 5 << 20

@@ -82,7 +82,10 @@ VALUES_SHOWN = 2_000
 """Lines of values on the page of a document, and of controls on that of a definition."""
 
 LONGEST_OUTPUT = 1 << 18
-"""Bytes of the output of a command that a page reads: some thousand findings."""
+"""Bytes of each stream of a command that are kept and read, and the last line: some thousand findings."""
+
+LONGEST_OUTPUT_LINE = 1 << 16
+"""Bytes of a line of them. A longer one counts as several."""
 
 MOST_FINDINGS_SHOWN = 200
 """Findings of a check on a page. The command prints all."""

@@ -64,7 +64,7 @@ MOST_DRAINED = 1 << 28
 """Bytes of a refused body that are read and discarded, so that the client reads the response and not a reset."""
 
 MOST_UNREAD = 1 << 22
-"""Bytes of a body that nobody wants, such as one that is too large, which granian's worker reads before it answers."""
+"""Bytes of a body that nobody wants, such as a query that is too large, which granian's worker reads to its end."""
 
 WORKER_MEMORY = 1 << 30
 """Bytes in memory above which a worker is replaced, by default. It is the last line of defence, far above its needs."""

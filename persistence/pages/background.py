@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from persistence.errors import BusyError, disk_errors
-from persistence.limits.pages import LONGEST_OUTPUT
+from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 from persistence.settings import Effective, environment_of
 from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import PAGES, Layout
 from persistence.storage.locks import try_lock
+
+_BOUNDED = (sys.executable, "-m", "persistence.pages.bounded_run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,16 @@ class Output:
 
 
 class BackgroundCommand:
-    """One command of the service, of which at most one process runs. Methods raise ``DiskError``."""
+    """One command of the service, of which at most one process runs. Methods raise ``DiskError``.
 
-    def __init__(self, name: str, effective: Effective) -> None:
+    ``purpose`` is the name of its files, if the command has several purposes.
+    """
+
+    def __init__(self, name: str, effective: Effective, purpose: str = "") -> None:
         self._name = name
         self._effective = effective
         self._directory = Layout(effective.settings.home).own(PAGES)
-        self._path = f"{self._directory}/{name}"
+        self._path = f"{self._directory}/{purpose or name}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, arguments: Sequence[str]) -> None:
@@ -69,12 +74,9 @@ class BackgroundCommand:
             except (FileNotFoundError, NotADirectoryError):
                 return None
             with open(descriptor, "rb") as file:
-                size = os.fstat(descriptor).st_size
-                first = file.read(LONGEST_OUTPUT)
-                file.seek(max(0, size - LONGEST_OUTPUT))
-                rest = file.read(LONGEST_OUTPUT).splitlines()
+                lines = file.read(LONGEST_OUTPUT + LONGEST_OUTPUT_LINE).splitlines()
             began = os.stat(f"{self._path}.err").st_mtime if is_running else os.stat(f"{self._path}.out").st_mtime
-            return Output(is_running, began, tuple(first.splitlines()), rest[-1] if rest else b"", self._errors())
+            return Output(is_running, began, tuple(lines), lines[-1] if lines else b"", self._errors())
 
     def is_running(self) -> bool:
         """Return whether it runs, whichever worker has begun it."""
@@ -95,7 +97,7 @@ class BackgroundCommand:
             for each in (out, err):
                 files.cut(each)
             self._process = subprocess.Popen(  # noqa: S603 - its arguments are chosen here
-                [sys.executable, "-m", "persistence.cli", self._name, *arguments],
+                [*_BOUNDED, sys.executable, "-m", "persistence.cli", self._name, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -1,7 +1,8 @@
-"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and encryption anew."""
+"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and re-encryption."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -9,13 +10,17 @@ from flask import render_template, url_for
 
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.limits.pages import MOST_FINDINGS_SHOWN
+from persistence.maintenance.findings import Outcome, Remedy
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
+from persistence.maintenance.manifest import tree_name
 from persistence.model.addresses import Form
 from persistence.pages.actions import Action, Done, Question, Values
 from persistence.pages.background import BackgroundCommand, Output
 from persistence.pages.site import Site
 from persistence.providers.router import Router
 from persistence.services.jobs import ReencryptionJobs
+from persistence.settings import Roots
+from persistence.storage.layout import FOLDER_DEPTH
 
 _LOOK = "The service goes on meanwhile. What it finds is shown here."
 _MODES = {
@@ -38,6 +43,7 @@ _MODES = {
         ),
     ),
 }
+_REPAIR, _ADOPT, _OPEN = Remedy.REPAIR.value, Remedy.ADOPT.value, Outcome.FOUND.value
 _DEEP = "Every content is read, and compared with its digest: on a large tree this takes long."
 
 
@@ -54,17 +60,33 @@ class CheckFinding(msgspec.Struct, frozen=True):
     said: str = ""
     tree: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether it can be repaired or adopted by itself. Files of the service itself are parts of a whole."""
+        return self.outcome == _OPEN and self.remedy in (_REPAIR, _ADOPT) and not self.path.startswith(".")
+
 
 _finding = msgspec.json.Decoder(CheckFinding).decode
 
 
+def options_of_trees(roots: Roots) -> dict[str, tuple[str, ...]]:
+    """Return the options that name a tree of the settings for a command, by the name that findings have for it."""
+    named = {tree_name(name): ("--datasource", name) for name in roots.named}
+    return {"": (), tree_name(""): ("--data", roots.default), **named}
+
+
 @dataclass(frozen=True, slots=True)
 class HealthPage:
-    """The page and its actions. ``home`` has the records of the last check and the last backup."""
+    """The page and its actions. ``trees`` has the options that name a tree for a check, by its name in findings.
+
+    In the home directory are the records of the last check and the last backup.
+    """
 
     home: str
+    trees: Mapping[str, Sequence[str]]
     router: Router
     check: BackgroundCommand
+    mend: BackgroundCommand
     reindex: BackgroundCommand
     reencrypts: ReencryptionJobs
 
@@ -72,16 +94,19 @@ class HealthPage:
         """Add them."""
         site.page("/admin/health", "health", self.show, "Health")
         site.action(Action("check", _ask_to_check, self._check, ("mode", "deep")))
+        site.action(Action("mend", self._ask_to_mend, self._mend, ("tree", "path", "kind")))
         site.action(Action("reindex", _ask_to_reindex, self._reindex))
         site.action(Action("reencrypt", _ask_to_reencrypt, self._reencrypt, ("app", "form")))
 
     def show(self) -> str:
         """Answer ``/admin/health``."""
-        checked, reindexed = self.check.output(), self.reindex.output()
-        findings = _findings(checked)
+        checked, mended, reindexed = self.check.output(), self.mend.output(), self.reindex.output()
+        findings = _after(_findings(checked), [] if _is_older(mended, checked) else _findings(mended))
         return render_template(
             "health.html",
             check=checked,
+            mend=mended,
+            trees=self.trees,
             findings=findings[:MOST_FINDINGS_SHOWN],
             more=max(0, len(findings) - MOST_FINDINGS_SHOWN),
             is_stopped=checked is not None and not checked.is_running and b'"folders"' not in checked.last,
@@ -96,6 +121,35 @@ class HealthPage:
         options = {"look": [], "repair": ["--repair"], "adopt": ["--adopt", "--all", "--as", by]}[values["mode"]]
         self.check.begin(["--json", *options, *(["--deep"] if values["deep"] else [])])
         return Done("The check has begun. Load this page again to see what it finds.", _back())
+
+    def _ask_to_mend(self, values: Values) -> Question:
+        finding = self._found(values)
+        if finding.remedy == _REPAIR:
+            effects = (
+                f"{finding.what}: {finding.does}.",
+                f"Everything else that is safe to repair in {_unit(finding.path)} is repaired with it.",
+            )
+            return Question(f"Repair {finding.path}?", effects, "Repair", _back())
+        effects = (f"{finding.what}: {finding.does}, saved by you.", "Nothing else is adopted.")
+        return Question(f"Adopt {finding.path}?", effects, "Adopt", _back())
+
+    def _mend(self, values: Values, by: str) -> Done:
+        finding = self._found(values)
+        remedy = [_REPAIR] if finding.remedy == _REPAIR else [_ADOPT, "--as", by]
+        self.mend.begin(["--json", *remedy, *self.trees[finding.tree], "--", finding.path])
+        return Done(f"{finding.path} is being looked at. Load this page again to see what came of it.", _back())
+
+    def _found(self, values: Values) -> CheckFinding:
+        """Return a finding of the last check that can be taken care of by itself.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        asked = (values["tree"], values["path"], values["kind"])
+        for each in _findings(self.check.output()) if values["tree"] in self.trees else ():
+            if (each.tree, each.path, each.kind) == asked and each.is_open:
+                return each
+        raise NotFoundError("the last check has found nothing there that can be repaired or adopted by itself")
 
     def _reindex(self, _values: Values, _by: str) -> Done:
         self.reindex.begin([])
@@ -142,6 +196,22 @@ def _findings(output: Output | None) -> list[CheckFinding]:
         except msgspec.DecodeError:
             continue
     return found
+
+
+def _is_older(mended: Output | None, checked: Output | None) -> bool:
+    """Return whether what was mended by itself was mended before the last check began."""
+    return mended is None or (checked is not None and mended.began < checked.began)
+
+
+def _after(found: list[CheckFinding], mended: list[CheckFinding]) -> list[CheckFinding]:
+    """Return the findings of a check with what has become of those that were mended afterwards by themselves."""
+    outcomes = {(each.path, each.kind): each for each in mended if each.outcome != _OPEN}  # of one tree, unnamed
+    return [outcomes.get((each.path, each.kind), each) for each in found]
+
+
+def _unit(path: str) -> str:
+    """Return what is repaired as a whole: a document, a draft or a version of a form."""
+    return "/".join(path.split("/")[:FOLDER_DEPTH])
 
 
 def _back() -> str:

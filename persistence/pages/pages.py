@@ -17,7 +17,7 @@ from persistence.pages.definition_page import DefinitionPage
 from persistence.pages.document_page import DocumentPage
 from persistence.pages.form_page import FormPages
 from persistence.pages.forms_page import FormsPage, ServedForms
-from persistence.pages.health import HealthPage
+from persistence.pages.health import HealthPage, options_of_trees
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.login import LoginPage
 from persistence.pages.logins import LoginRecord
@@ -86,7 +86,16 @@ class Pages:
         for page in (ContentRoutes, RevisionPages):
             page(documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
-        HealthPage(effective.settings.home, providers.router, check, reindex, self.reencrypts).add_to(site)
+        mend = BackgroundCommand("check", effective, "mend")
+        HealthPage(
+            effective.settings.home,
+            options_of_trees(effective.settings.roots),
+            providers.router,
+            check,
+            mend,
+            reindex,
+            self.reencrypts,
+        ).add_to(site)
         AuditPage(effective.settings, keys, audit).add_to(site)
         KeysPage(keys, self.administrators.named, self.files.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)

@@ -9,6 +9,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import groupby
 from typing import BinaryIO
 
@@ -92,7 +93,7 @@ class DatabaseStorage(ManagedStorage):
         self._lookups = _Lookups()
         self._gate = lock_key(database.address.schema, _READ_ONLY)
         self._leases = DatabaseLeases(database)
-        self._reencryption = DatabaseJob(database, "encryption anew")
+        self._reencryption = DatabaseJob(database, "re-encryption")
 
     @property
     def leases(self) -> DatabaseLeases:
@@ -203,6 +204,12 @@ class DatabaseStorage(ManagedStorage):
         for document, found in groupby(both, lambda each: each[0]):
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             yield StateMark(main, str(sum(total for _, total in found)), is_sum=True)
+
+    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
+        """See ``StateMarks``; one query reads them all."""
+        place = self._place(main)
+        for row in () if place is None else self._reader.folder(place.form, place.kind, place.folder):
+            yield row.name, row.modified, decoded(row.sidecar, replace(main, name=row.name))
 
     def revisions(self, address: Address) -> list[Instant]:
         """See ``ManagedStorage``."""

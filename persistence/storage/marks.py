@@ -14,6 +14,7 @@ from typing import Protocol
 
 from persistence.model.addresses import Address, Form
 from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
 from persistence.storage.storage import Readable
 
 _SETTLED_AFTER = 2.0
@@ -46,6 +47,15 @@ class StateMarks(Readable, Protocol):
         """Yield a mark for each version of a form's definition, and for each document and draft.
 
         They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
+        """
+
+    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
+        """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
+
+        Those of a file come the oldest first.
+
+        Raises:
+            DamagedError: a sidecar cannot be read.
         """
 
 

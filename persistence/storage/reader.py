@@ -6,9 +6,10 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import BinaryIO
 
-from persistence.errors import as_disk_error, disk_errors
+from persistence.errors import DamagedError, as_disk_error, disk_errors
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -166,6 +167,17 @@ class StoreReader:
             yield self._mark(DefinitionAddress(form, version, FORM_XHTML))
         for document in self.documents_and_drafts(form):
             yield self._mark(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+
+    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
+        """See ``StateMarks``."""
+        for name in self.names(main):
+            address = replace(main, name=name)
+            listed = self.history(address)
+            found = [] if listed is None else listed.page(0, listed.total)
+            read = [(name, each.instant, each.sidecar) for each in reversed(found) if each.sidecar is not None]
+            if listed is not None and len(read) < listed.total:
+                raise DamagedError(f"a sidecar of {address} cannot be read")
+            yield from read
 
     def _mark(self, main: Address) -> StateMark:
         paths, draft = self._layout.paths(main), None

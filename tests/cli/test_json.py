@@ -36,7 +36,7 @@ WITHOUT = {
 """The commands that print no facts, and what they print."""
 
 NOT_PRINTED = {
-    "restore: a database": "needs a server; tests/postgresql",
+    "restore: a database": "needs a server; tests/postgresql/test_commands.py",
     "encryption-key retire: a form that needs the key": "needs encrypted data; test_encryption_key.py",
 }
 """Objects that no sample here prints."""
@@ -257,6 +257,7 @@ def test_an_error_is_one_line_and_no_object(
 
 
 def test_an_object_is_whole_in_every_encoding_and_harmless_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(json_text({"file": "a\udcffb"}).encode()) == {"file": "a\udcffb"}
     facts = {"name": "caf\u00e9 \u8bf7 \U0001f600 \x9b31m \u202e \x1b"}
     for encoding in ("utf-8", "latin-1", "ascii"):
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))

@@ -209,11 +209,11 @@ def test_forms_have_a_row_of_totals_on_a_terminal(tmp_path: Path, monkeypatch: p
 
 
 def test_rich_is_loaded_only_where_there_is_a_terminal(tmp_path: Path) -> None:
-    """It takes 50 ms. Two libraries of the service load it, too, where it is installed; commands need not wait."""
+    """Neither a command whose output is read by a script nor the service loads it."""
     place = Place(tmp_path / "data")
     place.put("hr/leave/form/form.xhtml", definition(""))
     program = (
-        "import sys\n"
+        "import sys, persistence.app, persistence.cli.serve\n"
         "from persistence.cli import commands\n"
         f"try: commands(['forms', '--data', {str(place.root)!r}])\n"
         "except SystemExit: pass\n"

@@ -67,7 +67,7 @@ def rows(text: str, *headings: str) -> list[list[str]]:
     before: list[str] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else []
-        if cells and set("".join(cells)) <= set("-: "):
+        if before and "-" in "".join(cells) and set("".join(cells)) <= set("-: "):
             is_wanted = not headings or before[0] in headings
             found = [row for row in found if row is not before]
         elif cells and is_wanted:

@@ -123,7 +123,7 @@ class Sandbox:
                 "persistence.cli",
                 ["serve", *arguments, "--bind", "127.0.0.1:0", "--workers", "1"],
                 cwd=self.home,
-                env=self._environment,
+                env=dict(pair.split("=", 1) for pair in self.script("env -0", "its environment").split("\0") if pair),
                 stdout=output.fileno(),
                 stderr=output.fileno(),
             )

@@ -15,6 +15,7 @@ from tests.docs.markdown import DOCS, PAGES, blocks, prose, rows, spans
 Words = tuple[str, ...]
 
 _MENTION = re.compile(r"(?:^|\$ |bin/|[;&(\"'] *)persistence +([a-z][a-z-]*)( .*)?")
+_NAME = re.compile("[a-z][a-z-]*( [a-z][a-z-]*)?")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _OF_OTHERS = frozenset({"--build-arg", "--delete", "--env", "--format", "--proxied", "--seconds"})
@@ -40,9 +41,16 @@ def wrong(text: str, page: Path) -> list[str]:
     for mention in (*lines, *spans(prose(text))):
         for match in _MENTION.finditer(_COMMENT.sub("", mention)):
             found += _wrong([match[1], *(match[2] or "").split()])
+    named = {" ".join(path[:at]) for path, _ in reference.leaves() for at in (1, 2)}
+    found += [
+        f"persistence {span}"
+        for cells in rows(prose(text), "Command")
+        for span in spans(cells[0])
+        if not re.search("`(make|persistence) ", cells[0]) and _NAME.fullmatch(span) and span not in named
+    ]
     known = {name for _, command in reference.leaves() for each in command.params for name in each.opts}
-    named = {option for span in spans(prose(text)) for option in _OPTION.findall(span) if span.startswith("--")}
-    return found + sorted(named - known - _OF_OTHERS)
+    options = {option for span in spans(prose(text)) for option in _OPTION.findall(span) if span.startswith("--")}
+    return found + sorted(options - known - _OF_OTHERS)
 
 
 def _wrong(words: list[str]) -> list[str]:
@@ -82,6 +90,7 @@ def test_a_command_that_is_left_out_is_found() -> None:
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
+    assert wrong("| Command | Does |\n|---|---|\n| `check`, `chekc` | |\n", DOCS / "cli.md") == ["persistence chekc"]
     text = "`persistence serf` and `persistence backup --fast`, `persistence config rout`, `--slow`\n\n"
     text += "```sh\n/srv/.venv/bin/persistence purge --older-then 2y # persistence is\npersistence check hr\n```\n"
     assert wrong(text, DOCS / "cli.md") == [

@@ -29,7 +29,6 @@ _LANGUAGES = _SHELL | {
 REASONS = {
     "asks for a password",
     "installs packages",
-    "needs a PostgreSQL server",
     "needs an account of S3",
     "needs another machine",
     "needs another server",
@@ -43,6 +42,7 @@ REASONS = {
 _ELSEWHERE = {
     "git.md": "tests/maintenance/test_git.py",
     "orbeon.md": "tests/http/test_orbeon_guide.py",
+    "postgresql.md": "tests/postgresql/test_documentation.py",
     "reporting.md": "tests/http/test_reporting.py",
 }
 """Pages whose examples another test runs, with documents of its own."""

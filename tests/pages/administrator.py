@@ -16,7 +16,7 @@ from persistence.app import create_app
 from persistence.keys import Keys
 from persistence.properties.properties import Properties
 from persistence.settings import Settings
-from tests.initialised import initialised
+from tests import service as services
 from tests.opened import opened
 
 NAME, PASSWORD = "ada", "correct horse battery staple"
@@ -25,8 +25,9 @@ PEER = {"REMOTE_ADDR": "127.0.0.1"}
 
 def settings(directory: Path, **own: object) -> Settings:
     """Return the settings of a service with all its files below a directory."""
+    services.prepare(directory / "data")
     given = Settings(
-        data=initialised(directory / "data"),
+        data=services.place_of(directory / "data"),
         local=str(directory / "local"),
         keys=str(directory / "keys.json"),
         encryption_keys=str(directory / "encryption-keys.json"),

@@ -10,7 +10,6 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.leases import LeaseHolder
 from persistence.model.users import User
-from persistence.storage.store import Store
 from tests import encrypted_form
 from tests.orders import ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator
@@ -33,9 +32,8 @@ def found(tmp_path: Path) -> Browser:
         for at, name in ((FIRST, "Old"), (LAST, "New")):
             body = f"<form><customer><name>{name}</name></customer></form>".encode()
             planter.save(str(ORDER), "two", body, at, User("bob"))
-    with Store(str(tmp_path / "data"), lock_timeout=1) as store:
         leased = DocumentAddress(ORDER, Collection.DATA, "d-2", DATA_XML)
-        store.leases.lock(leased, LeaseHolder("ann", None), 600)
+        planter.leases.lock(leased, LeaseHolder("ann", None), 600)
     return administrator(tmp_path, trusted=("127.0.0.1",))
 
 

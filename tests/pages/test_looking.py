@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from persistence.limits import pages as limits
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.recent_errors import RecentErrors
+from persistence.properties.entries import shown_address
 from persistence.settings import Settings, load
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 
@@ -29,13 +33,14 @@ def save(found: Browser, document: str = "one", secret: str = "") -> None:
 def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     found.get("/admin/")
-    for each in ("Dialect svc", str(tmp_path / "data"), "whoever has the API key", "Last check never", "Errors none"):
+    place = shown_address(settings(tmp_path).data)
+    for each in ("Dialect svc", place, "whoever has the API key", "Last check never", "Errors none"):
         assert each in found.text
 
 
 def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
     found = administrator(tmp_path)
-    errors = RecentErrors(str(tmp_path / "data/.pages/errors.jsonl"))
+    errors = RecentErrors(f"{settings(tmp_path).home}/.pages/errors.jsonl")
     errors.add({"id": "abc123", "method": "GET", "path": "/<b>", "status": 500, "cause": "the disk"})
     page = found.get("/admin/").text
     assert "abc123" in page
@@ -54,7 +59,9 @@ def test_recent_errors_are_bounded(tmp_path: Path) -> None:
 
 def ended(found: Browser, name: str, given: Settings) -> None:
     """Wait for the end of a command, and look at the page then."""
-    command = BackgroundCommand(name, load(environment={"PERSISTENCE_DATA": given.data}))  # as another worker has it
+    command = BackgroundCommand(
+        name, load(environment={"PERSISTENCE_DATA": given.data, "PERSISTENCE_LOCAL": given.local})
+    )  # as another worker has it
     deadline = time.monotonic() + 60
     while command.is_running():
         assert time.monotonic() < deadline
@@ -90,6 +97,49 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     assert "every content was read" in found.text
     assert "Last check never" not in (found.get("/admin/") and found.text)
     assert found.get("/admin/actions/check?mode=x").status_code == 400
+
+
+@pytest.mark.usefixtures("environment")
+def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,), audit="file")
+    secret, found = keys_of(given).add(NAME), browser(given)
+    for document in ("one", "two"):
+        save(found, document, secret)
+        (tmp_path / f"data/hr/leave/data/{document}/note.txt").write_text("by hand")
+        os.utime(tmp_path / f"data/hr/leave/data/{document}/data.xml", (1, 1))
+    found.log_in(NAME, secret)
+    found.do("/admin/actions/check?mode=look")
+    ended(found, "check", given)
+    one = "/admin/actions/mend?tree=&path=hr/leave/data/one"
+    found.do(f"{one}/note.txt&kind=no-sidecar")
+    ended(found, "mend", given)
+    assert "Adopt hr/leave/data/one/note.txt?" in (found.get(f"{one}/note.txt&kind=no-sidecar") and found.text)
+    assert (tmp_path / "data/hr/leave/data/one/note.txt.json").exists()
+    found.do(f"{one}/data.xml&kind=times-lost")
+    ended(found, "mend", given)
+    for document, is_taken_care_of in (("one", True), ("two", False)):
+        folder = tmp_path / "data/hr/leave/data" / document
+        assert ((folder / "data.xml").stat().st_mtime != 1) == is_taken_care_of
+        assert (folder / "note.txt.json").exists() == is_taken_care_of
+    assert "done" in found.text
+    lines = (tmp_path / "audit/audit.jsonl").read_text()
+    assert lines.count('"action":"mend"') == 2
+    for path in (f"{one}/data.xml&kind=no-sidecar", f"{one}/none&kind=times-lost", "/admin/actions/mend?path=--all"):
+        assert found.get(path).status_code == 404
+
+
+def test_the_output_of_a_command_is_bounded() -> None:
+    program = (
+        "import sys; [print('line', n) for n in range(200_000)]; print('x' * 100_000, file=sys.stderr); sys.exit(3)"
+    )
+    command = [sys.executable, "-m", "persistence.pages.bounded_run", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 3
+    assert len(done.stdout) <= limits.LONGEST_OUTPUT + limits.LONGEST_OUTPUT_LINE
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == (b"line 0", b"line 199999")
+    assert lines[:-1] == [b"line %d" % number for number in range(len(lines) - 1)]
+    assert len(done.stderr) == 100_001
 
 
 @pytest.mark.usefixtures("environment")
@@ -163,7 +213,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
     assert "never" in (found.get("/admin/keys") and found.text)
     found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {secret}"})
     assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
-    file = tmp_path / "data/.pages/key-uses.json"
+    file = Path(given.home, ".pages/key-uses.json")
     uses = KeyUses(str(file), tree=given.home)
     uses.use(NAME)
     uses.use("gone")
@@ -174,6 +224,18 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
     uses.use(NAME)
     uses.note(frozenset({NAME}))
     assert file.stat().st_mtime_ns == written
+
+
+def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persistence.pages.key_uses.KEY_USE_NOTED", 0)
+    directory = tmp_path / ".pages"
+    directory.write_text("a file is in the way")
+    uses = KeyUses(f"{directory}/key-uses.json", tree=str(tmp_path))
+    uses.use(NAME)
+    uses.note(frozenset({NAME}))
+    directory.unlink()
+    uses.note(frozenset({NAME}))
+    assert NAME in (directory / "key-uses.json").read_text()
 
 
 def test_signing_keys_are_made_and_removed(tmp_path: Path) -> None:

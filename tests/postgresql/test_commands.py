@@ -16,6 +16,7 @@ from persistence.postgresql.address import parse
 from persistence.settings import Settings
 from tests import orders
 from tests.cli.command_runner import Ended, ended
+from tests.cli.test_json import DESCRIBED
 from tests.opened import opened
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql
@@ -84,6 +85,36 @@ def test_what_is_stored_is_listed_shown_searched_and_compared(run: Run, client: 
     assert run("reindex").status == 0
     assert run("reindex", "acme/order").status == 0
     assert run("search", "acme/order", "bea").errors == ["1 found, 1 to 1 shown"]
+
+
+def test_the_objects_of_json_are_those_of_the_page(
+    run: Run,
+    client: FlaskClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    database_server: Server,
+) -> None:
+    assert client is not None
+    found = {
+        command: [json.loads(line) for line in run(command, *arguments, "--json").out.splitlines()]
+        for command, arguments in (
+            ("forms", ()),
+            ("show", (DOCUMENT,)),
+            ("reindex", ()),
+            ("upgrade", ()),
+            ("check", ()),
+            ("backup", (str(tmp_path / "backups"),)),
+        )
+    }
+    other = database_server.uri(postgresql.fresh_schema())
+    restored = ended(["restore", str(tmp_path / "backups"), "--data", other, "--json"], monkeypatch, capsys)
+    assert restored.status == 0
+    found["restore"] = [json.loads(line) for line in restored.out.splitlines()]
+    assert (found["forms"][0]["documents"], found["show"][0]["file"]) == (1, None)
+    assert [each.get("name") for each in found["restore"]] == ["data", None]
+    for command, objects in found.items():
+        assert [each for each in objects if not any(kind.fits(each) for kind in DESCRIBED[command])] == []
 
 
 def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tests.s3.gateway import MISSING, Gateway, NotStartedError, serving_gateway
+from tests.s3.move_trials import moves
 from tests.s3.trials import Outcome, kills, large, outages
 from tests.table import table
 
@@ -41,6 +42,7 @@ def _reported(gateway: Gateway, directory: Path) -> Iterator[Outcome]:
     trials = (
         large(gateway, directory / "large"),
         kills(gateway, directory / "kills", _KILLS),
+        moves(gateway, directory / "moves", _KILLS),
         outages(gateway, directory / "outages"),
     )
     for trial in trials:

@@ -33,7 +33,8 @@ class Fault:
     """A fault of the next ``times`` requests whose ``METHOD key?query`` matches.
 
     With a ``status`` they are answered so, with ``seconds`` they wait, and with ``is_cut`` the connection breaks in the
-    middle: of the answer of a GET, or of the body of a PUT. With ``after`` so many that match go well before.
+    middle: of the answer of a GET, or of the body of a PUT. With ``after`` so many that match go well before. With
+    ``drips`` a body is sent in ten pieces, so many seconds apart.
     """
 
     pattern: str
@@ -43,6 +44,7 @@ class Fault:
     is_cut: bool = False
     times: int = 1_000_000
     after: int = 0
+    drips: float = 0.0
 
 
 @dataclass
@@ -155,6 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fault is not None and self.fault.is_cut:
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
+            return
+        if self.fault is not None and self.fault.drips:
+            for begin in range(0, len(body), step := -(-len(body) // 10)):
+                self.wfile.write(body[begin : begin + step])
+                time.sleep(self.fault.drips)
             return
         self.wfile.write(body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -306,6 +307,15 @@ def test_a_store_that_fails_is_one_clear_line_and_nothing_is_half_there(
     assert place.body() == LARGE[:size]
     place.sweep()
     assert (place.ids(), place.notes(), list(filter(None, place.server.parts.values()))) == ({stored.id}, [], [])
+
+
+def test_a_piece_must_come_in_time_though_bytes_keep_coming(place: BucketPlace) -> None:
+    place.write(b"a" * 1000)
+    place.server.faults = [Fault("^GET", drips=0.3)]
+    began = time.monotonic()
+    with pytest.raises(BusyError, match="no answer within"):
+        place.body()
+    assert time.monotonic() - began < 2.5, "the whole answer takes three seconds"
 
 
 def test_a_connection_that_breaks_in_the_middle_is_tried_again(place: BucketPlace) -> None:

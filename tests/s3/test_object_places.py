@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace, object_endpoint, object_place
+from persistence.model.object_places import ObjectPlace, addressed_place, object_endpoint, object_place
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import ENGINES
 from persistence.providers import provider
@@ -50,6 +50,44 @@ def test_a_password_is_not_shown() -> None:
         with pytest.raises(BadRequestError) as caught:
             read("s3://user:hidden@forms")
         assert "hidden" not in str(caught.value)
+
+
+def test_an_address_may_name_the_store_and_the_region() -> None:
+    assert addressed_place("s3://forms/a") == ObjectPlace("forms", "a")
+    given = addressed_place("s3://forms/a?endpoint=https://s3.example.org/&region=eu-1")
+    assert given == ObjectPlace("forms", "a", "https://s3.example.org", "eu-1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "forms/a",
+        "s3://forms?key=hidden",
+        "s3://forms?region=a&region=b",
+        "s3://user:hidden@forms",
+        "s3://forms?endpoint=http://user:hidden@x",
+    ],
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        addressed_place(text)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("s3://forms/a", "s3://forms/a", True),
+        ("s3://forms/a", "s3://forms/a/b", True),
+        ("s3://forms/a", "s3://forms/ab", False),
+        ("s3://forms/a", "s3://others/a", False),
+        ("s3://forms/a", "s3://forms/a?endpoint=http://x", True),
+        ("s3://forms/a?endpoint=http://y", "s3://forms/a?endpoint=http://x", False),
+    ],
+)
+def test_places_that_may_have_keys_in_common(one: str, other: str, expected: bool) -> None:  # noqa: FBT001
+    assert addressed_place(one).meets(addressed_place(other)) is expected
+    assert addressed_place(other).meets(addressed_place(one)) is expected
 
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "http://x/path", "http://x:99999", "http://u@x", "http://x?y"])

@@ -76,8 +76,10 @@ class Watch:
 
     def _resident(self) -> int:
         """Return the memory that is the process's own: files that it reads are in the cache of the kernel."""
-        found = [line.split() for line in self._path.read_text().splitlines() if line.startswith("RssAnon")]
-        return int(found[0][1]) << 10
+        with suppress(OSError):  # it has ended
+            found = [line.split() for line in self._path.read_text().splitlines() if line.startswith("RssAnon")]
+            return int(found[0][1]) << 10 if found else 0
+        return 0
 
     def _run(self) -> None:
         while not self._ending.wait(0.01):

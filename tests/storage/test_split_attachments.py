@@ -262,3 +262,13 @@ def test_a_document_is_erased_with_its_bodies(place: Place) -> None:
     assert place.body(other) == b"dog"
     with pytest.raises(NotFoundError):
         erasing.describe(FORM, "D")
+
+
+def test_a_discarded_document_leaves_no_body(place: Place) -> None:
+    for body in (b"one", b"two", b"three"):
+        place.write(body)
+    place.write(b"kept", CAT.moved(Collection.DATA, "other.bin"))
+    with place.attached.writing(CAT) as writer:
+        writer.discard_document(FORM, "D")
+    assert place.store.sidecar(CAT) is None
+    assert not (place.base / "pics/album/data/D").exists()

@@ -163,7 +163,7 @@ class Move:
     def _copied(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
         target, is_ours = self.target, unit.main.form in self._ours
         contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
-        there = state_of(contents.revisions, unit)
+        there = state_of(self.source.storage, unit)
         here, fault = NOTHING, None
         if target is not None and not is_new:
             here = state_of(target.storage, unit)
@@ -181,9 +181,10 @@ class Move:
         """Return how many bytes of contents were copied, or would be."""
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
-        if plan.is_empty and unit.main.form in self._begun_before:
+        known = (*here.saved, *here.draft)
+        if known and unit.main.form in self._begun_before:
             with self.target.storage.writing(unit.main) as writer:
-                for address in (*here.saved, *here.draft):
+                for address in known:
                     writer.current(address)  # it finishes a commit
         return 0 if plan.is_empty else Copier(contents, self.target.attached).copy(unit, plan, here)
 
@@ -193,8 +194,8 @@ class Move:
             return
         storage = self.target.storage
         every = (each for collection in Collection for each in storage.documents(form, collection))
-        units = (DocumentAddress(form, Collection.DATA, each, DATA_XML) for each in every)
-        for main in {each for each in units if hash(each) not in found}:
+        for document in {each for each in every if hash(each) not in found}:
+            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
                 writer.discard_document(form, main.document)
@@ -202,9 +203,10 @@ class Move:
 
 
 def _noting(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
-    """Yield marks, and note of what they are."""
+    """Yield marks, and note the documents that they are of."""
     for mark in marks:
-        found.add(hash(mark.main))
+        if isinstance(mark.main, DocumentAddress):
+            found.add(hash(mark.main.document))
         yield mark
 
 

@@ -10,10 +10,10 @@ from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.object_places import ObjectPlace
 from persistence.services.moving.copying import SourceContents
 from persistence.services.moving.states import MovedUnit, RevisionMark, UnitState
-from persistence.storage.managed import ListedBodies
+from persistence.storage.managed import ListedBodies, ManagedStorage
 from persistence.storage.marks import StateMarks
 from persistence.storage.split_attachments import SplitStorage
-from persistence.storage.storage import Arrivals, Revisions, RevisionStorage, Storage
+from persistence.storage.storage import Arrivals, Revisions, RevisionStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class MoveTarget:
     ``bodies`` are those of its attachments in an object store. Without them, attachments come to their data.
     """
 
-    storage: Storage
+    storage: ManagedStorage
     arrivals: Arrivals
     reports: ReportTables | None = None
     bodies: ListedBodies | None = None

@@ -1,7 +1,7 @@
 """The state of a document or of a version of a definition in a storage: the revisions of each of its files.
 
 Two storages have the same of it if the states are equal: an entity tag is made once, and names the facts and the
-instant of a revision. Its bytes may be encrypted anew, and so have another digest.
+instant of a revision. Its bytes may be re-encrypted, and so have another digest.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from persistence.errors import DamagedError
 from persistence.model.addresses import (
     Address,
     Collection,
@@ -18,8 +17,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described
-from persistence.storage.marks import StateMark, sum_of_revisions
-from persistence.storage.storage import Revisions
+from persistence.storage.marks import StateMark, StateMarks, sum_of_revisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class UnitState:
 NOTHING = UnitState({}, {})
 
 
-def state_of(storage: Revisions, unit: MovedUnit) -> UnitState:
+def state_of(storage: StateMarks, unit: MovedUnit) -> UnitState:
     """Read the state of a unit, with the sidecar of each revision.
 
     A draft that a save or a deletion has outdated is left out, as the next writer would remove it.
@@ -110,21 +108,11 @@ def state_of(storage: Revisions, unit: MovedUnit) -> UnitState:
     return UnitState(saved, draft)
 
 
-def _each(storage: Revisions, main: Address) -> FileStates:
-    found = (
-        (address, _marks(storage, address)) for address in (replace(main, name=name) for name in storage.names(main))
-    )
-    return {address: marks for address, marks in found if marks}
-
-
-def _marks(storage: Revisions, address: Address) -> tuple[RevisionMark, ...]:
-    revisions = storage.history(address)
-    if revisions is None:
-        return ()
-    found = [_mark(each.instant, each.sidecar) for each in revisions.page(0, revisions.total) if each.sidecar]
-    if len(found) < revisions.total:
-        raise DamagedError(f"a sidecar of {address} cannot be read")
-    return tuple(reversed(found))
+def _each(storage: StateMarks, main: Address) -> FileStates:
+    found = dict[Address, list[RevisionMark]]()
+    for name, instant, sidecar in storage.sidecars(main):
+        found.setdefault(replace(main, name=name), []).append(_mark(instant, sidecar))
+    return {address: tuple(marks) for address, marks in found.items()}
 
 
 def _mark(instant: Instant, sidecar: Sidecar) -> RevisionMark:
