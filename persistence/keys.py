@@ -30,7 +30,7 @@ TRUSTED = "trusted"
 """Name of a caller in the log that needs no key; so no key may have it."""
 
 WITHOUT_KEYS = "without keys, a service that was started without any is open again to everybody on its machine"
-"""What is said where the last key is retired."""
+"""The consequence of retiring the last key."""
 
 _BITS = 256
 _MOST = 1000
