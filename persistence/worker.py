@@ -71,12 +71,12 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
         answered by one thread, as long as no other connection waits for a thread.
         """
         result = super().handle(conn)
-        while result is True and not conn.is_http2 and self._has_idle_threads() and _is_readable(conn):
+        while result is True and not conn.is_http2 and self._may_stay() and _is_readable(conn):
             result = super().handle(conn)
         return result
 
-    def _has_idle_threads(self) -> bool:
-        """Return whether each connection with something to do has a thread, and none is to be closed."""
+    def _may_stay(self) -> bool:
+        """Return whether a thread may wait for its client: no other one waits for a thread, and the worker goes on."""
         busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
         is_alive: bool = self.alive
         return is_alive and busy <= self.cfg.threads

@@ -154,6 +154,7 @@ ALLOWED = {
         "app",
         "http",
         "pages",  # the file in which they note the last use of each key
+        "keys",
         "metrics",
         "providers",
         "services",

@@ -51,6 +51,8 @@ def test_files_of_locked_versions_agree() -> None:
     dev = locked("dev")
     for name in ("run", "engines", "audit", "generated"):
         assert {package: at for package, at in locked(name).items() if dev.get(package, at) != at} == {}
+    for name in ("run", "engines"):  # of which dev has all: what it has no more, nothing needs
+        assert set(locked(name)) - set(dev) == set()
 
 
 def test_installed_is_what_is_locked() -> None:

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 
 import click
 
-from persistence.cli.options import Duration, common_options, load, usage_errors
+from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors
 from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.errors import PersistenceError
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
-from persistence.providers.locations import open_keys
 from persistence.storage import owner
 
 _HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED")
@@ -37,8 +36,8 @@ def new(*, name: str, expires: float | None, as_json: bool, **options: str | Non
     NAME is what the log calls the caller. Only a digest of the key is kept.
     """
     settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)), usage_errors():
-        secret = open_keys(settings).add(name, expires)
+    with opened_keys(settings) as keys, usage_errors():
+        secret = keys.add(name, expires)
     if as_json:
         say_json({"name": name, "key": secret})
     else:
@@ -60,8 +59,8 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     The service notes the last use once a minute. What is not known is left out.
     """
     settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        keys = open_keys(settings).read()
+    with opened_keys(settings) as file:
+        keys = file.read()
     used = dict[str, float]()
     with suppress(PersistenceError), owner.acting(settings.home):  # the keys are there without it
         used = KeyUses.of(settings.home).last()
@@ -90,6 +89,5 @@ def _shown(used: float | None) -> str:
 @common_options
 def retire(*, name: str, **options: str | None) -> None:
     """Forget the API key NAME: it opens nothing from now on."""
-    settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        open_keys(settings).remove(name)
+    with opened_keys(load(options).settings) as keys:
+        keys.remove(name)

@@ -173,8 +173,7 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
                     found, problems = references.of(form, document)
                     count += found
                     for problem in problems:
-                        line = safe(f"{prefix}{problem}")
-                        bar.say(json_text({"tree": tree.name, "problem": problem}) if as_json else line)
+                        bar.say_problem(problem, tree.name, prefix, as_json=as_json)
                     bar.step()
                 if count:
                     line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")

@@ -16,6 +16,7 @@ from persistence import settings
 from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
+from persistence.keys import Keys
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -26,7 +27,7 @@ from persistence.model.texts import duration
 from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
-from persistence.providers.locations import base_of, database_of, definitions_root, root_of
+from persistence.providers.locations import base_of, database_of, definitions_root, open_keys, root_of
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
@@ -319,6 +320,13 @@ def choose_data(
     with usage_errors():
         form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
+
+
+@contextmanager
+def opened_keys(settings: Settings) -> Iterator[Keys]:
+    """Yield the file of API keys, signing keys and passwords, for a block as the owner of the file."""
+    with owner.being(owner.identity_for(settings.keys, settings.home)):
+        yield open_keys(settings)
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:

@@ -6,10 +6,8 @@ import sys
 
 import click
 
-from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.options import common_options, load, opened_keys, usage_errors
 from persistence.cli.terminal import json_option, say_json
-from persistence.providers.locations import open_keys
-from persistence.storage import owner
 
 _LINE = 4096
 
@@ -31,11 +29,11 @@ def set_(*, name: str, **options: str | None) -> None:
     It is asked for twice on a terminal, and else read from the first line of standard input. NAME is what the log and
     the audit call the administrator. Sessions that another password of NAME has begun end.
     """
-    effective = load(options).settings
+    settings = load(options).settings
     text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
-    with owner.being(owner.identity_for(effective.keys, effective.home)), usage_errors():
-        open_keys(effective).set_password(name, text)
-    click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {effective.keys}", err=True)
+    with opened_keys(settings) as keys, usage_errors():
+        keys.set_password(name, text)
+    click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {settings.keys}", err=True)
 
 
 @password.command("list", short_help="List the administrators with a password.")
@@ -43,12 +41,11 @@ def set_(*, name: str, **options: str | None) -> None:
 @common_options
 def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
-    effective = load(options).settings
-    with owner.being(owner.identity_for(effective.keys, effective.home)):
-        passwords = open_keys(effective).passwords()
+    with opened_keys(load(options).settings) as keys:
+        passwords = keys.passwords()
     for each in passwords:
         if as_json:
-            say_json({"name": each.name, "created": each.created})
+            say_json({"name": each.name, "made": each.created})
         else:
             click.echo(f"{each.name}  {each.created}")
     if not passwords:
@@ -60,9 +57,8 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def remove(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
-    effective = load(options).settings
-    with owner.being(owner.identity_for(effective.keys, effective.home)):
-        open_keys(effective).remove_password(name)
+    with opened_keys(load(options).settings) as keys:
+        keys.remove_password(name)
 
 
 def _asked() -> str:

@@ -180,6 +180,10 @@ class ProgressBar:
         if self._advance is not None:
             self._advance(steps)
 
+    def say_problem(self, problem: str, tree: str, prefix: str, *, as_json: bool) -> None:
+        """Print a problem in a tree as an object, or as a line with a prefix."""
+        self.say(json_text({"tree": tree, "problem": problem}) if as_json else safe(f"{prefix}{problem}"))
+
     def say(self, line: str, style: str = "") -> None:
         """Print a line, above the bar; on a terminal in a style of rich."""
         self.lines += 1

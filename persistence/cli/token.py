@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import Duration, common_options, load, usage_errors, version_number
+from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors, version_number
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
-from persistence.providers.locations import open_keys
 from persistence.services.tokens import GRANTABLE, AccessTokens
-from persistence.storage import owner
 
 _HEADINGS = ("ID", "MADE", "DOES")
 
@@ -35,8 +33,7 @@ def token(*, document: str, operations: str, expires: float, as_json: bool, **op
     with usage_errors():
         subject = _subject(document)
         validity = effective.properties.of(subject.form).token_validity
-        with owner.being(owner.identity_for(settings.keys, settings.home)):
-            keys = open_keys(settings)
+        with opened_keys(settings) as keys:
             tokens = AccessTokens(keys.ensured_signing_secrets)
             names = filter(None, map(str.strip, operations.split(",")))
             made = tokens.issue(subject, names, expires, validity)
@@ -71,9 +68,8 @@ def new_key(*, as_json: bool, **options: str | None) -> None:
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
-    settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        made = open_keys(settings).add_signing()
+    with opened_keys(load(options).settings) as keys:
+        made = keys.add_signing()
     if as_json:
         say_json({"id": made})
     else:
@@ -85,9 +81,8 @@ def new_key(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def list_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
-    settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        keys = open_keys(settings).signing()
+    with opened_keys(load(options).settings) as file:
+        keys = file.signing()
     if as_json:
         for each in keys:
             say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
@@ -104,6 +99,5 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def retire_key(*, key_id: str, **options: str | None) -> None:
     """Forget the signing key ID: access tokens that it has signed are refused from now on."""
-    settings = load(options).settings
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        open_keys(settings).remove_signing(key_id)
+    with opened_keys(load(options).settings) as keys:
+        keys.remove_signing(key_id)

@@ -13,7 +13,7 @@ from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, json_text, progress, quiet_option, safe, say_json, summarize
+from persistence.cli.terminal import counted, json_option, progress, quiet_option, say_json, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import NotFoundError
 from persistence.index.protocol import RebuildAim
@@ -157,14 +157,6 @@ def _reencrypt(  # noqa: PLR0913 - its choice
     tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool, as_json: bool
 ) -> int:
     """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
-
-    def rebuild_index(changed: Form) -> None:
-        if tree.is_database:  # it has its index itself
-            return
-        reader = StoreReader(tree.root)
-        with open_index(tree.settings, tree.properties, reader.root) as index:
-            indexes.rebuild_without_trace(reader, index, changed)
-
     with managing(tree) as place:
         keys = open_encryption_keys(tree.settings, tree.properties)
         at_rest = EncryptionAtRest(place.providers.router, DIALECTS[tree.settings.dialect], keys)
@@ -174,7 +166,7 @@ def _reencrypt(  # noqa: PLR0913 - its choice
             if form not in forms:
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
-        jobs = [ReencryptionJob(reencryption, each, version, rebuild_index) for each in forms]
+        jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
         started, count = time.monotonic(), 0
         label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
@@ -182,8 +174,7 @@ def _reencrypt(  # noqa: PLR0913 - its choice
 
             def done(problems: list[str]) -> None:
                 for problem in problems:
-                    line = safe(f"{prefix}{problem}")
-                    bar.say(json_text({"tree": tree.name, "problem": problem}) if as_json else line)
+                    bar.say_problem(problem, tree.name, prefix, as_json=as_json)
                 bar.step()
 
             for job in jobs:
@@ -197,6 +188,14 @@ def _reencrypt(  # noqa: PLR0913 - its choice
         did = "would be re-encrypted" if dry_run else "re-encrypted"
         summarize(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s")
     return REMAINS if bar.lines else 0
+
+
+def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
+    """Rebuild the index of a form of a tree, without a trace of what it had; a database keeps its index itself."""
+    if not tree.is_database:
+        reader = StoreReader(tree.root)
+        with open_index(tree.settings, tree.properties, reader.root) as index:
+            indexes.rebuild_without_trace(reader, index, changed)
 
 
 def _plan(job: ReencryptionJob, done: DocumentDone) -> int:

@@ -34,7 +34,7 @@ class Routes(Map):
         }
 
 
-class Addresses(MapAdapter):
+class RouteFinder(MapAdapter):
     """Finds the route of a request; that of a document, as nearly all are, without werkzeug."""
 
     map: Routes
@@ -61,7 +61,7 @@ class Dispatch(Flask):
         if request is None:
             return super().create_url_adapter(request)
         environ = request.environ
-        return Addresses(
+        return RouteFinder(
             self.url_map,
             environ.get("HTTP_HOST", ""),
             environ.get("SCRIPT_NAME", ""),

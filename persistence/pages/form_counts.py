@@ -42,7 +42,7 @@ class FormCounting:
         self._due = 0.0
 
     def counted(self) -> CountedForms:
-        """Return the counts as far as they are known; quick ones are made anew, and waited for."""
+        """Return the counts as far as they are known; quick ones are made again, and waited for."""
         with self._lock:
             if self._thread is None and time.monotonic() >= self._due:
                 self._thread = threading.Thread(target=self._count, name="counts of forms", daemon=True)

@@ -1,4 +1,4 @@
-"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and encryption anew."""
+"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and re-encryption."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -52,10 +51,14 @@ class KeyUses:
             return
         self._next = now + KEY_USE_NOTED
         due, self._due = self._due, {}
-        with suppress(PersistenceError), self._file.changing() as noted:
-            newest = {name: max(at, noted.used.get(name, 0.0)) for name, at in due.items()}
-            used = {**noted.used, **newest}
-            self._file.write(_Uses({name: at for name, at in used.items() if name in known}))
+        try:
+            with self._file.changing() as noted:
+                newest = {name: max(at, noted.used.get(name, 0.0)) for name, at in due.items()}
+                used = {**noted.used, **newest}
+                self._file.write(_Uses({name: at for name, at in used.items() if name in known}))
+        except PersistenceError:
+            for name, at in due.items():
+                self._due.setdefault(name, at)
 
     def last(self) -> dict[str, float]:
         """Return the last use of each key in seconds since the epoch, of this worker's also what is not yet written.

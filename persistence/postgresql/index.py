@@ -215,7 +215,7 @@ class _Partition:
 
 
 class DatabaseReindexer:
-    """Writes the rows of an index anew on request. A ``Reindexer``; each call ends when that is done."""
+    """Writes the rows of an index again on request. A ``Reindexer``; each call ends when that is done."""
 
     def __init__(self, view: Readable, jobs: IndexJobs) -> None:
         self._view = view

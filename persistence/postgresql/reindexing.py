@@ -120,7 +120,7 @@ class RereadDocuments:
         return self._count(self._partitions(self._numbers.require(form)))
 
     def everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
-        """Write all rows of a form anew, or those of one version."""
+        """Write all rows of a form again, or those of one version."""
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
@@ -225,7 +225,7 @@ class IndexJobs(Closable):
             thread.start()
 
     def run(self, forms: Iterable[Form], version: int | None = None) -> None:
-        """Write all rows of forms anew, or those of one version.
+        """Write all rows of forms again, or those of one version.
 
         Raises:
             BusyError: so many wait already that others could not be served, or the service ends.

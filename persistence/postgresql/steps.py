@@ -228,7 +228,7 @@ SELECT 'reading of documents', convert_to(json_build_object('current', current, 
 FROM reindexing ON CONFLICT DO NOTHING;
 DROP TABLE reindexing;
 """
-"""The progress of reindexing is a report of a job, as that of encrypting anew is."""
+"""The progress of reindexing is a report of a job, as that of re-encryption is."""
 
 LONGER_LISTS = """
 ALTER INDEX free_text_trigrams SET (gin_pending_list_limit = 4096);

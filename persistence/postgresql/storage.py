@@ -93,7 +93,7 @@ class DatabaseStorage(ManagedStorage):
         self._lookups = _Lookups()
         self._gate = lock_key(database.address.schema, _READ_ONLY)
         self._leases = DatabaseLeases(database)
-        self._reencryption = DatabaseJob(database, "encryption anew")
+        self._reencryption = DatabaseJob(database, "re-encryption")
 
     @property
     def leases(self) -> DatabaseLeases:

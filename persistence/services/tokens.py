@@ -1,7 +1,7 @@
 """Access tokens as rules: which are issued, for how long, and what one that a request brings is worth (spec crud 6.6).
 
 Issuing is for an administrator: by the command, or over HTTP for the API keys that a setting names. What a token grants
-is decided anew with each request: its operations count only as far as a permission for ``anyone-with-token`` has them.
+is decided again with each request: its operations count only as far as a permission for ``anyone-with-token`` has them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of. It is replaced by a rename and durable before it is acknowledged, so a crash
 or the lease after. All reading, checking and writing is done while a lock is held that all processes of the tree share.
 
 Two clocks judge a lease, because a wall clock can be set: ``model.leases`` has the rule. A lease from before a restart
-is measured anew by the first request that looks at it.
+is measured again by the first request that looks at it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class DocumentLeases(ManagedLeases):
                 yield
 
     def _living(self, path: str, now: Moment) -> DocumentLease | None:
-        """Return a lease that has not expired; one from before a restart of the machine is measured anew."""
+        """Return a lease that has not expired; one from before a restart of the machine is measured again."""
         held = _read(path)
         if held is None or not held.remaining(now):
             return None

@@ -98,9 +98,9 @@ class JobRecord(Protocol):
 
 
 class ManagedStorage(Storage, StateMarks, Protocol):
-    """A storage with what purging, erasing, encrypting anew and moving need.
+    """A storage with what purging, erasing, re-encryption and moving need.
 
-    ``leases`` are those of its documents. ``reencryption`` is the record of encrypting forms anew.
+    ``leases`` are those of its documents. ``reencryption`` is the record of the re-encryption of forms.
     """
 
     @property
@@ -109,7 +109,7 @@ class ManagedStorage(Storage, StateMarks, Protocol):
 
     @property
     def reencryption(self) -> JobRecord:
-        """The record of encrypting forms anew, one after the other."""
+        """The record of the re-encryption of forms, one after the other."""
 
     def writing(self, address: Address) -> AbstractContextManager[ManagedWriting]:
         """See ``RevisionStorage``."""

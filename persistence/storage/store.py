@@ -83,7 +83,7 @@ class Store(StoreReader, ManagedStorage, Closable):
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
         self._leases = DocumentLeases(self.root, self._locks, self._require_writable)
-        self._reencryption = JobFile("encryption anew", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
+        self._reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
         self._listener = listener
         self._keeps_history = keeps_history
 
@@ -94,7 +94,7 @@ class Store(StoreReader, ManagedStorage, Closable):
 
     @property
     def reencryption(self) -> JobFile:
-        """The record of encrypting forms anew."""
+        """The record of the re-encryption of forms."""
         return self._reencryption
 
     def close(self) -> None:

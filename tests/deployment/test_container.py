@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,11 @@ def test_its_steps_are_known_and_what_is_copied_is_there() -> None:
     assert [source for source in named if not (ROOT / source).exists()] == []
     build = {source for source in named if not source.startswith("config/requirements/")}
     shipped = re.findall(r'"(\w+/[\w.]+)"', (ROOT / "setup.py").read_text())
-    assert {"persistence", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", *shipped} <= build
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    installed = " ".join(config["options.data_files"].values()).split()
+    needed = {"persistence", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", *shipped, *installed}
+    assert needed - build == set()
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -9,7 +9,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import MapAdapter
 
 from persistence.app import Service, create_app
-from persistence.http.dispatching import Addresses
+from persistence.http.dispatching import RouteFinder
 from persistence.settings import Settings
 from persistence.storage.root import init
 
@@ -43,7 +43,7 @@ def test_routes_are_those_of_werkzeug(
     likely = f"{prefix}/crud/a/b/{collection}/" + "/".join(names)
     for path in (likely, f"{prefix}/" + "/".join(names)):
         told = ("localhost", "", "", "http", path, method)
-        assert found(Addresses(app.url_map, *told)) == found(MapAdapter(app.url_map, *told))
+        assert found(RouteFinder(app.url_map, *told)) == found(MapAdapter(app.url_map, *told))
 
 
 def test_documents_are_found_by_the_short_way(app: Service) -> None:

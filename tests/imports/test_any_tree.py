@@ -59,17 +59,23 @@ FORMS = st.tuples(
     st.fixed_dictionaries({"Form_Definition_Version": st.integers(1, 3)}),
 )
 
+Requests = list[tuple[str, str, bytes, dict[str, object]]]
+"""Method, path below a form, body and headers of each."""
 
-@settings(max_examples=examples(25), deadline=None)
-@given(st.lists(DATA | FORMS, min_size=1, max_size=12))
-def test_an_export_gives_the_same_tree_again(
-    service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]]
-) -> None:
-    app = f"app{next(_apps)}"
+
+def send(service: Service, app: str, requests: Requests) -> None:
+    """Send requests to the form ``f`` of an application; the service may refuse each, but must not fail."""
     for method, path, body, own in requests:
         headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
         answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
         assert answer.status < 500, answer.cause
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.lists(DATA | FORMS, min_size=1, max_size=12))
+def test_an_export_gives_the_same_tree_again(service: Service, requests: Requests) -> None:
+    app = f"app{next(_apps)}"
+    send(service, app, requests)
     assert_same(service, app)
 
 

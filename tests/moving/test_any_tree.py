@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS
+from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.imports.test_over_http import a_service
 from tests.moving.moves import moved
 from tests.service import Service
@@ -28,22 +28,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @settings(max_examples=8, deadline=None)
 @given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
-def test_there_and_back_is_the_same_tree(
-    service: Service, requests: list[tuple[str, str, bytes, dict[str, object]]], pause: int
-) -> None:
+def test_there_and_back_is_the_same_tree(service: Service, requests: Requests, pause: int) -> None:
     """Some requests come between the two passes."""
     app = f"app{next(_apps)}"
-
-    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
-        for method, path, body, own in some:
-            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
-            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
-            assert answer.status < 500, answer.cause
-
-    ask(requests[:pause])
+    send(service, app, requests[:pause])
     with tempfile.TemporaryDirectory() as directory:
         there, back = Path(directory) / "there", Path(directory) / "back"
-        moved(service.data, there, f"{app}/f", meanwhile=lambda: ask(requests[pause:]))
+        moved(service.data, there, f"{app}/f", meanwhile=lambda: send(service, app, requests[pause:]))
         expected = {path: held for path, held in tree(service.data).items() if path.startswith(f"{app}/")}
         assert tree(there) == expected
         moved(there, back)

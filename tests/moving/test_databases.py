@@ -21,7 +21,7 @@ from persistence.storage.maintained import MaintainedDatabase
 from persistence.storage.store import Store
 from tests import in_process
 from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS
+from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.initialised import initialised
 from tests.moving.moves import into_database, out_of_database
 from tests.moving.test_moving import V1, of_app, results
@@ -67,19 +67,12 @@ def test_there_and_back_is_the_same_tree(
     service: Service,
     database: MaintainedDatabase,
     tmp_path: Path,
-    requests: list[tuple[str, str, bytes, dict[str, object]]],
+    requests: Requests,
     pause: int,
 ) -> None:
     app = f"any{next(_apps)}"
-
-    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
-        for method, path, body, own in some:
-            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
-            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
-            assert answer.status < 500, answer.cause
-
-    ask(requests[:pause])
-    into_database(service.data, database, f"{app}/f", lambda: ask(requests[pause:]))
+    send(service, app, requests[:pause])
+    into_database(service.data, database, f"{app}/f", lambda: send(service, app, requests[pause:]))
     back = Path(initialised(tmp_path / app))
     assert [each.cause for each in out_of_database(database, back, app) if each.cause] == []
     assert tree(back) == of_app(service.data, app)

@@ -223,6 +223,18 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
     assert file.stat().st_mtime_ns == written
 
 
+def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persistence.pages.key_uses.KEY_USE_NOTED", 0)
+    directory = tmp_path / ".pages"
+    directory.write_text("a file is in the way")
+    uses = KeyUses(f"{directory}/key-uses.json", tree=str(tmp_path))
+    uses.use(NAME)
+    uses.note(frozenset({NAME}))
+    directory.unlink()
+    uses.note(frozenset({NAME}))
+    assert NAME in (directory / "key-uses.json").read_text()
+
+
 def test_signing_keys_are_made_and_removed(tmp_path: Path) -> None:
     found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
     found.do("/admin/actions/signing-key-new")

@@ -19,7 +19,7 @@ from persistence.storage.store import Store
 from tests import in_process
 from tests.examples import examples
 from tests.imports.archives import tree
-from tests.imports.test_any_tree import DATA, FORMS
+from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.imports.test_over_http import a_service
 from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.places import FORM
@@ -39,25 +39,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
 def test_whatever_is_stored_comes_to_the_bucket_and_back_byte_for_byte(
-    service: Service, server: S3Server, requests: list[tuple[str, str, bytes, dict[str, object]]], pause: int
+    service: Service, server: S3Server, requests: Requests, pause: int
 ) -> None:
     """Some requests come between the first pass and the last."""
     app = f"app{next(_apps)}"
-
-    def ask(some: list[tuple[str, str, bytes, dict[str, object]]]) -> None:
-        for method, path, body, own in some:
-            headers = {"Content-Type": "text/plain"} if method == "PUT" else {}
-            answer = service.ask(method, f"{app}/f/{path}", body, headers, **own)
-            assert answer.status < 500, answer.cause
-
-    ask(requests[:pause])
+    send(service, app, requests[:pause])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         there, other, back = (directory / each for each in ("there", "other", "back"))
         config = settings_at(directory, server, service.data)
         only = ("--match", f"{app}/f")
         move(service.data, there, app, *only, "--prepare", config=config)
-        ask(requests[pause:])
+        send(service, app, requests[pause:])
         move(service.data, there, app, *only, config=config)
         require_whole(server, app, there)
         assert inside(there) == []

@@ -1,7 +1,7 @@
 """The state of a document or of a version of a definition in a storage: the revisions of each of its files.
 
 Two storages have the same of it if the states are equal: an entity tag is made once, and names the facts and the
-instant of a revision. Its bytes may be encrypted anew, and so have another digest.
+instant of a revision. Its bytes may be re-encrypted, and so have another digest.
 """
 
 from __future__ import annotations
