@@ -29,6 +29,9 @@ from persistence.storage.key_files import KeyFile
 TRUSTED = "trusted"
 """Name of a caller in the log that needs no key; so no key may have it."""
 
+WITHOUT_KEYS = "without keys, a service that was started without any is open again to everybody on its machine"
+"""The consequence of retiring the last key."""
+
 _BITS = 256
 _MOST = 1000
 _OTHERS = 0o077

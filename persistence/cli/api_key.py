@@ -10,6 +10,7 @@ import click
 from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors
 from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.errors import PersistenceError
+from persistence.keys import WITHOUT_KEYS
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.storage import owner
@@ -91,3 +92,5 @@ def retire(*, name: str, **options: str | None) -> None:
     """Forget the API key NAME: it opens nothing from now on."""
     with opened_keys(load(options).settings) as keys:
         keys.remove(name)
+        if not keys.read():
+            click.echo(f"that was the last key: {WITHOUT_KEYS}", err=True)

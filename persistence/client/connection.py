@@ -1,7 +1,8 @@
 """Calls of a service: with timeouts, and repeated a bounded number of times where that is safe (RFC 9110 9.2.2).
 
 Repeated are requests that only read, and changes with a precondition: what a first, lost request has done makes the
-second one fail. Redirects are not followed, and no proxy of the environment is used.
+second one fail. Redirects are not followed, no proxy of the environment is used, and no cookie is kept: connections are
+shared by users.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
@@ -185,6 +187,7 @@ class ServiceConnection:
             timeout=httpx.Timeout(self.policy.silence, connect=self.policy.connect),
             follow_redirects=False,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # it takes none, and sends none
         )
         self._http.headers = httpx.Headers(
             [("User-Agent", f"persistence/{__version__}"), ("Accept-Encoding", "identity"), *fields]
@@ -238,6 +241,7 @@ class ServiceConnection:
             if response.status_code not in _SUCCESSES and response.status_code not in call.also:
                 raise refusal(response, call.what)
             with _closed_on_error(response):
+                _require_plain(response, call.what)
                 return take(response)
 
     def _request(self, call: ServiceCall) -> httpx.Request:
@@ -256,8 +260,6 @@ class ServiceConnection:
         )
 
     def _whole(self, response: httpx.Response, what: str) -> ServiceAnswer:
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise RemoteError(f"the service answers {what} in a content coding that was not asked for")
         body = bytearray()
         for piece in response.iter_raw(CHUNK):
             body += piece
@@ -277,6 +279,12 @@ def _is_lost(error: PersistenceError) -> bool:
     """Return whether there was no answer, so that nobody knows what was done."""
     is_unanswered = isinstance(error, RemoteError | RemoteTimeoutError) and error.__cause__ is not None
     return is_unanswered and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+def _require_plain(response: httpx.Response, what: str) -> None:
+    """Make sure that the bytes of an answer are the content; raises ``RemoteError``."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise RemoteError(f"the service answers {what} in a content coding that was not asked for")
 
 
 @cache
@@ -302,7 +310,8 @@ def _checked(url: str) -> str:
         parsed = httpx.URL()
     is_plain = not (parsed.userinfo or parsed.query or parsed.fragment)
     if parsed.scheme not in ("http", "https") or not parsed.host or not is_plain:
+        shown = "a text with @, and perhaps a password," if "@" in url else repr(url)
         raise BadRequestError(
-            f"{url!r} is no address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
+            f"{shown} is no address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
         )
     return url.rstrip("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -13,7 +14,7 @@ from persistence.client.content import Content, OutgoingContent
 from persistence.client.form_client import FormClient
 from persistence.client.values import ServiceHealth
 from persistence.dialect import DIALECTS
-from persistence.errors import PersistenceError
+from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.answers_xml import (
     ListedForm,
     ReportedImport,
@@ -33,6 +34,7 @@ from persistence.model.users import ANONYMOUS, User
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()
+_KEY = re.compile("[!-~]+")
 _KINDS = {"zip": "application/zip", "jsonl": "application/jsonl"}
 
 
@@ -49,7 +51,7 @@ class PersistenceClient:
     reached or has failed.
 
     Raises:
-        BadRequestError: ``url`` is no address.
+        BadRequestError: ``url`` is no address, or ``key`` has a character that no key has.
         KeyError: there is no such dialect.
     """
 
@@ -62,6 +64,8 @@ class PersistenceClient:
         dialect: str = "svc",
         policy: CallPolicy = _USUAL,
     ) -> None:
+        if key is not None and not _KEY.fullmatch(key.strip()):
+            raise BadRequestError("a key has letters, digits and signs of ASCII only, and no spaces")
         fields = () if key is None else (("Authorization", f"Bearer {key.strip()}"),)
         connection = ServiceConnection(url, fields, policy)
         self._caller = ServiceCaller(connection, DIALECTS[dialect], _user(user))

@@ -8,7 +8,7 @@ from flask import render_template, url_for
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
-from persistence.keys import Keys, expires_after, require_name
+from persistence.keys import WITHOUT_KEYS, Keys, expires_after, require_name
 from persistence.model.instants import next_after
 from persistence.pages.actions import Action, Done, Question, Values
 from persistence.pages.key_uses import KeyUses
@@ -69,11 +69,15 @@ class KeysPage:
         )
 
     def _ask_to_retire(self, values: Values) -> Question:
-        name = values["name"]
-        if not any(key.name == name for key in self.keys.read()):
+        name, known = values["name"], {key.name for key in self.keys.read()}
+        if name not in known:
             raise NotFoundError(f"there is no key {name}")
-        effects = ("Programs that call with it are refused from now on. It cannot be brought back.",)
-        return Question(f"Retire the API key {name}?", effects, "Retire the key", _back(), is_dangerous=True)
+        effects = ["Programs that call with it are refused from now on. It cannot be brought back."]
+        if name in self.administrators:
+            effects.append("The setting administrators names it: sessions that it has begun end at once.")
+        if known == {name}:
+            effects.append(f"It is the last key: {WITHOUT_KEYS}.")
+        return Question(f"Retire the API key {name}?", tuple(effects), "Retire the key", _back(), is_dangerous=True)
 
     def _retire(self, values: Values, _by: str) -> Done:
         self.keys.remove(values["name"])

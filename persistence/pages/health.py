@@ -157,7 +157,8 @@ class HealthPage:
 
     def _reencrypt(self, values: Values, _by: str) -> Done:
         form = Form(values["app"], values["form"])
-        self.reencrypts.begin(form, None)
+        if not self.reencrypts.begin(form, None):
+            raise NotFoundError(f"there is no form {form}")
         return Done(f"{form} is being re-encrypted.", _back())
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
@@ -235,7 +236,9 @@ class Connections(Closable):
                 )
                 # Only a connection that was never made is tried again: nothing of the request was sent.
                 transport = httpx.HTTPTransport(verify=_trusted(), retries=1, limits=limits, trust_env=False)
-                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False)
+                # Requests of all users go this way: a cookie of one answer must not be sent with the next request.
+                cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False, cookies=cookies)
                 self._http.headers.clear()
             return self._http
 

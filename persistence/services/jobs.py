@@ -197,8 +197,8 @@ class ReencryptionJobs(Closable):
         self._thread: threading.Thread | None = None
         self._is_ending = False
 
-    def begin(self, form: Form, version: int | None) -> None:
-        """Begin to encrypt a form again; the job goes on when this returns. Where there is no such form, do nothing.
+    def begin(self, form: Form, version: int | None) -> bool:
+        """Begin to encrypt a form again, and return whether there is such a form; the job goes on when this returns.
 
         Raises:
             BusyError: too many wait already, or this was closed.
@@ -208,7 +208,7 @@ class ReencryptionJobs(Closable):
         if not job.reencryption.has_key:
             raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
         if not job.reencryption.has_form(form):
-            return
+            return False
         with self._lock:
             if self._is_ending:
                 raise closed("re-encryption")
@@ -218,6 +218,7 @@ class ReencryptionJobs(Closable):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)
                 self._thread.start()
+        return True
 
     def close(self) -> None:
         """End the running job after its current document; waiting jobs are not begun."""

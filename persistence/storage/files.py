@@ -98,24 +98,22 @@ def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
 
 
 def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
-    """A small file of its own, whole and durable or as it was before."""
-    fresh = f"{path}.{os.getpid()}"
-    with written(fresh, data, mode) as descriptor:
-        sync(descriptor)
-    os.rename(fresh, path)
-    directories.sync(os.path.dirname(path))
+    """Replace a small file, as ``replacing`` does: keys that a kill leaves behind would outlive their retirement."""
+    with replacing(path, mode) as descriptor:
+        write_all(descriptor, data)
 
 
 @contextmanager
-def replacing(path: str) -> Iterator[int]:
+def replacing(path: str, mode: int = FILE_MODE) -> Iterator[int]:
     """A new file, open to be written, that has ``path`` when the block has ended, durably and whole.
 
     After an error, what was there is as it was. A kill leaves nothing where the file system has unnamed files.
     """
     path = os.path.abspath(path)
     directory, fresh = os.path.dirname(path), f"{path}.{os.getpid()}"
-    unnamed = open_unnamed(directory)
-    descriptor = open_new(fresh) if unnamed is None else unnamed
+    remove_quietly(fresh)  # of a process with this number, which was killed
+    unnamed = open_unnamed(directory, mode)
+    descriptor = open_new(fresh, mode) if unnamed is None else unnamed
     try:
         yield descriptor
         sync(descriptor)
@@ -193,19 +191,19 @@ def open_log(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
 
-def open_unnamed(directory: str) -> int | None:
+def open_unnamed(directory: str, mode: int = FILE_MODE) -> int | None:
     """An open file without a name, which vanishes with its last descriptor; ``None`` where the file system has none."""
     try:
-        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno in _NO_UNNAMED and os.path.isdir(directory):
             return None
         raise
 
 
-def open_new(path: str) -> int:
+def open_new(path: str, mode: int = FILE_MODE) -> int:
     """Return a new file, for reading and writing, at a path that no other process uses."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
 
 def link_descriptor(descriptor: int, path: str) -> None:

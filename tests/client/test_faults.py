@@ -230,3 +230,32 @@ def test_a_page_with_fewer_documents_than_it_has_room_for_is_not_taken_for_the_l
     with scripted(*answers) as server, form(server) as client:
         assert [each.document for each in client.search(Query(size=2))] == ["a", "b"]
     assert [b"<page-number>%d<" % number in request for number, request in enumerate(server.requests, 1)] == [True] * 3
+
+
+def test_a_cookie_is_not_kept() -> None:
+    """Connections are shared by users, and a cookie would be sent for the next one."""
+    with scripted(FOUND.replace("ETag", "Set-Cookie: s=1; Path=/\r\nETag"), FOUND) as server, form(server) as client:
+        client.load("d")
+        client.load("d")
+        assert b"cookie" not in server.requests[1].lower()
+
+
+def test_a_download_in_a_content_coding_is_no_content() -> None:
+    coded = FOUND.replace("ETag", "Content-Encoding: gzip\r\nETag")
+    for ask in (lambda client: client.attachment("d", "x.bin"), lambda client: client.load("d")):
+        with scripted(coded) as server, form(server) as client, pytest.raises(RemoteError, match="content coding"):
+            ask(client)
+
+
+@pytest.mark.parametrize("key", ["\xe9", "a b", "a\r\nX: y", " ", ""])
+def test_a_key_that_no_service_has_is_refused_unseen(key: str) -> None:
+    with pytest.raises(BadRequestError, match="a key has") as raised:
+        PersistenceClient(key=key)
+    assert "X: y" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["http://ada:secret@localhost/", "http://ada:secret@[/"])
+def test_an_address_with_a_password_is_not_repeated(url: str) -> None:
+    with pytest.raises(BadRequestError, match="no address") as raised:
+        PersistenceClient(url)
+    assert "secret" not in str(raised.value)

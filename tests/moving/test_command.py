@@ -104,6 +104,19 @@ def test_some_forms_are_moved(
         assert "let the properties lead these forms to a provider at" in done.errors[-1]
 
 
+def test_a_form_that_is_not_there_is_not_moved(
+    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or else a misspelt name would lead properties to an empty destination."""
+    given = ["--to", str(tmp_path / "to"), "--match", "acme", "--then", f"touch {tmp_path}/switched"]
+    config = settings_of(place, tmp_path)
+    for options in ([], ["--dry-run"], ["--prepare"]):
+        done = ended(["move", *given, *options, "--match", "acme/nix", "--config", config], monkeypatch, capsys)
+        assert (done.status, done.out, done.errors) == (1, "", ["persistence: no form here matches acme/nix"])
+        assert not tree(tmp_path / "to")
+    assert not (tmp_path / "switched").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "cause"),
     [

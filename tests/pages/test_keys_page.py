@@ -63,3 +63,20 @@ def test_the_session_of_a_key_ends_when_it_expires(tmp_path: Path) -> None:
     time.sleep(1.0)
     assert found.get("/admin/").status_code == 303
     assert found.log_in("boss", secret).status_code == 403
+
+
+def test_who_retires_a_key_is_told_what_that_ends_and_opens(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    keys.add("batch")
+    found.get("/admin/actions/api-key-retire?name=batch")
+    assert "It cannot be brought back." in found.text
+    assert "sessions" not in found.text
+    assert "last key" not in found.text
+    found.get(f"/admin/actions/api-key-retire?name={NAME}")
+    assert "sessions that it has begun end at once" in found.text
+    assert "last key" not in found.text
+    keys.remove("batch")
+    found.get(f"/admin/actions/api-key-retire?name={NAME}")
+    assert "It is the last key: without keys, a service" in found.text
+    assert found.send().status_code == 303
+    assert found.follow().status_code == 404  # nobody could sign in any more

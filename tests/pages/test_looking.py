@@ -159,6 +159,9 @@ def test_encryption_anew_needs_a_key_and_shows_its_progress(tmp_path: Path) -> N
     assert found.send().status_code == 501
     found.do("/admin/actions/encryption-key-new")
     assert "encrypts" in found.text
+    found.get("/admin/actions/reencrypt?app=hr&form=other")
+    assert found.send().status_code == 404
+    assert "there is no form hr/other" in found.text
     found.do("/admin/actions/reencrypt?app=hr&form=leave")
     deadline = time.monotonic() + 30
     while "1 of 1 documents finished" not in (found.get("/admin/health") and found.text):

@@ -61,3 +61,21 @@ def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
             signal.signal(signal.SIGIO, before)
     assert f"[Errno {errno.EAGAIN}]" in done.stderr
     os.close(nofollow.open_to_read(str(path)))
+
+
+def test_a_small_file_has_no_name_before_it_is_whole_and_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a kill leaves no copy of keys, which would outlive their retirement; one that is there is removed."""
+    path, left, seen = tmp_path / "keys.json", tmp_path / f"keys.json.{os.getpid()}", []
+
+    def sync(descriptor: int) -> None:
+        seen.append((sorted(os.listdir(tmp_path)), os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(files, "sync", sync)
+    for text in (b"one", b"three"):
+        left.write_bytes(b"older")
+        files.write_durably(str(path), text, 0o600)
+        assert (os.listdir(tmp_path), path.read_bytes()) == (["keys.json"], text)
+    assert seen == [([], 3), (["keys.json"], 5)]
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from persistence.errors import BadRequestError, ConflictError, DamagedError, PersistenceError
+from persistence.errors import BadRequestError, ConflictError, DamagedError, NotFoundError, PersistenceError
 from persistence.limits.imports import MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.exports import FormPattern
@@ -64,12 +64,17 @@ class Move:
         If it is called again, it copies what has changed since.
 
         Raises:
+            NotFoundError: a pattern matches no form.
             PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
             self._ours |= self._begun_before
-        for form in self._forms(self.source.storage):
+        forms = self._forms(self.source.storage)
+        for pattern in self.patterns:
+            if pattern != FormPattern() and not any(map(pattern.matches, (*forms, *self._begun_before))):
+                raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
+        for form in forms:
             is_empty = self._claim(form)
             yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
