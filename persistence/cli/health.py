@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -11,8 +14,11 @@ from persistence.cli.statuses import FAILED
 from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
-from persistence.errors import StartupError, one_line
+from persistence.errors import RemoteTimeoutError, StartupError, one_line
 from persistence.starting import url_of
+
+_STEPS = 6
+"""Times that ``--timeout`` may pass in all: two requests, each of which connects, is sent and is answered."""
 
 
 @click.command(short_help="Ask a service whether it is alive and ready.")
@@ -33,7 +39,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     """  # noqa: D301 - click's mark for lines that stay apart
     address = url or _own_url(options)
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
-    with PersistenceClient(address, policy=policy) as client:
+    with PersistenceClient(address, policy=policy) as client, _ending(_STEPS * timeout):
         found = client.health()
     if as_json:
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
@@ -43,6 +49,26 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
         state = "alive, but not ready" if found.is_alive else "not alive"
         click.echo(f"persistence: {one_line(address)} is {state}: {found.cause}", err=True)
     sys.exit(0 if found.is_ready else FAILED)
+
+
+@contextmanager
+def _ending(seconds: float) -> Iterator[None]:
+    """End a block after some seconds: who sends a byte now and then is never silent.
+
+    Raises:
+        RemoteTimeoutError: it has taken longer.
+    """
+
+    def give_up(_signal: int, _frame: object) -> None:
+        raise RemoteTimeoutError("the service does not come to the end of its answer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _own_url(options: dict[str, str | None]) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,31 @@ def test_a_service_on_a_socket(
     monkeypatch.setenv("PERSISTENCE_BIND", bind)
     with running(tmp_path, bind=bind, env={"PERSISTENCE_TRUSTED": "unix"}):
         assert ended(["health"], monkeypatch, capsys) == (0, f"ready: {bind}\n", [])
+
+
+@pytest.mark.parametrize("first", ["HTTP/1.1 200 OK\r\nX: ", "HTTP/1.1 503 X\r\nContent-Type: text/plain\r\n\r\n"])
+def test_a_service_that_never_comes_to_an_end_is_not_alive(
+    first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is never silent for long."""
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError), listening.accept()[0] as connection:
+            connection.sendall(first.encode())
+            while True:
+                connection.sendall(b"x")
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
+        thread.join()
+    assert (status, errors) == (
+        1,
+        [f"persistence: {url} is not alive: the service does not come to the end of its answer"],
+    )
 
 
 @pytest.mark.parametrize(
