@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
@@ -30,6 +30,9 @@ _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
 _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the document that is just being encrypted."""
+
+_LONGEST_BEGIN = 1.0
+"""Seconds for which a request waits until its job has begun; others may have to end before."""
 
 DocumentDone = Callable[[list[str]], None]
 """Is called when a document is done, with the problems that it had."""
@@ -60,14 +63,23 @@ class Reindexing:
         return element("status", progress).encode()
 
 
-class ReencryptionProgress(msgspec.Struct, frozen=True):
-    """The number of documents of a form that are done; ``version`` is ``None`` for all versions."""
+class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The number of documents of a form that are done; ``version`` is ``None`` for all versions.
+
+    A job that was asked for and has not begun ``waits``; the numbers are then those of the form's job before.
+    """
 
     app: str
     name: str
     version: int | None
     current: int
     total: int
+    waits: bool = False
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+        return Form(self.app, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +93,22 @@ class ReencryptionJob:
     form: Form
     version: int | None
     reindex: Callable[[Form], None]
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Is set when the record says that the job runs, or when it has ended without that."""
 
     @property
     def record(self) -> JobRecord:
         """The record of such jobs in the storage."""
         return self.reencryption.store.reencryption
+
+    def note_waiting(self) -> None:
+        """Let every process know that the job was asked for, so that none takes the one before for it."""
+        known = _progress_in(self.record)
+        own = [each for each in known if each.form == self.form]
+        before = own[-1] if own else ReencryptionProgress(self.form.app, self.form.name, self.version, 0, 0)
+        waiting = msgspec.structs.replace(before, version=self.version, waits=True)
+        others = known if self.record.is_taken() else [each for each in known if each not in own]
+        self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _same(each, waiting))]))
 
     def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
         """Encrypt every document again, and report progress; returns how many revisions were rewritten.
@@ -99,10 +122,10 @@ class ReencryptionJob:
         """
         count = 0
         with self._turn(is_ending) as total:
-            known = _progress_in(self.record)
-            others = [each for each in known if Form(each.app, each.name) != self.form]
-            was_stopped = any(each.current < each.total for each in known if each not in others)
-            report = _Report(self, total, others)
+            own = [each for each in _progress_in(self.record) if each.form == self.form]
+            was_stopped = any(each.current < each.total for each in own)
+            report = _Report(self, total)
+            self.begun.set()
             for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
                 rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
                 count += rewritten
@@ -123,22 +146,30 @@ class ReencryptionJob:
 
 
 class _Report:
-    """Keeps the progress of a job where every process finds it, beside the progress of earlier jobs."""
+    """Keeps the progress of a job where every process finds it, beside the progress of other jobs."""
 
-    def __init__(self, job: ReencryptionJob, total: int, others: list[ReencryptionProgress]) -> None:
+    def __init__(self, job: ReencryptionJob, total: int) -> None:
         self._record = job.record
-        self._others = others
         self._own = ReencryptionProgress(job.form.app, job.form.name, job.version, 0, total)
         self._written = 0.0
-        self.write(0, is_last=True)
+        self._write(self._own, [each for each in _progress_in(self._record) if each.form != job.form])
 
     def write(self, current: int, *, is_last: bool = False) -> None:
         if not is_last and monotonic() < self._written + _PAUSE:
             return
         self._written = monotonic()
-        own = msgspec.structs.replace(self._own, current=current)
         with suppress(PersistenceError):  # data of nobody
-            self._record.write(msgspec.json.encode([*self._others, own]))
+            others = [each for each in _progress_in(self._record) if not _same(each, self._own)]
+            self._write(msgspec.structs.replace(self._own, current=current), others)
+
+    def _write(self, own: ReencryptionProgress, others: list[ReencryptionProgress]) -> None:
+        with suppress(PersistenceError):
+            self._record.write(msgspec.json.encode([*others, own]))
+
+
+def _same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:
+    """Return whether two are of one form, and both wait or neither does: who asks for a form again waits beside it."""
+    return (one.form, one.waits) == (other.form, other.waits)
 
 
 def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
@@ -156,12 +187,14 @@ def _states_of(record: JobRecord) -> list[tuple[ReencryptionProgress, str]]:
     """
     has_begun = record.is_taken()
     forms = _progress_in(record)
-    return [(each, _state_of(each, is_running=has_begun and each is forms[-1])) for each in forms]
+    return [(each, _state_of(each, has_begun, is_last=each is forms[-1])) for each in forms]
 
 
-def _state_of(progress: ReencryptionProgress, *, is_running: bool) -> str:
-    """Return the state of a form; a job that was killed or failed before its end is stopped."""
-    return "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
+def _state_of(progress: ReencryptionProgress, has_begun: bool, *, is_last: bool) -> str:  # noqa: FBT001
+    """Return the state of a form; a job that was killed or failed before its end, or its beginning, is stopped."""
+    if progress.waits:
+        return "waiting" if has_begun else "stopped"
+    return "finished" if progress.current >= progress.total else "encrypting" if has_begun and is_last else "stopped"
 
 
 def _written(progress: ReencryptionProgress, state: str) -> str:
@@ -214,10 +247,12 @@ class ReencryptionJobs(Closable):
                 raise closed("re-encryption")
             if len(self._waiting) >= _MOST_WAITING:
                 raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
+            job.note_waiting()
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)
                 self._thread.start()
+        job.begun.wait(_LONGEST_BEGIN)
         return True
 
     def close(self) -> None:
@@ -230,7 +265,7 @@ class ReencryptionJobs(Closable):
             thread.join(_LONGEST_END)
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
-        """Return the progress of all forms, each with its state: ``finished``, ``encrypting`` or ``stopped``."""
+        """Return the progress of all forms, each with its state, one of the four of ``_state_of``."""
         return [state for record in self._records for state in _states_of(record)]
 
     def status(self) -> bytes:
@@ -251,6 +286,8 @@ class ReencryptionJobs(Closable):
                     self._log(job.form, str(error))
             except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
                 self._log(job.form, f"{type(error).__name__}: {error}")
+            finally:
+                job.begun.set()
 
     def _notify(self, form: Form, problems: list[str]) -> None:
         for problem in problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, cast
 
@@ -30,6 +31,10 @@ class _Job:
         self.version = None
         self.reencryption = _Reencryption()
         self._done = done
+        self.begun = threading.Event()
+
+    def note_waiting(self) -> None:
+        """Note nothing: there is no record."""
 
     def run(self, *_: object) -> int:
         if self.form.name == "broken":

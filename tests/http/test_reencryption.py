@@ -271,6 +271,29 @@ def test_a_run_that_was_killed_is_not_said_to_go_on(service: Service, form: str)
         report.write_bytes(before)
 
 
+def test_a_form_that_waits_is_not_said_to_be_finished(service: Service, form: str) -> None:
+    """Who has asked again must not take the run before for the new one, whichever process answers."""
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    lock = service.data / ".index/.reencrypting"
+
+    def state() -> str | None:
+        status = etree.fromstring(service.raw("GET", REENCRYPT).body)
+        return next((each.get("state") for each in status if each.findtext("form-name") == form.split("/")[1]), None)
+
+    def ended() -> bool:
+        deadline = time.monotonic() + 20
+        while state() != "finished" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return state() == "finished"
+
+    assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
+    assert ended()
+    with LockFile(str(lock)).exclusive("busy", timeout=10):
+        assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
+        assert state() == "waiting"
+    assert ended()
+
+
 KILLED = """
 import os, sys
 from persistence.storage import files
