@@ -33,6 +33,11 @@ class ValueCipher:
         self._document = document
         self._cipher = lru_cache(8)(self._derived)
 
+    @property
+    def writing(self) -> str | None:
+        """The id of the key that encrypts, ``None`` where there is none."""
+        return self._ring.writing
+
     def encrypt(self, text: str, place: tuple[str, ...]) -> str:
         """Return the encrypted value of a text.
 

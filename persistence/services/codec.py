@@ -46,7 +46,7 @@ class EncodedContent(Protocol):
         ``definition`` is the one that holds then.
 
         Raises:
-            BusyError: the definition is not the one by which the bytes were made.
+            BusyError: the definition is not the one by which the bytes were made, or their key was retired.
         """
 
 
@@ -204,7 +204,10 @@ class _EncryptedData:
         address = self._content.address
         if self._at_rest.to_encrypt(address, definition, over) != self._controls:
             raise _published_meanwhile(address)
-        return self._at_rest.as_encrypted(sidecar, address) if self._values else sidecar
+        if not self._values:
+            return sidecar
+        self._at_rest.require_kept(self._cipher.writing, address)
+        return self._at_rest.as_encrypted(sidecar, address)
 
     @cached_property
     def _cipher(self) -> ValueCipher:
@@ -225,12 +228,16 @@ class _EncryptedData:
 
 @dataclass(slots=True)
 class _EncryptedAttachment:
-    """An attachment, encrypted if it must be; ``is_encrypted`` says so when its chunks have been asked for."""
+    """An attachment, encrypted if it must be.
+
+    ``is_encrypted`` and ``key_id`` say so, and with which key, when its chunks have been asked for.
+    """
 
     at_rest: EncryptionAtRest
     content: ReceivedContent
     is_encrypted_control: bool
     is_encrypted: bool = False
+    key_id: str | None = None
 
     @property
     def chunks(self) -> Iterable[bytes]:
@@ -254,7 +261,9 @@ class _EncryptedAttachment:
             )
         self.is_encrypted = self.is_encrypted_control or header is not None
         if self.is_encrypted:
-            return frames.encrypted(plain, self.content.address, self.at_rest.keys.ring())
+            ring = self.at_rest.keys.ring()
+            self.key_id = ring.writing
+            return frames.encrypted(plain, self.content.address, ring)
         return plain
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
@@ -263,7 +272,10 @@ class _EncryptedAttachment:
         controls = self.at_rest.to_encrypt(address, definition, over)
         if _is_encrypted_control(self.content.holder, controls) is not self.is_encrypted_control:
             raise _published_meanwhile(address)
-        return self.at_rest.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
+        if not self.is_encrypted:
+            return sidecar
+        self.at_rest.require_kept(self.key_id, address)
+        return self.at_rest.as_encrypted(sidecar, address)
 
     def _decrypted(self, chunks: Iterable[bytes], header: FileHeader) -> Iterator[bytes]:
         try:

@@ -20,7 +20,7 @@ from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
-from persistence.errors import BadAddressError, ConfigurationError, DamagedError, MalformedXmlError
+from persistence.errors import BadAddressError, BusyError, ConfigurationError, DamagedError, MalformedXmlError
 from persistence.forms.encryption import ValueDecrypter
 from persistence.model.addresses import AttachmentRef, DocumentAddress, Form
 from persistence.model.sidecar import ClientHash, Sidecar
@@ -127,6 +127,17 @@ class EncryptionAtRest:
         if plain is None:
             file.seek(0)
         return plain
+
+    def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
+        """Make sure that a key with which a content was encrypted while it was received is still there.
+
+        Raises:
+            BusyError: it was retired meanwhile, when nothing was stored yet that needed it.
+        """
+        if key_id not in self.keys.ring().keys:
+            raise BusyError(
+                f"the key that {address} was encrypted with was retired while it was received: send it again"
+            )
 
     def cipher(self, address: DocumentAddress) -> ValueCipher:
         """Return the cipher of the values of a document."""

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import IncompleteRead
@@ -14,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lxml import etree
 
-from persistence.crypto.encryption_keys import EncryptionKeys, legacy_keys
+from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, legacy_keys
 from persistence.crypto.frames import MAGIC
 from persistence.model.versions import DATA_FORMATS
 from tests.encrypted_form import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
@@ -576,6 +577,44 @@ def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
         assert [f"enc1:{first}:".encode() in stored[0], f"enc1:{second}:".encode() in stored[1]] == [True, True]
         for document in ("old", "new"):
             assert texts(service.get(f"a/b/data/{document}/data.xml").body)[0] == SECRETS[0]
+
+
+def test_what_is_encrypted_with_a_key_that_is_retired_meanwhile_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the key was retired, nothing was there yet that needed it."""
+    keys, derived, has_begun = keys_of(tmp_path), KeyRing.derived, threading.Event()
+
+    def noted(ring: KeyRing, *given: object) -> bytes:
+        has_begun.set()
+        return derived(ring, *given)  # type: ignore[arg-type]  # what it was given
+
+    monkeypatch.setattr(KeyRing, "derived", noted)
+    old = keys.new()
+    with serving(tmp_path) as service:
+        service.face = PUBLIC
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        end = data().rindex(b"</")
+        long_data = (data()[:end] + b" " * 600_000, data()[end:])
+        for name, pieces in (("data.xml", long_data), ("a.bin", (CONTENT * 3, CONTENT))):
+
+            def body(pieces: tuple[bytes, bytes] = pieces, old: str = old) -> Iterator[bytes]:
+                has_begun.clear()
+                yield pieces[0]
+                assert has_begun.wait(30)
+                keys.new()
+                keys.retire(old)
+                yield pieces[1]
+
+            own = {"Form_Definition_Version": 1, "Path_To_Holder": "person/scan"}
+            headers = {"Content-Type": "application/xml", "Content-Length": str(sum(map(len, pieces)))}
+            refused = service.put(f"a/b/data/1/{name}", body(), headers, **own)  # type: ignore[arg-type]  # as http.client's
+            assert refused.status == 503, refused.cause
+            assert "was retired while it was received" in refused.cause
+            assert service.get(f"a/b/data/1/{name}").status == 404
+            old = keys.ring().to_write()
+            assert service.put(f"a/b/data/1/{name}", b"".join(pieces), headers, **own).status == 201
+            assert service.get(f"a/b/data/1/{name}", Decrypt="true").status == 200
 
 
 def test_nginx_is_not_sent_to_what_must_be_decrypted(tmp_path: Path) -> None:
