@@ -84,6 +84,7 @@ def move(  # noqa: PLR0913 - each is an option
         bodies = open_attachments(settings, effective.properties, here, attachments)
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
+        run.require_matches()
         started = time.monotonic()
         status = _followed("first pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:

@@ -130,7 +130,7 @@ def test_a_disk_that_fills_leaves_the_file_as_it_was(
     target = tmp_path / "x.zip"
     target.write_bytes(b"before")
     if not is_unnamed:
-        monkeypatch.setattr(files, "open_unnamed", lambda _: None)
+        monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -143,7 +143,7 @@ def test_a_disk_that_fills_leaves_the_file_as_it_was(
     assert sorted(os.listdir(tmp_path)) == ["data", "x.zip"]
     monkeypatch.undo()
     if not is_unnamed:
-        monkeypatch.setattr(files, "open_unnamed", lambda _: None)
+        monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
     assert place.run("export", str(target)).exit_code == 0
     assert contents(target)
     assert sorted(os.listdir(tmp_path)) == ["data", "x.zip"]

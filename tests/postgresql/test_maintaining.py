@@ -283,7 +283,10 @@ def test_backups_are_restored_into_either_kind(moved: Forms, tmp_path: Path) -> 
     assert moved.run("move", "--from", other, "--to", str(tmp_path / "back")).status == 0
     assert tree(tmp_path / "back") == tree(moved.root)
     refused = moved.run("restore", str(tmp_path / "backups"))
-    assert (refused.status, "the database is not empty: it has the form acme/order" in refused.errors[-1]) == (1, True)
+    assert (refused.status, "the destination is not empty: it has the form acme/order" in refused.errors[-1]) == (
+        1,
+        True,
+    )
 
 
 def test_a_backup_of_a_tree_is_restored_into_the_database_of_the_settings(forms: Forms, tmp_path: Path) -> None:

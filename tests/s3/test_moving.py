@@ -43,7 +43,7 @@ def test_whatever_is_stored_comes_to_the_bucket_and_back_byte_for_byte(
 ) -> None:
     """Some requests come between the first pass and the last."""
     app = f"app{next(_apps)}"
-    send(service, app, requests[:pause])
+    send(service, app, [("PUT", "data/first/data.xml", b"<d/>", {"Form_Definition_Version": 1}), *requests[:pause]])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         there, other, back = (directory / each for each in ("there", "other", "back"))

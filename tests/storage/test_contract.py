@@ -60,7 +60,7 @@ class TestTreeWithoutUnnamedFiles(StorageContract):
 
     @pytest.fixture(autouse=True)
     def _spooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+        monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
 
 
 def _split(tmp_path: Path) -> Subject:

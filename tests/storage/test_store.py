@@ -29,7 +29,7 @@ DEFINITION = DefinitionAddress(FORM, 1, "form.xhtml")
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store on a file system with unnamed files, and on one without."""
     if request.param == "spooled":
-        monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+        monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
     return opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
 
 
@@ -190,7 +190,7 @@ def test_a_missing_content_is_damage(store: Store) -> None:
 
 
 def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+    monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
 
     def refuse(*_: object, **__: object) -> None:

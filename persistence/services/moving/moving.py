@@ -58,23 +58,31 @@ class Move:
         """Count the documents with their drafts, and the versions of definitions: one outcome each."""
         return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
+    def require_matches(self) -> None:
+        """Check that each pattern is of a form in the source, or of one that an earlier run has begun to move.
+
+        Raises:
+            NotFoundError: one matches no form.
+        """
+        forms = self._forms(self.source.storage)
+        if self.target is not None:
+            forms.extend(self.target.arrivals.begun(self.source.name))
+        for pattern in self.patterns:
+            if pattern != FormPattern() and not any(map(pattern.matches, forms)):
+                raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
+
     def first(self) -> Iterator[MoveOutcome]:
         """Copy everything, while others may write to the source; yield the outcome for each document and version.
 
         If it is called again, it copies what has changed since.
 
         Raises:
-            NotFoundError: a pattern matches no form.
             PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
             self._ours |= self._begun_before
-        forms = self._forms(self.source.storage)
-        for pattern in self.patterns:
-            if pattern != FormPattern() and not any(map(pattern.matches, (*forms, *self._begun_before))):
-                raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
-        for form in forms:
+        for form in self._forms(self.source.storage):
             is_empty = self._claim(form)
             yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
