@@ -128,7 +128,7 @@ class Keys:
         require_name(name, "a key")
         with self._file.changing() as known:
             if any(key.name == name for key in known.keys):
-                raise ConflictError(f"there is a key {name} already: remove it first, or choose another name")
+                raise ConflictError(f"there is a key {name} already: retire it first, or choose another name")
             if len(known.keys) >= _MOST:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)

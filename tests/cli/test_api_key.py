@@ -69,7 +69,7 @@ def test_who_retires_the_last_key_is_told_what_that_opens(key: Callable[..., End
 @pytest.mark.parametrize(
     ("arguments", "status", "cause"),
     [
-        (("new", "known"), 1, "persistence: there is a key known already: remove it first, or choose another name"),
+        (("new", "known"), 1, "persistence: there is a key known already: retire it first, or choose another name"),
         (("retire", "unknown"), 1, "persistence: there is no key unknown"),
         (("new", "a b"), 2, "Error: 'a b' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
         (("new", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
