@@ -315,6 +315,6 @@ def test_a_process_that_root_starts_as_a_user_is_that_users(open_directory: Path
         users = re.findall(r"^[UG]id:(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
         assert {int(user) for line in users for user in line.split()} == {NOBODY}
         process.terminate()
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(10) in {-signal.SIGTERM, 143}  # before the process handles the signal itself, or after
     for end in pipe:
         os.close(end)
