@@ -591,7 +591,7 @@ def test_what_is_encrypted_with_a_key_that_is_retired_meanwhile_is_not_stored(
 
     monkeypatch.setattr(KeyRing, "derived", noted)
     old = keys.new()
-    with serving(tmp_path) as service:
+    with serving(tmp_path, alone=True) as service:  # in this process
         service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         end = data().rindex(b"</")
