@@ -11,6 +11,7 @@ gets smaller. The room of these files is taken before they are mapped, as a writ
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from persistence.storage.locks import try_lock
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - mkdtemp makes the name, and nobody else may look into it
 _PREFIX = "persistence-metrics-"
 _LOCK = "lock"
+_ATTEMPTS = 20
 _SLOT = "worker-"
 _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable by which the library finds the directory; so workers find it, too."""
@@ -76,13 +78,28 @@ def begin() -> None:
     above = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
     above = os.path.realpath(above)
     with disk_errors(f"metrics in {above}"):
-        _sweep(above)
-        path = tempfile.mkdtemp(prefix=_PREFIX, dir=above)
+        sweep(above)
+        path = own_directory(above)
         atexit.register(_end, path, os.getpid())
-        descriptor = files.open_shared(f"{path}/{_LOCK}")  # open, and so locked, until the last of the processes ends
-        try_lock(descriptor)
         _take_room(f"{path}/{PLOTS}", PLOTS_ROOM)
     os.environ[_VARIABLE] = path
+
+
+def own_directory(above: str) -> str:
+    """Make a directory, and lock it until the last of the processes ends.
+
+    Another service that starts may take one for a dead service's before it is locked, and remove it.
+
+    Raises:
+        OSError: it cannot be made, or others have removed each.
+    """
+    for _ in range(_ATTEMPTS):
+        path = tempfile.mkdtemp(prefix=_PREFIX, dir=above)
+        descriptor = files.open_shared(f"{path}/{_LOCK}")
+        if try_lock(descriptor) and os.path.exists(f"{path}/{_LOCK}"):
+            return path
+        os.close(descriptor)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), above)
 
 
 @cache
@@ -139,15 +156,24 @@ def _take_room(path: str, size: int) -> None:
         os.close(descriptor)
 
 
-def _sweep(above: str) -> None:
+def sweep(above: str) -> None:
     """Remove the directories of services that were killed."""
     with os.scandir(above) as found:
         for entry in found:
             is_own = entry.name.startswith(_PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
             if is_own and entry.is_dir(follow_symlinks=False):
                 with suppress(OSError):  # it is just being made, or removed
-                    if _is_free(f"{entry.path}/{_LOCK}"):
-                        directories.remove_tree(entry.path)
+                    _remove_dead(entry.path)
+
+
+def _remove_dead(path: str) -> None:
+    """Remove the directory of a service unless it lives; it cannot lock the directory meanwhile."""
+    descriptor = nofollow.open_to_read(f"{path}/{_LOCK}")
+    try:
+        if try_lock(descriptor):
+            directories.remove_tree(path)
+    finally:
+        os.close(descriptor)
 
 
 def _end(path: str, process: int) -> None:

@@ -8,6 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from persistence.metrics import shared
+from persistence.storage.locks import try_lock
 from tests.metrics.test_metrics import samples, value
 from tests.service import Service, alone
 
@@ -68,3 +72,26 @@ def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path) -> No
     _eventually(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
     with alone(tmp_path / "second"):
         assert not os.path.exists(directory)
+
+
+def test_a_directory_that_another_service_takes_for_dead_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed between its making and its locking."""
+    made = []
+
+    def swept(descriptor: int) -> bool:
+        made.append(descriptor)
+        if len(made) == 1:
+            monkeypatch.setattr(shared, "try_lock", try_lock)
+            shared.sweep(str(tmp_path))
+            monkeypatch.setattr(shared, "try_lock", swept)
+        return try_lock(descriptor)
+
+    monkeypatch.setattr(shared, "try_lock", swept)
+    path = shared.own_directory(str(tmp_path))
+    assert len(made) == 2
+    assert [str(each) for each in tmp_path.iterdir()] == [path]
+    shared.sweep(str(tmp_path))
+    assert os.path.exists(path)
+    os.close(made[1])
