@@ -8,6 +8,7 @@ import os
 import re
 import select
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 
 
-class WatchedWorker(ServerWorker):  # type: ignore[misc]  # gunicorn ships no annotations
+class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships no annotations
     """A worker that watches its memory, calls ``tick`` of the service, and logs no queries."""
 
     def init_process(self) -> None:
@@ -55,9 +56,9 @@ class WatchedWorker(ServerWorker):  # type: ignore[misc]  # gunicorn ships no an
             self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
             self.alive = False  # as max_requests does: it completes its requests first
 
+    @abstractmethod
     def is_busy(self) -> bool:
         """Return whether requests are being answered."""
-        raise NotImplementedError
 
 
 class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
