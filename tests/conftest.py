@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _skip(items, on_granian.IMPOSSIBLE)
     items.sort(key=_order)
     for number, item in enumerate(items):
-        alone = item.nodeid if item.get_closest_marker("long") else None
+        alone = f"long-{number}" if item.get_closest_marker("long") else None
         if services.is_proxied:
             _mark_proxied(item)
         elif _is_repetition(item):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.cli import main
+from persistence.metrics import shared
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant
 from persistence.storage import locks
@@ -37,7 +38,11 @@ def _without_locks() -> None:
 
 
 def _without_locks_between_processes() -> None:
-    """Writers of one process queue; those of different processes do not know of each other."""
+    """Writers of one process queue; those of different processes do not know of each other.
+
+    Only of the tree: by its lock, the directory of metrics of each other service is known to be in use.
+    """
+    assert shared.try_lock is locks.try_lock
     locks.try_lock = lambda _descriptor: True  # type: ignore[assignment]
     _without_conditions()
 
