@@ -20,7 +20,9 @@ from flask.testing import FlaskClient
 
 from persistence.app import create_app
 from persistence.http.responses import rfc1123
+from persistence.limits.requests import OBSERVATIONS_KEPT
 from persistence.model.instants import epoch_seconds, from_datetime
+from persistence.observed import FSYNCS, LOCK_WAITS
 from persistence.settings import load
 from tests import encrypted_form, orders
 from tests.orders import found
@@ -96,11 +98,15 @@ def put(client: FlaskClient, path: str, body: bytes) -> None:
 
 
 def _fill_caches() -> None:
-    """Fill the caches of the process that are bounded by a number of instants: they are not an application's."""
-    for second in range(_INSTANTS):
-        instant = from_datetime(datetime.fromtimestamp(second, UTC))
-        epoch_seconds(instant)
-        rfc1123(instant)
+    """Fill the caches of the process that are bounded by a number: they are not an application's.
+
+    Twice for those of instants, as a dictionary grows once more when entries are replaced.
+    """
+    for second in range(2 * _INSTANTS):
+        epoch_seconds(from_datetime(datetime.fromtimestamp(second, UTC)))
+        rfc1123(from_datetime(datetime.fromtimestamp(second, UTC)))
+    for observations in (FSYNCS, LOCK_WAITS):
+        observations.extend(map(float, range(OBSERVATIONS_KEPT)))
 
 
 def _report(rounds: int) -> None:
