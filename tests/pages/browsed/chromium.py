@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service as Driver
 from selenium.webdriver.common.by import By
@@ -74,7 +76,9 @@ class Window:
         """Wait until a block has led to another page."""
         before = self.driver.find_element(By.TAG_NAME, "html")
         yield
-        WebDriverWait(self.driver, _PATIENCE).until(staleness_of(before))
+        # While pages change, the driver may have an error of its own instead of the one for elements that are gone.
+        waiting = WebDriverWait(self.driver, _PATIENCE, ignored_exceptions=[WebDriverException])
+        waiting.until(staleness_of(before))
 
     def log_in(self, name: str, secret: str) -> None:
         """Log in by the form."""
@@ -94,6 +98,15 @@ class Window:
             # Without motion, or colours would be looked at half way from light to dark.
             {"features": [{"name": n, "value": v} for n, v in (("prefers-color-scheme", scheme), _STILL)]},
         )
+
+    @contextmanager
+    def without_scroll_bars(self) -> Iterator[None]:
+        """Lay pages out without scroll bars for a block."""
+        self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": False})
 
     @contextmanager
     def without_scripts(self) -> Iterator[None]:
@@ -156,6 +169,23 @@ class Window:
             },
         )
         file.write_bytes(b64decode(shot["data"]))
+
+    def pixel(self, x: float, y: float) -> tuple[int, int, int]:
+        """Return the colour, red, green and blue, of a place on a page without scroll bars: a picture has none."""
+        clip = {"x": int(x), "y": int(y), "width": 1, "height": 1, "scale": 1}
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        png, packed, at = b64decode(shot["data"]), b"", 8
+        while at < len(png):
+            size, kind = int.from_bytes(png[at : at + 4]), png[at + 4 : at + 8]
+            packed += png[at + 8 : at + 8 + size] if kind == b"IDAT" else b""
+            at += size + 12
+        # One row of one pixel: the filter of the row, then its colours as they are.
+        _, red, green, blue, *_ = zlib.decompress(packed)
+        return red, green, blue
+
+    def wait_for_pixel(self, x: float, y: float, colour: tuple[int, int, int]) -> None:
+        """Wait until a place on the page has a colour."""
+        WebDriverWait(self.driver, _PATIENCE).until(lambda _: self.pixel(x, y) == colour)
 
     def focused(self) -> str:
         """Press Tab, and return what has the focus then: its tag, and its text or name."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
@@ -37,6 +39,20 @@ PAGES = (
     "/admin/actions/check?mode=adopt&deep=yes",
 )
 
+RED_PAGE = b"""%PDF-1.4
+1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj
+2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj
+3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 600]/Contents 4 0 R>>endobj
+4 0 obj<</Length 25>>stream
+1 0 0 rg 0 0 600 600 re f
+endstream endobj
+trailer<</Root 1 0 R>>
+%%EOF
+"""
+DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+FILES = {"red.pdf": (RED_PAGE, "application/pdf"), "dot.png": (DOT, "image/png")}
+"""Attachments of the document ``d-2``."""
+
 
 @dataclass
 class Browsed:
@@ -58,6 +74,9 @@ def browsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     with serving(directory, env=env) as service, chromium.window(f"http://127.0.0.1:{service.port}") as window:
         secret = keys.add(NAME)
         keys.add("runtime")
+        for name, (body, kind) in FILES.items():
+            sent = {"Authorization": f"Bearer {secret}", "Content-Type": kind, "Svc-Form-Definition-Version": "1"}
+            assert service.put(f"acme/order/data/d-2/{name}", body, sent).status == 201
         yield Browsed(window, keys, secret)
 
 
@@ -98,6 +117,43 @@ def test_the_login_has_no_findings(browsed: Browsed) -> None:
     window.press("Sign in")
     assert "is wrong" in window.text
     assert window.findings() == []
+
+
+def test_a_table_that_goes_on_is_shaded_at_that_edge(window: Window) -> None:
+    for width, scheme in product(WIDTHS.values(), SCHEMES):
+        window.look(width, scheme)
+        with window.without_scroll_bars():
+            window.open("/admin/forms/acme/order/1")
+            left, right, top = window.driver.execute_script(
+                "const at = document.querySelector('.scroll').getBoundingClientRect();"
+                "return [at.left + 1, at.right - 2, at.top + 2]"
+            )
+            plain, shaded = window.pixel(left, top), window.pixel(right, top)
+            assert plain != shaded
+            window.driver.execute_script("document.querySelector('.scroll').scrollLeft = 100000")
+            assert window.pixel(left, top) != plain
+            assert window.pixel(right, top) == plain
+
+
+def test_the_whole_menu_is_seen_on_a_phone(window: Window) -> None:
+    window.look(WIDTHS["phone"], "light")
+    window.open("/admin/")
+    ends = window.driver.execute_script(
+        "return [...document.querySelectorAll('header nav a')].map(each => each.getBoundingClientRect().right)"
+    )
+    assert len(ends) == 6
+    assert max(ends) <= WIDTHS["phone"]
+
+
+def test_a_pdf_is_shown_by_the_browser_and_breaks_no_policy(window: Window) -> None:
+    """The viewer is Chromium's own page, to which Chromium does not apply ``sandbox``; so only images show that."""
+    path = "/admin/forms/acme/order/data/d-2/attachments"
+    window.open(f"{path}/red.pdf?show=yes")
+    window.wait_for_pixel(WIDTHS["desktop"] * 0.6, 400, (255, 0, 0))
+    assert [each for each in window.faults() if "/favicon.ico" not in each] == []
+    window.open(f"{path}/dot.png?show=yes")
+    assert window.driver.execute_script("return self.origin") == "null"
+    assert [each for each in window.faults() if "/favicon.ico" not in each] == []
 
 
 def test_the_keyboard_reaches_everything(window: Window) -> None:
