@@ -25,8 +25,8 @@ from statistics import median
 from typing import NamedTuple
 
 import processes
-from client import MARK, Connection, binary, request, xml
-from peers import BARE, CONSTANT, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
+from client import MARK, Connection, binary, xml
+from peers import BARE, CONSTANT, GRANIAN, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
 from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write
 from wrk import tried
 
@@ -170,7 +170,7 @@ def _store(site: Site, work: Work) -> None:
 
 
 def _reading(site: Site, work: Work) -> bytes:
-    return request("GET", work.pattern(site).format(f"read-{work.size}"), headers=site.allowed)
+    return site.get(work.pattern(site), f"read-{work.size}")
 
 
 def _measured(site: Site, work: Work, connections: int, seconds: int) -> Figures:
@@ -299,13 +299,17 @@ def _dd(source: Path, target: Path) -> float:
 
 def _judged(gets: Results, puts: Results) -> Iterator[Aim]:
     """Yield the results that have an aim, of those that were measured."""
-    for title, results, others in (
-        ("GET 5 KB", gets, {CONSTANT: 0.85, "rclone serve webdav": 0.8, "WsgiDAV": 3, "Kinto, PostgreSQL": 10}),
-        ("PUT 5 KB, new", puts, {BARE: 0.8, "WsgiDAV": 1, "Radicale": 10, "Kinto, PostgreSQL": 5}),
+    of_gets = {CONSTANT: 0.85, "rclone serve webdav": 0.8, "WsgiDAV": 3, "Kinto, PostgreSQL": 10}
+    of_puts = {BARE: 0.8, "WsgiDAV": 1, "Radicale": 10, "Kinto, PostgreSQL": 5}
+    for ours, title, results, others in (
+        (OURS, "GET 5 KB", gets, of_gets),
+        (OURS, "PUT 5 KB, new", puts, of_puts),
+        (GRANIAN, "granian: GET 5 KB", gets, {"rclone serve webdav": 1}),
+        (GRANIAN, "granian: PUT 5 KB, new", puts, {"WsgiDAV": 1}),
     ):
         for name, aim in others.items():
-            if OURS in results and name in results:
-                yield Aim(f"{title}, times {name}", results[OURS].rate / results[name].rate, aim)
+            if ours in results and name in results:
+                yield Aim(f"{title}, times {name}", results[ours].rate / results[name].rate, aim)
     if OURS in puts:
         spent = puts[OURS].user + puts[OURS].system
         yield Aim("processor time of a PUT", spent, 1.2, is_least=False, unit="ms")
@@ -317,7 +321,7 @@ def _groups(gets: Results, puts: Results) -> Iterator[tuple[str, list[tuple[str,
         bars = []
         for name, figures in results.items():
             peer = _BY_NAME[name]
-            colour = "own" if name in {OURS, PROXIED} else "floor" if peer.is_floor else "peer"
+            colour = "own" if name in {OURS, PROXIED, GRANIAN} else "floor" if peer.is_floor else "peer"
             bars.append((f"{name}{mark if peer.syncs == 'yes' else ''}", colour, figures.rate))
         yield f"{title}, {_COMPARED} connections: requests per second", bars
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -95,6 +96,24 @@ def providing(answers: Answers) -> Iterator[Provider]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def dripping(first: bytes, piece: bytes) -> Iterator[str]:
+    """The address of a server that is never silent: it sends ``first``, and pieces until its client hangs up."""
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError), listening.accept()[0] as connection:
+            connection.sendall(first)
+            while True:
+                connection.sendall(piece)
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
 
 
 @dataclass

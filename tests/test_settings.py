@@ -1,5 +1,6 @@
 """Settings: defaults < file < environment < flags, and no unknown names."""
 
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.users import Admin
+from persistence.providers.in_force import properties_in_force, settings_in_force
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]
@@ -217,6 +219,24 @@ def test_defaults_of_paths_follow_the_file_and_not_the_current_directory(
     monkeypatch.chdir(tmp_path / "other")
     found = load("../config/persistence.toml", environment={}).settings
     assert msgspec.structs.replace(found, threads=8) == placed(tmp_path)
+
+
+def test_what_is_in_force_is_shown_as_a_settings_file_that_says_the_same(file: Path) -> None:
+    file.write_text(
+        'trusted = ["10.1.2.3"]\ninsecure = true\nadmin = [{ role = "a \\"b\\"", app = "hr", form = "*" }]\n'
+        '"svc.persistence.*.autosave" = false\n\n[datasource.far]\ndata = "far"\n'
+    )
+    before = load(str(file), environment={})
+    named = {each.name: each.value for each in settings_in_force(before)}
+    assert named.pop("encryption_key") == "[]"  # only the environment may have it
+    shown = [f"{name} = {value}" for name, value in named.items()]
+    shown += [f'"{each.name}" = {each.value}' for each in properties_in_force(before) if each.origin != "default"]
+    content = "\n".join(shown)
+    assert tomllib.loads(content)["admin"] == [{"role": 'a "b"', "app": "hr", "form": "*"}]
+    file.write_text(content)
+    after = load(str(file), environment={})
+    assert after.settings == before.settings
+    assert after.properties.entries == before.properties.entries
 
 
 @pytest.mark.parametrize("name", ["keys", "encryption_keys"])

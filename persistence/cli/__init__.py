@@ -39,7 +39,7 @@ _MODULES: Mapping[str, str] = {
     "reindex": "trees",
     "reencrypt": "trees",
     "backup": "backup",
-    "restore": "backup",
+    "restore": "restore",
     "move": "move",
     "purge": "purge",
     "erase": "erase",

@@ -1,47 +1,33 @@
-"""``persistence backup`` and ``persistence restore``."""
+"""``persistence backup``."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack
 from io import FileIO
 
 import click
 
-from persistence.cli.attachments import Attachments, attachments_option, open_attachments
 from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
 from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
-from persistence.errors import StartupError, disk_errors
+from persistence.errors import disk_errors
 from persistence.maintenance import manifest
-from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.last_runs import LastBackup, record
-from persistence.maintenance.manifest import BackupPart, Manifest
-from persistence.maintenance.restore import ChosenBackup, Restore
-from persistence.maintenance.storage_restore import StorageRestore
 from persistence.maintenance.tree import FolderTree
-from persistence.model.addresses import Form
 from persistence.model.instants import next_after
-from persistence.properties.entries import shown_address
-from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.opened import readable_bodies
-from persistence.providers.places import object_place_of, open_place
-from persistence.providers.preparing import init_database
+from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of
-from persistence.services.moving.places import MoveTarget
-from persistence.storage import nofollow, owner, root
-from persistence.storage.attachment_bodies import BodiesReader
+from persistence.storage import nofollow, owner
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.maintained import MaintainedDatabase
 
 _MEBIBYTE = 1 << 20
-_ATTACHMENTS = "attachments"
-"""The kind of a part that is a directory of attachments."""
 
 
 @click.command(short_help="Save all trees into a new directory.")
@@ -125,7 +111,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
         return
     if settings.encryption_key:
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
-    there = {name: path for name, path in _key_files(choice).items() if os.path.exists(path)}
+    there = {name: path for name, path in key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
         with owner.being(owner.identity_for(path, settings.home)):
             content = _read(path)
@@ -134,7 +120,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     click.echo(has_keys if there else "there are no files of keys to save", err=True)
 
 
-def _key_files(choice: TreeChoice) -> dict[str, str]:
+def key_files(choice: TreeChoice) -> dict[str, str]:
     """Return the paths of the files of keys by their paths in a backup."""
     return {manifest.API_KEYS: choice.settings.keys, manifest.ENCRYPTION_KEYS: choice.settings.encryption_keys}
 
@@ -142,215 +128,3 @@ def _key_files(choice: TreeChoice) -> dict[str, str]:
 def _read(path: str) -> bytes:
     with disk_errors(f"reading {path}"), FileIO(nofollow.open_linked(path)) as file:
         return nofollow.read_small(file.fileno())
-
-
-@click.command(short_help="Restore a backup.")
-@click.argument("source", metavar="SRC")
-@click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
-@attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
-@click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
-@click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
-@click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
-@json_option
-@quiet_option
-@tree_options
-def restore(  # noqa: PLR0913 - its options
-    *,
-    source: str,
-    to: tuple[str, ...],
-    attachments: Attachments | None,
-    leave_out: tuple[str, ...],
-    keys: bool,
-    settings_to: str | None,
-    as_json: bool,
-    **options: str | None,
-) -> None:
-    """Restore a backup, or the newest one in SRC.
-
-    Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
-    tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
-    it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
-
-    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
-    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
-    """
-    choice = choose_trees(options)
-    chosen = restores.choose(source)
-    if attachments is not None:  # they come to it, or to their data, and not to directories of their own
-        leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
-    roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
-    filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
-    directories = {name: root for name, root in roots.items() if name not in filled}
-    run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
-    started = time.monotonic()
-    problems = follow("restoring", run.total, run.run(), as_json=as_json)
-    for name, place in filled.items():
-        with _filling(choice, chosen, name, place, attachments) as filling:
-            problems += _filled(name, filling, as_json=as_json)
-    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
-    seconds = time.monotonic() - started
-    if as_json:
-        say_json(_restored_facts(run, roots, lacking, problems, seconds))
-    else:
-        _say_restored(run, roots, seconds, has_directories=bool(directories))
-    if problems:
-        click.echo("next: persistence check --repair", err=True)
-    for part in lacking:
-        click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
-    sys.exit(REMAINS if problems or lacking else 0)
-
-
-def _restored_facts(
-    run: Restore, roots: Mapping[str, str], lacking: list[BackupPart], problems: int, seconds: float
-) -> dict[str, object]:
-    return {
-        "backup": shown_path(run.source),
-        "places": {name: shown_address(place) for name, place in roots.items()},
-        "files": run.count.files,
-        "bytes": run.count.bytes,
-        "files_there": run.count.known,
-        "problems": problems,
-        "missing": {part.name: part.missing for part in lacking},
-        "seconds": round(seconds, 3),
-    }
-
-
-def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
-    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
-    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = has_directories or count.files or count.known
-    summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
-
-
-@contextmanager
-def _filling(
-    choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
-) -> Iterator[StorageRestore]:
-    """Make a database or a tree for a block, which restores the tree of a name into it."""
-    settings, properties = choice.settings, choice.properties
-    part = chosen.manifest.part(name)
-    if part is None or part.kind != "tree" or part.missing:
-        raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
-    home = settings.local if is_database(location) else location  # where attachments are received and noted
-    with nullcontext() if attachments is None else owner.acting(home):
-        bodies = open_attachments(settings, properties, location, attachments)
-        if is_database(location):
-            init_database(settings, location)
-        else:
-            root.init(location)
-        with open_place(settings, properties, location) as place:
-            target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
-            run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
-            if attachments is None:
-                run.object_place_of = partial(object_place_of, properties)
-            yield run
-
-
-def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
-    """Restore the tree of a name into a storage; return the number of problems."""
-    problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
-    if as_json:
-        say_json({"name": name, **run.report.facts()})
-    else:
-        summarize(f"{name}: {run.report.line()}")
-    return problems
-
-
-def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
-    """Return the directory in a backup with the bodies of a form: that of its provider, or the only one."""
-    saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
-    provider = choice.properties.of(form).route.attachments
-    own = [part for part in saved if provider is not None and part.name == manifest.attachments_name(provider.name)]
-    found = own or (saved if len(saved) == 1 else [])
-    return BodiesReader(f"{chosen.path}/{found[0].directory}", Integrity(HandEdits.ALL)) if found else None
-
-
-def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
-    """Return the directories that options give to parts; ``None`` for a part that is left out.
-
-    Raises:
-        click.UsageError: an option names no part of the backup.
-    """
-    given: dict[str, str | None] = dict.fromkeys(leave_out)
-    for each in to:
-        name, path = _named(each)
-        if not name or not path:
-            raise click.UsageError(f"--to {shown_address(each)} is not NAME=PLACE")
-        given[name] = path
-    known = [part.name for part in held.parts]
-    for name in given:
-        if name not in known:
-            raise click.UsageError(f"the backup has no {name}; it has {', '.join(known)}")
-    return given
-
-
-def _named(option: str) -> tuple[str, str]:
-    """Return the name and the place of an option; an address may have ``=``, too."""
-    before, mark, address = option.partition("://")
-    name, _, path = before.rpartition("=")
-    return name, path + mark + address
-
-
-def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the directories of the parts to be restored.
-
-    Raises:
-        StartupError: the settings do not name a part, or two would go to one directory.
-    """
-    known = _known(held, choice)
-    roots: dict[str, str] = {}
-    for part in held.parts:
-        path = given[part.name] if part.name in given else known.get(part.name)
-        if path is not None:
-            roots[part.name] = resolved_place(path)
-        elif part.name not in given and choice.is_named:
-            click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
-        elif part.name not in given:
-            raise StartupError(
-                f"the backup has {part.name}, which the settings do not name: --to {part.name}=DIR says where it goes, "
-                f"--leave-out {part.name} leaves it out"
-            )
-    for name, place in roots.items():
-        for other, there in roots.items():
-            if other == name or is_database(place) or is_database(there):
-                continue
-            if os.path.commonpath((place, there)) == place:
-                raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
-    if not roots:
-        raise StartupError("the backup has nothing that is to be restored")
-    return roots
-
-
-def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
-    """Return the directories of the settings by part; a backup's only tree goes to the one that an option names."""
-    named = dict(choice.bases_by_name)
-    if not choice.is_named:
-        roots = choice.settings.roots
-        trees = {manifest.tree_name(name): path for name, path in {**roots.named, "": roots.default}.items()}
-        return named | trees
-    tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
-    if len(saved) == 1:
-        return {**named, saved[0]: tree.place}
-    if tree.name not in saved:
-        raise StartupError(f"the backup has no {tree.name}; it has {', '.join(saved)}")
-    return {tree.name: tree.place}
-
-
-def _extra_to_restore(
-    choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield the wanted files that belong to no part, each with its path outside.
-
-    Raises:
-        StartupError: the backup has no keys.
-    """
-    if settings_to is not None:
-        yield manifest.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
-    if not keys:
-        return
-    with owner.being(owner.identity_of(source, trusting=True)):
-        held = {name: path for name, path in _key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
-    if not held:
-        raise StartupError(f"{source} holds no keys: it was made without --keys")
-    for name, path in held.items():
-        yield name, os.path.abspath(path)

@@ -11,7 +11,7 @@ import click
 from persistence import settings as configuration
 from persistence.cli.init import make_service_directory
 from persistence.cli.sample_claims import CLAIMS, SampleClaim, all_claims
-from persistence.cli.terminal import progress, shown_path
+from persistence.cli.terminal import own_command, progress, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import one_line
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -53,14 +53,14 @@ def demo(*, directory: str) -> None:
     started = time.monotonic()
     with owner.acting(f"{path}/var/data"):
         drafts = _fill(configuration.load(file, environment={}))
-    shown = shown_path(file)
+    shown, command = shown_path(file), own_command()
     click.echo(
         f"{CLAIMS}: 200 documents, 1 of them deleted, {drafts} drafts, in {time.monotonic() - started:.1f} s\n\n"
-        f"Look at it:   persistence forms --config {shown}\n"
-        f"Search it:    persistence search {CLAIMS} Lisbon --config {shown}\n"
-        f"One document: persistence history {CLAIMS}/data/{SampleClaim(2).document} --config {shown}\n"
-        f"Serve it:     persistence serve --config {shown}\n"
-        f"In a browser: persistence password set NAME --config {shown}, then serve it"
+        f"Look at it:   {command} forms --config {shown}\n"
+        f"Search it:    {command} search {CLAIMS} Lisbon --config {shown}\n"
+        f"One document: {command} history {CLAIMS}/data/{SampleClaim(2).document} --config {shown}\n"
+        f"Serve it:     {command} serve --config {shown}\n"
+        f"In a browser: {command} password set NAME --config {shown}, then serve it"
     )
 
 

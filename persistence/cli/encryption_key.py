@@ -25,7 +25,7 @@ from persistence.errors import NotSupportedError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
-from persistence.services.key_retirement import KeyReferences
+from persistence.services.key_references import KeyReferences
 from persistence.storage import owner
 
 _HEADINGS = ("ID", "MADE", "DOES")

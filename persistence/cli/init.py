@@ -9,7 +9,7 @@ import click
 
 from persistence import shipped
 from persistence.cli.options import choose_trees, tree_options
-from persistence.cli.terminal import json_option, safe, say_json, shown_path
+from persistence.cli.terminal import json_option, own_command, safe, say_json, shown_path
 from persistence.errors import StartupError, disk_errors
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.preparing import init_database, init_places
@@ -54,7 +54,7 @@ def _say_made(file: str, data: str, *, as_json: bool) -> None:
         return
     click.echo(f"settings:        {settings}")
     click.echo(f"data directory:  {tree}")
-    click.echo(f"start it with:   persistence serve --config {settings}")
+    click.echo(f"start it with:   {own_command()} serve --config {settings}")
 
 
 def make_service_directory(path: str) -> tuple[str, str]:

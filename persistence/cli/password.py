@@ -7,8 +7,9 @@ import sys
 import click
 
 from persistence.cli.options import common_options, load, opened_keys, usage_errors
-from persistence.cli.terminal import json_option, say_json
+from persistence.cli.terminal import json_option, print_table, say_json
 
+_HEADINGS = ("NAME", "SET")
 _LINE = 4096
 
 
@@ -43,13 +44,13 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
     with opened_keys(load(options).settings) as keys:
         passwords = keys.passwords()
-    for each in passwords:
-        if as_json:
-            say_json({"name": each.name, "made": each.created})
-        else:
-            click.echo(f"{each.name}  {each.created}")
     if not passwords:
         click.echo("there are no passwords", err=True)
+    elif as_json:
+        for each in passwords:
+            say_json({"name": each.name, "made": each.created})
+    else:
+        print_table((_HEADINGS, *((each.name, each.created) for each in passwords)))
 
 
 @password.command("remove", short_help="Remove the password of an administrator.")

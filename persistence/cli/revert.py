@@ -59,7 +59,9 @@ def revert(
     tree = choice.tree_of(address.form)
     with owner.acting(tree.home), _opened(tree) as reverting:
         asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
-        plan = reverting.plan(address, asked) if dry_run else reverting.restore(address, asked)[0]
+        plan = reverting.plan(address, asked)
+        if not dry_run:
+            reverting.restore(plan)
     if as_json:
         say_json(_facts(plan, dry_run=dry_run))
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 """Characters that move the cursor, end a line, change the direction of text, or are half a character."""
 _WIDE = ("W", "F")
 _GAP = "  "
+_COMMAND = "persistence"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
 """The option of all commands that print facts."""
@@ -65,6 +67,17 @@ def safe(text: str) -> str:
 def shown_path(path: str) -> str:
     """Return a path on one line; bytes that are not UTF-8 are replaced."""
     return safe(os.fsencode(path).decode("utf-8", "replace"))
+
+
+def own_command() -> str:
+    """Return the command as a person can call it again: its name, or the path by which it was called off PATH."""
+    called = sys.argv[0]
+    directory, name = os.path.split(called)
+    if name != _COMMAND or not directory:
+        return _COMMAND
+    found = shutil.which(_COMMAND)
+    is_on_path = found is not None and os.path.realpath(found) == os.path.realpath(called)
+    return _COMMAND if is_on_path else shown_path(called)
 
 
 def counted(number: int, what: str) -> str:

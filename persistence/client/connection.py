@@ -32,7 +32,7 @@ from persistence.errors import (
     RemoteError,
     RemoteTimeoutError,
 )
-from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.limits.requests import CHUNK
 
 _UNIX = "unix:"
@@ -51,8 +51,8 @@ class CallPolicy:
 
     ``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction. A call is sent at most
     ``attempts`` times within ``patience`` seconds; the last attempt may take longer. ``largest`` is how many bytes of
-    an answer are read into memory; contents that stream have no limit. ``tls`` says which authorities are trusted, if
-    not the usual ones.
+    an answer are read into memory, and ``answer`` in how many seconds, however often a byte comes; contents that stream
+    have no limit. ``tls`` says which authorities are trusted, if not the usual ones.
     """
 
     connect: float = 5.0
@@ -60,6 +60,7 @@ class CallPolicy:
     attempts: int = 4
     patience: float = 30.0
     largest: int = LARGEST_ANSWER
+    answer: float = ANSWER_SECONDS
     tls: ssl.SSLContext | None = None
 
 
@@ -239,7 +240,7 @@ class ServiceConnection:
         with transport_errors(call.what):
             response = self._http.send(self._request(call), stream=True)
             if response.status_code not in _SUCCESSES and response.status_code not in call.also:
-                raise refusal(response, call.what)
+                raise refusal(response, call.what, self.policy.answer)
             with _closed_on_error(response):
                 _require_plain(response, call.what)
                 return take(response)
@@ -260,9 +261,11 @@ class ServiceConnection:
         )
 
     def _whole(self, response: httpx.Response, what: str) -> ServiceAnswer:
-        body = bytearray()
-        for piece in response.iter_raw(CHUNK):
+        body, end = bytearray(), time.monotonic() + self.policy.answer
+        for piece in response.iter_raw():
             body += piece
+            if time.monotonic() > end:
+                raise RemoteTimeoutError(f"the service does not come to the end of its answer: {what}")
             if len(body) > self.policy.largest:
                 raise BadRequestError(f"the answer to {what} has more than {self.policy.largest} bytes: stream it")
         response.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -43,12 +44,13 @@ def whole_number(text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def refusal(response: httpx.Response, what: str) -> PersistenceError:
+def refusal(response: httpx.Response, what: str, seconds: float) -> PersistenceError:
     """Return the exception for a response that is not what was hoped for; it is read and closed.
 
     Its text is the line of the service, its note the id of the request in the service's log. ``what`` is the request.
+    What has not arrived after so many ``seconds`` is not waited for.
     """
-    body = _beginning(response)
+    body = _beginning(response, seconds)
     kind = response.headers.get("Content-Type", "")
     line = one_line(body.decode(errors="replace").partition("\n")[0]) if kind.startswith("text/plain") else ""
     error = _error(response, line or f"{what} was answered with {response.status_code}", body)
@@ -92,12 +94,12 @@ def _held_by(holder: LeaseHolder, seconds: int | None) -> str:
     return f"{holder.user} has leased the document" + ("" if seconds is None else f" for {seconds} more seconds")
 
 
-def _beginning(response: httpx.Response) -> bytes:
-    body = b""
+def _beginning(response: httpx.Response, seconds: float) -> bytes:
+    body, end = b"", time.monotonic() + seconds
     try:
         for piece in response.iter_raw():
             body += piece
-            if len(body) >= _LONGEST_LINE:
+            if len(body) >= _LONGEST_LINE or time.monotonic() > end:
                 break
     except httpx.HTTPError:  # the status says enough
         pass

@@ -61,7 +61,9 @@ class HistoryApi:
         address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
         asked = self.face.parser.restore(request)
         note_in_audit(request.environ, details={"instant": asked.instant, "as_of": asked.as_of})
-        plan, written = self.face.services(request).reverting.restore(address, asked)
+        reverting = self.face.services(request).reverting
+        plan = reverting.plan(address, asked)
+        written = reverting.restore(plan)
         status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
         return empty(status, [*self.headers.of_write(written), *self.headers.of_notice(plan.notice)])
 

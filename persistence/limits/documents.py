@@ -76,6 +76,14 @@ LEASES_COUNTED = 2_000
 LARGEST_ANSWER = 64 << 20
 """Bytes of a response that is read into memory: a page of a search, a list of forms."""
 
+ANSWER_SECONDS = 120.0
+"""Seconds in which a response that is read into memory must arrive, after its headers.
+
+A service that sends a byte now and then is never silent, and would hold a thread and what it has sent for ever. With
+LARGEST_ANSWER it is a rate of 0.5 MiB/s; a page of a search has some kilobytes. A content that streams has no such
+limit: it would have to be a rate, and refuse on a slow line what arrives today.
+"""
+
 REMOTE_HISTORY_PAGE = 100
 """Revisions that are requested from another service at once. Some services do not answer with more."""
 

@@ -29,7 +29,7 @@ from persistence.maintenance.storage_backup import StorageBackup
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
-from persistence.storage import directories, files, owner, root
+from persistence.storage import copies, directories, files, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.locks import LockFile
@@ -113,7 +113,7 @@ class Backup:
             stack.enter_context(exclusively(self._destination))
             newest = next(reversed(complete(self._destination)), None)
             path = f"{self._destination}/{file_name(_instant_after(newest))}"
-            with files.synced(self._destination):
+            with copies.synced(self._destination):
                 yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
             files.rename(f"{path}{PARTIAL}", path)
             directories.sync(self._destination)

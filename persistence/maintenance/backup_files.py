@@ -14,7 +14,7 @@ from persistence.limits.requests import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
-from persistence.storage import directories, files, nofollow
+from persistence.storage import copies, directories, files, nofollow
 from persistence.storage.integrity import digest_text, digits_of
 from persistence.storage.owner import Identity, being
 
@@ -94,7 +94,7 @@ class PartFiles:
         with being(self._backup.keeper):
             self._note(hashlib.sha256(data).hexdigest(), path)
             if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
-                files.write_new(self._target(path, len(data)), [data], nanoseconds)
+                copies.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Add a content, which ``sidecar`` describes.
@@ -119,7 +119,7 @@ class PartFiles:
                 return
             target = self._target(path, size)
             try:
-                files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+                copies.write_new(target, chunks(source, path, hashing.update), nanoseconds)
             finally:
                 self._note(hashing.hexdigest(), path)
         if expected not in {None, digest_text(hashing.hexdigest())}:
@@ -149,7 +149,7 @@ class PartFiles:
         with being(self._backup.keeper):
             target = self._target(path, sidecar.size)
             try:
-                files.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+                copies.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
             finally:
                 self._note(hashing.hexdigest(), path)
         if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:

@@ -12,7 +12,7 @@ import msgspec
 
 from persistence.errors import PersistenceError
 from persistence.model.instants import next_after
-from persistence.storage import directories, files
+from persistence.storage import copies, directories, files
 from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
 
 _REASONS = "reasons.jsonl"
@@ -241,7 +241,7 @@ class Quarantine:
         """Give a file a second name here, before another one takes its name. Raises ``OSError``."""
         target = self._inside(path)
         directories.ensure(os.path.dirname(target))
-        files.keep_as(path, target)
+        copies.keep_as(path, target)
         directories.sync(os.path.dirname(target))
         self._note(finding, target)
 

@@ -30,7 +30,7 @@ from persistence.maintenance.folder_files import (
 from persistence.maintenance.tree import Folder
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
-from persistence.storage import commit, directories, files, nofollow, root, sidecars, stored_revision
+from persistence.storage import commit, copies, directories, files, nofollow, root, sidecars, stored_revision
 from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 from persistence.storage.root import FORMAT, LayoutFile
 
@@ -255,7 +255,7 @@ class Repair:
         if sidecar is None:
             return
         if not files.exists(place.next_content(sidecar.id)):
-            files.separate(place.content, place.next_content(sidecar.id))
+            copies.separate(place.content, place.next_content(sidecar.id))
         with FileIO(nofollow.open_file(place.content)) as file:
             files.stamp(file.fileno(), stamp(sidecar))
 

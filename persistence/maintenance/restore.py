@@ -22,7 +22,7 @@ from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Mani
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, nofollow, owner, root
+from persistence.storage import copies, directories, files, nofollow, owner, root
 from persistence.storage.integrity import digest_of_file, digest_of_open, digest_text
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
@@ -124,7 +124,7 @@ class Restore:
             _at_each(due, lambda each: each.begin())
             file.seek(0)
             with ExitStack() as synced:
-                _at_each(due, lambda each: synced.enter_context(files.synced(each.root)))
+                _at_each(due, lambda each: synced.enter_context(copies.synced(each.root)))
                 yield from self._fill(file, due)
             _at_each(due, lambda each: each.finish())
 
@@ -227,7 +227,7 @@ class Restore:
         with file:
             status = os.fstat(file.fileno())
             try:
-                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                copies.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
             except DamagedError as error:
                 problem = f"{error}; what there is of it is in {QUARANTINE}"
             else:

@@ -18,7 +18,7 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import next_after
-from persistence.storage import directories, files, lease, nofollow, owner, root, sidecars
+from persistence.storage import copies, directories, files, lease, nofollow, owner, root, sidecars
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.root import FORMAT, LayoutFile
@@ -40,14 +40,14 @@ def add_checksums(path: str) -> None:
     """
     folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
-        with files.synced(path):
+        with copies.synced(path):
             written = [
                 sidecar
                 for folder in some
                 for directory in (folder, FilePaths(folder, "").history)
                 for sidecar in _write_aside(directory)
             ]
-        with files.synced(path):
+        with copies.synced(path):
             for sidecar in written:
                 files.rename(_aside(sidecar), sidecar)
 

@@ -95,13 +95,14 @@ def count(text: str, what: str, default: int) -> int:
 
 
 def duration(text: str) -> int:
-    """Read days, hours, minutes and seconds, each at most once and in this order; a bare number is seconds.
+    """Read days, hours, minutes and seconds, each at most once and in this order.
+
+    A number without a unit is refused: whoever writes it may mean days as well as seconds.
 
     Raises:
         BadRequestError: it is no such time span, or one of no time.
     """
-    rest = text if text.endswith(tuple(_SECONDS_OF)) else f"{text}s"
-    total = 0
+    rest, total = text, 0
     for unit, seconds in _SECONDS_OF.items():
         amount, found, after = rest.partition(unit)
         if found and _AMOUNT.fullmatch(amount):

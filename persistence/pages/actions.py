@@ -7,7 +7,7 @@ action in the audit, and the names ``app``, ``form``, ``document`` and ``name`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Values = Mapping[str, str]
 """The values of an action by name: those of its path and its ``fields``. One that was not sent is empty."""
@@ -17,7 +17,8 @@ Values = Mapping[str, str]
 class Question:
     """The page that is shown before: a ``title`` that names the thing, what the action will do, and its button.
 
-    ``back`` is the path of the page to which a change of mind leads.
+    ``back`` is the path of the page to which a change of mind leads. ``sent`` are fields of its form that replace those
+    of the request, such as the entity tag of the revision that it is about.
     """
 
     title: str
@@ -25,6 +26,7 @@ class Question:
     button: str
     back: str
     is_dangerous: bool = False
+    sent: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flask import render_template, request
+from markupsafe import Markup
 
 from persistence.maintenance.permission_words import SOURCES, unknown_operations, whom
 from persistence.maintenance.reports import PermissionsSource, permissions_source
 from persistence.model.permissions import OPERATIONS, Permissions
 from persistence.pages.form_page import ShownVersion, shown_version
 from persistence.pages.forms_page import ServedForms
+from persistence.pages.rendering import cut, instant
 from persistence.pages.site import Site
 from persistence.services.access import is_singleton, permissions_of
 from persistence.services.definition_outline import shown_definition
@@ -68,15 +70,15 @@ def _shown(permissions: Permissions | None) -> Iterator[ShownPermission]:
         yield ShownPermission(whom(each), allowed, tuple(unknown_operations(each)))
 
 
-def _facts(shown: ShownVersion) -> Iterator[tuple[str, str]]:
+def _facts(shown: ShownVersion) -> Iterator[tuple[str, str | Markup]]:
     published = shown.published
     if published is None:
         return
     for language, title in published.metadata.titles.items():
-        yield f"Title ({language})" if language else "Title", title
-    yield "Published", published.created
-    by = f" by {published.modifier}" if published.modifier else ""
-    yield "Last published", f"{published.modified}{by}"
+        yield f"Title ({language})" if language else "Title", cut(title)
+    yield "Published", instant(published.created)
+    by = f" by {cut(published.modifier)}" if published.modifier else ""
+    yield "Last published", instant(published.modified) + by
     yield "Available", "yes" if published.metadata.available else "no"
     yield "Singleton", "yes" if is_singleton(published, shown.route.properties) else "no"
     yield "Stored data format", shown.route.properties.data_format

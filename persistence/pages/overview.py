@@ -76,7 +76,8 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     if not spans:
         return []
     shown = list(_with_gaps(spans))
-    labels = [_clock(spans[0].at), _clock((spans[0].at + spans[-1].at) / 2), _clock(spans[-1].at)]
+    times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
+    labels = list(dict.fromkeys(map(_clock, times)))
     rate = Series("requests", [None if each is None else each.rate for each in shown])
     errors = Series("errors", [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]

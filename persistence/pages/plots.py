@@ -35,6 +35,7 @@ class _Shape:
     name: str
     lines: tuple[str, ...]
     areas: tuple[str, ...]
+    dots: tuple[str, ...] = ()
     bars: tuple[tuple[float, float, float, float], ...] = ()
 
 
@@ -54,7 +55,7 @@ def bars(title: str, values: Sequence[float], labels: Sequence[str], unit: str =
         for number, value in enumerate(values)
         if value > 0
     )
-    return _rendered(title, [Series("", values)], [_Shape("", (), (), boxes)], labels, top, unit)
+    return _rendered(title, [Series("", values)], [_Shape("", (), (), bars=boxes)], labels, top, unit)
 
 
 def _rendered(  # noqa: PLR0913, PLR0917 - the parts of a plot
@@ -67,6 +68,7 @@ def _rendered(  # noqa: PLR0913, PLR0917 - the parts of a plot
         shapes=shapes,
         labels=labels,
         scale=scale,
+        is_empty=all(value is None for each in series for value in each.values),
         sentence="; ".join(_sentence(each, unit) for each in series),
         width=WIDTH,
         height=HEIGHT,
@@ -84,16 +86,19 @@ def _top(values: Iterable[float | None]) -> float:
 
 
 def _drawn(series: Series, top: float, *, has_area: bool) -> _Shape:
-    runs = [run for run in _runs(series.values[-MOST_PLOTTED:], top) if run]
+    found = [run for run in _runs(series.values[-MOST_PLOTTED:], top) if run]
+    runs = [run for run in found if len(run) > 1]
+    # A line without length has round ends only, which are not stretched with the drawing as a circle would be.
+    dots = tuple(f"M{run[0][0]:g} {run[0][1]:g}h0" for run in found if len(run) == 1)
     paths = tuple("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs)
     areas = tuple(
         f"{path}L{run[-1][0]:g} {HEIGHT}L{run[0][0]:g} {HEIGHT}Z" for path, run in zip(paths, runs, strict=True)
     )
-    return _Shape(series.name, paths, areas if has_area else ())
+    return _Shape(series.name, paths, areas if has_area else (), dots)
 
 
 def _runs(values: Sequence[float | None], top: float) -> Iterator[list[tuple[float, float]]]:
-    """Yield the points of each run of values without a gap."""
+    """Yield the points of each run of values without a gap; a run of one is a dot."""
     run: list[tuple[float, float]] = []
     step = WIDTH / max(1, len(values) - 1)
     for number, value in enumerate(values):

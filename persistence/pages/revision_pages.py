@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flask import render_template, request
 
-from persistence.errors import LockedError, NotFoundError, NotSupportedError
+from persistence.errors import LockedError, NotFoundError, NotSupportedError, PreconditionError
 from persistence.limits.pages import LONGEST_VALUE, VALUES_SHOWN
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.users import ANONYMOUS, Bearer, User
@@ -15,7 +15,7 @@ from persistence.pages.document_paths import PATH, address_of, asked_instant, do
 from persistence.pages.site import Site
 from persistence.services.diffs import DiffOptions, RevisionDiffs, RevisionPair
 from persistence.services.documents import Documents
-from persistence.services.reverting import Reverting, before_current
+from persistence.services.reverting import RestorePlan, Reverting, before_current
 from persistence.services.rules import Revert
 
 _SUBJECT = "/<app>/<form>/<document>"
@@ -30,7 +30,7 @@ class RevisionPages:
     def add_to(self, site: Site) -> None:
         """Add the page and the actions."""
         site.page(f"{PATH}/changes", "changes", self.changes)
-        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision",), _SUBJECT))
+        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
         site.action(Action("lease-break", self._ask_to_break, self._break, (), _SUBJECT))
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
@@ -57,7 +57,8 @@ class RevisionPages:
 
     def _ask_to_revert(self, values: Values) -> Question:
         address = _address(values)
-        plan = Reverting(self.documents).plan(address, self._asked(address, values, ANONYMOUS))
+        asked = self._asked(address, values, ANONYMOUS)
+        plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
         by = f" by {older.modifier}" if older.modifier else ""
         effects = [f"The revision of {older.modified}{by} becomes the current one, as a new revision of yours."]
@@ -75,11 +76,15 @@ class RevisionPages:
             else f"Make an older revision of {name} current again?"
         )
         button = "Bring it back" if is_deleted else "Make it current"
-        return Question(title, tuple(effects), button, document_path("document", address))
+        sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
+        return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
 
     def _revert(self, values: Values, by: str) -> Done:
         address = _address(values)
-        plan, _ = Reverting(self.documents).restore(address, self._asked(address, values, User(name=by)))
+        reverting = Reverting(self.documents)
+        plan = reverting.plan(address, self._asked(address, values, User(name=by)))
+        _require_current(plan, values["current"])
+        reverting.restore(plan)
         back = document_path("document", address)
         return Done(f"The revision of {plan.file.older.modified} is the current one again.", back)
 
@@ -112,3 +117,27 @@ class RevisionPages:
 
 def _address(values: Values) -> DocumentAddress:
     return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
+
+
+def _current_tag(plan: RestorePlan) -> str:
+    """Return the entity tag of the current revision, which may be a tombstone."""
+    return "" if plan.file.current is None else plan.file.current.etag
+
+
+def _require_current(plan: RestorePlan, tag: str) -> None:
+    """Make sure that the current revision is the one that the question was about.
+
+    ``If-Match`` would not do: it is ignored where the current revision is a tombstone.
+
+    Raises:
+        PreconditionError: it is another one.
+    """
+    if tag == _current_tag(plan):
+        return
+    address, now = plan.file.address, plan.file.replaced
+    cause = "" if now is None else f" {'deleted' if now.deleted else 'saved'}"
+    by = "" if now is None else f" by {now.modifier or 'somebody without a name'} at {now.modified}"
+    raise PreconditionError(
+        f"{address.form}/{address.document} has changed since you were asked:{cause}{by}. Nothing was written. "
+        "Look at the document again."
+    )

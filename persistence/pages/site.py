@@ -173,8 +173,9 @@ def _token() -> str:
 
 
 def _ask(action: Action, values: Values) -> str:
-    fields = {field: values[field] for field in action.fields}
-    return render_template("confirm.html", question=action.ask(values), fields=fields)
+    question = action.ask(values)
+    fields = {**{field: values[field] for field in action.fields}, **question.sent}
+    return render_template("confirm.html", question=question, fields=fields)
 
 
 def _do(action: Action, values: Values) -> str | AnyResponse:

@@ -30,12 +30,11 @@ class ShownValue:
 
 
 def settings_in_force(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every setting, with its value as Python writes it."""
+    """Yield every setting, with its value as TOML writes it."""
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         plain = NOT_SHOWN if value and name in settings.SECRET else _plain(value)
-        shown = NOT_SHOWN if plain == NOT_SHOWN else repr(plain)
-        yield ShownValue(name, shown, origin, settings.MEANINGS[name], plain)
+        yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain)
 
 
 def properties_in_force(effective: Effective) -> Iterator[ShownValue]:
@@ -48,8 +47,7 @@ def properties_in_force(effective: Effective) -> Iterator[ShownValue]:
 
 def shown_property(known: KnownProperty, value: Value) -> str:
     """Return a value of a property, but no secret, and no password of an address."""
-    plain = plain_property(known, value)
-    return NOT_SHOWN if plain == NOT_SHOWN else as_toml(plain)
+    return _shown(plain_property(known, value))
 
 
 def plain_property(known: KnownProperty, value: Value) -> Value:
@@ -59,9 +57,20 @@ def plain_property(known: KnownProperty, value: Value) -> Value:
     return shown_address(value) if isinstance(value, str) else value
 
 
-def as_toml(value: Value) -> str:
-    """Return a value, or a name with wildcards, as TOML writes it."""
-    return msgspec.json.encode(value).decode()
+def as_toml(value: object) -> str:
+    """Return a value, or a name with wildcards, as TOML writes it: as JSON, but for tables."""
+    match msgspec.to_builtins(value):
+        case dict() as table:
+            pairs = [f"{as_toml(name)} = {as_toml(each)}" for name, each in table.items()]
+            return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+        case list() | tuple() as items:
+            return f"[{', '.join(map(as_toml, items))}]"
+        case plain:
+            return msgspec.json.encode(plain).decode()
+
+
+def _shown(plain: object) -> str:
+    return NOT_SHOWN if plain == NOT_SHOWN else as_toml(plain)
 
 
 def _plain(value: object) -> object:

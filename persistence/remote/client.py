@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from itertools import islice
 
 import httpx
 
@@ -30,7 +31,7 @@ from persistence.errors import (
     RemoteTimeoutError,
     one_line,
 )
-from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.limits.requests import CHUNK
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
 from persistence.storage.uploads import Upload
@@ -40,6 +41,8 @@ _KEPT_FOR = 10.0
 
 _MOST_KEPT = 32
 _LARGEST_LINE = 1024
+_MOST_LEFT, _LEFT_WITHIN = 2, 1.0
+"""Pieces, the last one and the end, and seconds for what is left of a response that is closed."""
 DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 """The statuses of changes that were done."""
 
@@ -56,12 +59,35 @@ _LONGEST_WAIT = 60
 class CallLimits:
     """``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction.
 
-    ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting.
+    ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting. ``answer``
+    is seconds, too: for all of a response that is read into memory, however often a byte comes.
     """
 
     connect: float = 5.0
     silence: float = 60.0
     calls: int = 4
+    answer: float = ANSWER_SECONDS
+
+
+class _TimedStream(httpx.SyncByteStream):
+    """The bytes of a response as they arrive, and none after a deadline where there is one."""
+
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
+        self._stream = stream
+        self._end: float | None = None
+
+    def end_within(self, seconds: float) -> None:
+        """Set the deadline, so many seconds from now on."""
+        self._end = time.monotonic() + seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._stream:
+            if self._end is not None and time.monotonic() > self._end:
+                raise httpx.ReadTimeout("the deadline of the response is over")
+            yield piece
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +111,17 @@ class RemoteCall:
 
 
 class RemoteAnswer:
-    """A response whose body is still to be read. It is closed when that is done, or by ``close``."""
+    """A response whose body is still to be read. It is closed when that is done, or by ``close``.
 
-    def __init__(self, response: httpx.Response, label: str) -> None:
+    What is read into memory must arrive within ``seconds``.
+    """
+
+    def __init__(self, response: httpx.Response, label: str, seconds: float = ANSWER_SECONDS) -> None:
         self._response = response
         self._label = label
+        self._seconds = seconds
+        self._stream = _TimedStream(response.stream)  # type: ignore[arg-type]  # httpx.Client makes no asynchronous one
+        response.stream = self._stream
         self._pieces = response.iter_raw(CHUNK)
         self._first = b""
         self.status = response.status_code
@@ -135,13 +167,25 @@ class RemoteAnswer:
                 return
         raise RemoteError(f"an answer of {self._label} ends early")
 
+    def beginning(self) -> bytes:
+        """Return the first piece of the body, at most CHUNK bytes.
+
+        Raises:
+            RemoteError: it cannot be read.
+            RemoteTimeoutError: it takes too long.
+        """
+        self._stream.end_within(self._seconds)
+        return next(iter(self), b"")
+
     def whole(self, limit: int) -> bytes:
         """Return the body, which is read to its end.
 
         Raises:
             RemoteError: it has more than ``limit`` bytes, or cannot be read to its end.
+            RemoteTimeoutError: it takes too long.
         """
         data = bytearray()
+        self._stream.end_within(self._seconds)
         try:
             for piece in self:
                 data += piece
@@ -178,7 +222,7 @@ class RemoteAnswer:
         line = b""
         try:
             if (self.field("Content-Type") or "").startswith("text/plain"):
-                line = next(iter(self), b"")[:_LARGEST_LINE]
+                line = self.beginning()[:_LARGEST_LINE]
         except RemoteError:
             pass
         finally:
@@ -186,10 +230,14 @@ class RemoteAnswer:
         return one_line(line.decode(errors="replace").partition("\n")[0])
 
     def close(self) -> None:
-        """Release its connection, which can be used again if little was left to be read."""
+        """Release its connection, which can be used again if little was left to be read.
+
+        Its length may not be known, and it may have no end.
+        """
         if (self.length or 0) <= _LARGEST_LINE:
+            self._stream.end_within(_LEFT_WITHIN)
             with suppress(httpx.HTTPError, httpx.StreamError):
-                deque(self._pieces, maxlen=0)
+                deque(islice(self._pieces, _MOST_LEFT), maxlen=0)
         self._response.close()
 
 
@@ -289,7 +337,7 @@ class Client:
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
             raise RemoteError(f"{self.label} answers {call.what} in a content coding that was not asked for")
-        return RemoteAnswer(response, self.label)
+        return RemoteAnswer(response, self.label, self.connections.limits.answer)
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
         """Return the body of the answer to a GET, which is read into memory; raise the error for a refusal."""

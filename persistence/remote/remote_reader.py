@@ -81,7 +81,7 @@ class RemoteReader:
                 is_empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
                 found = self.read(address, content=False) if is_empty else _missing(address, answer)
                 return None if found is None else found.sidecar
-            is_encrypted = next(iter(answer), b"").startswith(frames.MAGIC)
+            is_encrypted = answer.beginning().startswith(frames.MAGIC)
             return msgspec.structs.replace(sidecar_of(answer, self._client.names, address), encrypted=is_encrypted)
         finally:
             answer.close()

@@ -127,7 +127,13 @@ class Reverting:
     documents: Documents
 
     def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
-        """Return what would be done; raises as ``restore``, as far as that can be decided now."""
+        """Return what would be done.
+
+        Raises:
+            NotFoundError, DeletedError: there is no such revision, or it is a tombstone.
+            VersionError: the document has another form version now.
+            ForbiddenError: the user may not read the revision, or not write over what is there.
+        """
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
         found = self.documents.read(address, asked.get).found
@@ -142,26 +148,22 @@ class Reverting:
             raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
         return _with_attachments(route, file, names)
 
-    def restore(self, address: DocumentAddress, asked: Revert) -> tuple[RestorePlan, Written]:
+    def restore(self, plan: RestorePlan) -> Written:
         """Make an older revision the current one again, by a new revision. What was current stays in the history.
 
         Attachments that have been replaced or deleted since come back in the revision of that time. If this is
         interrupted, a repetition completes it.
 
         Raises:
-            NotFoundError, DeletedError: there is no such revision, or it is a tombstone.
-            VersionError: the document has another form version now.
-            ForbiddenError: the user may not read the revision, or not write over what is there.
-            ReplacedError: somebody else has written meanwhile; nothing of that is overwritten.
+            ReplacedError: somebody else has written since the plan was made; nothing of that is overwritten.
         """
-        plan = self.plan(address, asked)
-        files, seen = (*plan.attachments, plan.file), plan.seen()
+        address, files, seen = plan.file.address, (*plan.attachments, plan.file), plan.seen()
         *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
         for batch in first:
             own = {each: seen[each] for each in (address, *(file.address for file in batch))}
             done = self._stored(batch, own)
             seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
-        return plan, replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
+        return replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
 
     def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
         """Store some files, one after the other, if nothing is another than was ``seen``."""

@@ -22,7 +22,7 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
-from persistence.storage import directories, file_system, files, nofollow, removal, stored_revision
+from persistence.storage import copies, directories, file_system, files, nofollow, removal, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -268,7 +268,7 @@ def _keep(paths: FilePaths, over: Sidecar) -> None:
         directories.make(paths.history)
         history = nofollow.open_directory(paths.history)  # and no link to one
         try:
-            files.keep_as(paths.content, paths.revision(over.modified).content)
+            copies.keep_as(paths.content, paths.revision(over.modified).content)
             files.sync(history)
         finally:
             os.close(history)

@@ -16,7 +16,7 @@ from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress
 from persistence.model.instants import one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import directories, files, nofollow, sidecars, stored_revision
+from persistence.storage import copies, directories, files, nofollow, sidecars, stored_revision
 from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.stored_revision import FileFingerprint, StoredRevision
@@ -79,7 +79,7 @@ def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
 
     A later write to the content changes its time again, so a late change of an editor is found later.
     """
-    files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
+    copies.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
     files.stamp_durably(paths.content, stamp(sidecar))
     replace_sidecar(paths, sidecar)
 
@@ -88,7 +88,7 @@ def reinstate(paths: FilePaths, sidecar: Sidecar, content: str) -> None:
     """Make an older revision the current one; ``content`` is a path of its content, which keeps that name."""
     arrived = paths.next_content(sidecar.id)
     files.remove(arrived)
-    files.keep_as(content, arrived)
+    copies.keep_as(content, arrived)
     replace_sidecar(paths, sidecar)
     files.rename(arrived, paths.content)
     files.remove(arrived)  # two names of one file are left by a rename of one over the other
@@ -200,7 +200,7 @@ def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
         modified = over.latest
     revision = paths.revision(modified)
     directories.ensure(paths.history)
-    size, digest = files.copied(paths.content, revision.content)
+    size, digest = copies.copied(paths.content, revision.content)
     edit = msgspec.structs.replace(
         over.sidecar,
         id=fresh_id(),
@@ -235,9 +235,9 @@ def keep(paths: FilePaths, sidecar: Sidecar) -> int:
         directories.make(paths.history)
         history = nofollow.open_directory(paths.history)
     try:
-        files.keep_as(paths.sidecar, revision.sidecar)
+        copies.keep_as(paths.sidecar, revision.sidecar)
         if not sidecar.deleted:
-            files.keep_as(paths.content, revision.content)
+            copies.keep_as(paths.content, revision.content)
     except BaseException:
         os.close(history)
         raise

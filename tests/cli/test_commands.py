@@ -26,8 +26,8 @@ def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
     done = persistence("config", "--workers", "7", cwd=tmp_path, env={"PERSISTENCE_DIALECT": "orbeon"})
     assert done.returncode == 0
     assert "workers = 7  # flag: " in done.stdout
-    assert "dialect = 'orbeon'  # environment: " in done.stdout
-    assert f"data = '{tmp_path}/var/data'  # default: " in done.stdout
+    assert 'dialect = "orbeon"  # environment: ' in done.stdout
+    assert f'data = "{tmp_path}/var/data"  # default: ' in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command_runner import ended
 from tests.in_process import serving
+from tests.providers import dripping
 from tests.service import running
 
 
@@ -58,20 +55,8 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
     first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is never silent for long."""
-
-    def drip(listening: socket.socket) -> None:
-        with suppress(OSError), listening.accept()[0] as connection:
-            connection.sendall(first.encode())
-            while True:
-                connection.sendall(b"x")
-                time.sleep(0.02)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=drip, args=(listening,))
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with dripping(first.encode(), b"x") as url:
         status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
-        thread.join()
     assert (status, errors) == (
         1,
         [f"persistence: {url} is not alive: the service does not come to the end of its answer"],

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.cli.terminal import follow, print_table, progress, say
+from persistence.cli.terminal import follow, own_command, print_table, progress, say
 from tests.cli.command_runner import Place
 from tests.cli.pseudo_terminal import Terminal, screen, terminal
 from tests.docs.commands import leaves
@@ -41,6 +41,28 @@ def on_terminal(columns: int = 60) -> Iterator[Terminal]:
         patch.setattr(sys, "stdout", found.stream)
         patch.setattr(sys, "stderr", found.stream)
         yield found
+
+
+@pytest.mark.parametrize(
+    ("called", "on_path", "shown"),
+    [
+        (".venv/bin/persistence", "", ".venv/bin/persistence"),
+        (".venv/bin/persistence", "other", ".venv/bin/persistence"),
+        (".venv/bin/persistence", ".venv/bin", "persistence"),
+        ("persistence", "", "persistence"),
+        ("persistence/cli/__main__.py", "", "persistence"),
+    ],
+)
+def test_a_command_off_path_is_shown_as_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str, on_path: str, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for directory in (".venv/bin", "other"):
+        (tmp_path / directory).mkdir(parents=True)
+        (tmp_path / directory / "persistence").touch(0o700)
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setenv("PATH", str(tmp_path / on_path) if on_path else "")
+    assert own_command() == shown
 
 
 def print_rows() -> None:

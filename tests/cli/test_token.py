@@ -48,6 +48,7 @@ def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Callab
         ((PLACE, "--expires", "8d"), "access tokens of hr/leave are valid for at most 10080 minutes"),
         (("it/leave/1/A", "--expires", "1s"), "access tokens of it/leave are not issued"),
         ((PLACE, "--expires", "soon"), "is no time span"),
+        ((PLACE, "--expires", "90"), "'90' is no time span such as 90s, 10m, 1h30m or 7d"),
         ((PLACE, "--expires", "1h", "--operations", "list"), "a token cannot grant 'list'"),
         ((PLACE, "--expires", "1h", "--operations", ""), "a token needs operations"),
         (("hr/leave/1b4e28ba", "--expires", "1h"), "is not APP/FORM/VERSION/DOCUMENT"),

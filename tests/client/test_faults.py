@@ -26,6 +26,7 @@ from persistence.errors import (
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
+from tests.providers import dripping
 
 FACTS = "Svc-Form-Definition-Version: 1\r\nETag: x\r\n"
 FOUND = f"HTTP/1.1 200 OK\r\n{FACTS}Content-Length: 4\r\n\r\n<a/>"
@@ -170,6 +171,18 @@ def test_a_service_that_is_silent_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         silent = Scripted(listening.getsockname()[1])
         with form(silent, silence=0.2, attempts=1) as client, pytest.raises(RemoteTimeoutError, match="in time"):
+            client.load("d")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [("200 OK", RemoteTimeoutError), ("503 Busy\r\nContent-Type: text/plain", BusyError)]
+)
+def test_a_service_that_never_comes_to_the_end_of_its_answer_is_not_waited_for(
+    status: str, error: type[PersistenceError]
+) -> None:
+    with dripping(f"HTTP/1.1 {status}\r\nContent-Length: 9999\r\n{FACTS}\r\n".encode(), b"x") as url:
+        slow = Scripted(int(url.rpartition(":")[2]))
+        with form(slow, answer=0.2, attempts=1) as client, pytest.raises(error):
             client.load("d")
 
 

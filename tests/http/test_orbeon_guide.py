@@ -54,7 +54,7 @@ def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     env = {**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
     done = forkserver.run("persistence.cli", ["config"], cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "dialect = 'orbeon'" in done.stdout
+    assert 'dialect = "orbeon"' in done.stdout
 
 
 @pytest.mark.parametrize(

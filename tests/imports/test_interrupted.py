@@ -15,14 +15,14 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.services.imports import placing
 from persistence.services.imports.revisions import ImportResult
 from persistence.services.imports.sources import open_source
-from persistence.storage import directories, files
+from persistence.storage import copies, directories, files
 from persistence.storage.store import Store
 from tests.imports.archives import archive_of, tree
 from tests.imports.importing import LARGEST, importer, lines_source, run
 from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
 
-STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (files, "keep_as"), (directories, "sync"))
+STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (copies, "keep_as"), (directories, "sync"))
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_how_long_something_is_kept(text: str, seconds: int | None) -> None:
     assert retention(text, may_be_none=True) == seconds
 
 
-@pytest.mark.parametrize("text", ["none", "never", "0", "2 years"])
+@pytest.mark.parametrize("text", ["none", "never", "0", "90", "2 years"])
 def test_what_is_no_retention(text: str) -> None:
     with pytest.raises(BadRequestError):
         retention(text, may_be_none=False)

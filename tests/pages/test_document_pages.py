@@ -84,6 +84,36 @@ def test_a_deleted_document_is_readable_and_comes_back(found: Browser) -> None:
     assert "This document is deleted." not in found.text
 
 
+@pytest.mark.parametrize(
+    ("document", "method", "said"),
+    [("two", "PUT", "saved by lea at 20"), ("two", "DELETE", "deleted by lea at 20"), ("gone", "PUT", "saved by lea")],
+)
+def test_nothing_is_brought_back_over_a_change_since_the_question(
+    found: Browser, document: str, method: str, said: str
+) -> None:
+    found.get(f"/admin/actions/revert/{ORDER}/{document}")
+    sent = {"Svc-Form-Definition-Version": "1", "Svc-Username": "lea"}
+    assert call(found, method, f"{ORDER}/data/{document}/data.xml", b"<form/>", **sent) in {201, 204}
+    page = found.page
+    assert found.send().status_code == 412
+    assert f"{ORDER}/{document} has changed since you were asked: {said}" in found.text
+    assert "Nothing was written." in found.text
+    assert call(found, "GET", f"{ORDER}/data/{document}/data.xml") == (200 if method == "PUT" else 404)
+    if method == "PUT":
+        assert found.get(f"/admin/forms/{ORDER}/data/{document}/data.xml").data == b"<form/>"
+    found.page = page
+    assert found.send(current="").status_code == 412
+
+
+def test_a_document_that_was_deleted_again_is_not_brought_back_by_an_older_question(found: Browser) -> None:
+    found.get(f"/admin/actions/revert/{ORDER}/gone")
+    path, sent = f"{ORDER}/data/gone/data.xml", {"Svc-Form-Definition-Version": "1", "Svc-Username": "lea"}
+    assert [call(found, method, path, b"<form/>", **sent) for method in ("PUT", "DELETE")] == [201, 204]
+    assert found.send().status_code == 412
+    assert "deleted by lea" in found.text
+    assert call(found, "GET", path) == 404
+
+
 def test_drafts_are_shown_and_lead_to_the_saved_document(found: Browser) -> None:
     assert "There is a draft" in (found.get(f"/admin/forms/{ORDER}/data/d-3") and found.text)
     assert "Zoe B" in (found.get(f"/admin/forms/{ORDER}/draft/d-3") and found.text)

@@ -130,7 +130,9 @@ def test_the_definition_says_who_may_do_what_and_shows_its_outline(found: Browse
     assert "Customer section" in found.text
     assert "Full name input customer/name indexed" in found.text
     assert "Kunde" in (found.get(f"{VERSION}/definition?lang=de") and found.text)
+    assert "Published 2024-04-01 09:00:00" in found.text
     found.get("/admin/forms/hr/leave/1/definition")
+    assert "Last published 2024-04-01 09:00:00 by mia" in found.text
     said = found.text.replace("\u2013 ", "")
     assert "anyone ✓ yes no" in said
     assert "owner no ✓ yes ✓ yes no" in said

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from persistence.limits import pages as limits
+from persistence.pages import plots
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.recent_errors import RecentErrors
@@ -34,8 +35,29 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     found.get("/admin/")
     place = shown_address(settings(tmp_path).data)
-    for each in ("Dialect svc", place, "whoever has the API key", "Last check never", "Errors none"):
+    for each in (
+        "Dialect svc",
+        place,
+        "whoever has the API key",
+        "Last check none known",
+        "Last backup none known",
+        "Errors none",
+    ):
         assert each in found.text
+
+
+def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
+    one, most = plots.Series("half", [None, 2.0, None]), plots.Series("most", [4.0, 4.0, 4.0])
+    with administrator(tmp_path).client.application.app_context():
+        drawing = plots.lines("Latency", [one, most], ["10:00"], "ms")
+        alone = plots.lines("Latency", [plots.Series("", [5.0])], ["10:00"], "ms")
+        empty = plots.lines("Latency", [plots.Series("", [None])], ["10:00"], "ms")
+    assert drawing.count('class="dot"') == drawing.count('class="line second"') == 1
+    assert 'd="M300 72h0"' in drawing
+    assert 'class="dot"' in alone
+    assert 'class="area"' not in alone
+    assert "There are no values yet." not in alone
+    assert "There are no values yet." in empty
 
 
 def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
@@ -95,7 +117,7 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     ended(found, "check", given)
     assert "hr/leave/data/one/stray" in found.text
     assert "every content was read" in found.text
-    assert "Last check never" not in (found.get("/admin/") and found.text)
+    assert "Last check none known" not in (found.get("/admin/") and found.text)
     assert found.get("/admin/actions/check?mode=x").status_code == 400
 
 
@@ -204,6 +226,18 @@ def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     assert "0" * 64 not in page.text
     assert "(not shown)" in found.text
     assert "workers 7" in found.text
+
+
+def test_settings_and_properties_are_shown_as_the_settings_file_has_them(tmp_path: Path) -> None:
+    found = administrator(tmp_path, trusted=("10.1.2.3",))
+    found.get("/admin/settings")
+    for name, value in (
+        ("trusted", '["10.1.2.3"]'),
+        ("insecure", "false"),
+        ("dialect", '"svc"'),
+        ("svc.persistence.*.active", "true"),
+    ):
+        assert f"{name} {value} " in found.text
 
 
 def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) -> None:

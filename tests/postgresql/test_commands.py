@@ -177,7 +177,7 @@ def test_leases_are_listed_and_broken(run: Run, client: FlaskClient) -> None:
 
 def test_settings_are_printed_without_the_password(run: Run) -> None:
     shown = run("config").out
-    assert "data = 'postgresql://keeper:***@127.0.0.1" in shown
+    assert 'data = "postgresql://keeper:***@127.0.0.1' in shown
     assert postgresql.PASSWORD not in shown
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from persistence.dialect import SVC
-from persistence.errors import RemoteError
-from persistence.remote.client import CallLimits, Client, Connections, RemoteCall
+from persistence.errors import RemoteError, RemoteTimeoutError
+from persistence.remote.client import CallLimits, Client, Connections, RemoteAnswer, RemoteCall
 from persistence.remote.headers import ProviderNames
 from tests.opened import opened
-from tests.providers import Received, Reply, providing
+from tests.providers import Received, Reply, dripping, providing
 
 LIMITS = CallLimits(connect=0.5)
 
@@ -39,3 +42,42 @@ def test_a_cookie_of_the_provider_is_not_sent_with_the_next_request() -> None:
             client.ask("/crud")
         assert len(provider.received) == 2
         assert not [name for each in provider.received for name in each.headers if name.lower() == "cookie"]
+
+
+@contextmanager
+def endless(status: str, piece: bytes) -> Iterator[RemoteAnswer]:
+    """The answer of a provider that never comes to its end."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with dripping(head.encode(), b"%x\r\n%s\r\n" % (len(piece), piece)) as url:
+        connections = opened(Connections(url, CallLimits(answer=0.2)))
+        answer = Client("far", ProviderNames(SVC, SVC), connections).send(RemoteCall("GET", "/crud"))
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+
+@pytest.mark.parametrize("read", [lambda answer: answer.whole(1000), RemoteAnswer.beginning])
+def test_what_is_read_into_memory_has_a_deadline(read: Callable[[RemoteAnswer], bytes]) -> None:
+    """A provider that sends a byte now and then is never silent."""
+    with endless("200 OK", b"x") as answer, pytest.raises(RemoteTimeoutError, match="does not answer in time"):
+        read(answer)
+
+
+def test_a_refusal_that_never_ends_is_its_status() -> None:
+    with endless("502 Bad Gateway", b"x") as answer:
+        assert str(answer.refused("GET /crud")) == "provider 'far' answers GET /crud with 502"
+
+
+@pytest.mark.parametrize("piece", [b"x", b"x" * 100_000])
+def test_an_answer_without_an_end_is_given_up_when_it_is_closed(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persistence.remote.client._LEFT_WITHIN", 0.1)
+    began = time.monotonic()
+    with endless("200 OK", piece) as answer:
+        answer.close()
+    assert time.monotonic() - began < 5, "the provider sends until its client hangs up"
+
+
+def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    with endless("200 OK", b"x" * 100_000) as answer, pytest.raises(RemoteError, match="more than 1000 bytes"):
+        answer.whole(1000)

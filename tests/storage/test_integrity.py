@@ -12,7 +12,7 @@ import pytest
 
 from persistence.errors import DamagedError, DiskError
 from persistence.model.sidecar import Sidecar
-from persistence.storage import directories, files, sidecars
+from persistence.storage import copies, directories, sidecars
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY
 from persistence.storage.store import Store
@@ -316,7 +316,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
     store = store_at(root, HandEdits.ALL)
     first = put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
-    original = files.copied
+    original = copies.copied
 
     def copied(source: str, target: str) -> tuple[int, str]:
         with open(source, "ab") as file:
@@ -326,7 +326,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
             file.write(b"and more")
         return found
 
-    monkeypatch.setattr(files, "copied", copied)
+    monkeypatch.setattr(copies, "copied", copied)
     put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
     assert found is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError, StartupError
-from persistence.storage import directories, files, owner, root
+from persistence.storage import copies, directories, files, owner, root
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -53,7 +53,7 @@ def test_a_root_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
     ("module", "call", "what"),
     [
         (files, "sync", "writing and fsync"),
-        (files, "keep_as", "hard links"),
+        (copies, "keep_as", "hard links"),
         (files, "rename", "rename"),
         (directories, "sync", "fsync of a directory"),
         (os, "statvfs", "free space"),

@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, tombstone
-from persistence.storage import directories, files
+from persistence.storage import copies, directories, files
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -101,7 +101,8 @@ def test_nothing_is_left_beside_the_files(store: Store) -> None:
 
 
 CALLS = [
-    *((files, call) for call in ("open_unnamed", "written", "keep_as", "link_descriptor", "sync", "rename")),
+    *((files, call) for call in ("open_unnamed", "written", "link_descriptor", "sync", "rename")),
+    (copies, "keep_as"),
     (directories, "sync"),
 ]
 
@@ -266,16 +267,19 @@ def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
     assert list((root / ".trash").iterdir()) == []
 
 
-@pytest.mark.parametrize("call", ["rename", "keep_as", "remove", "sync", "link_descriptor"])
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [(copies, "keep_as"), *((files, call) for call in ("rename", "remove", "sync", "link_descriptor"))],
+)
 @pytest.mark.parametrize("number", range(4))
 def test_a_form_without_history_keeps_one_whole_revision_through_crashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, number: int
 ) -> None:
     """The one before or the one after, and nothing of any other once the next writer was there."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2, keeps_history=lambda _: False))
     put(store, DATA, b"one")
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(files, call, fail_after(number, getattr(files, call)))
+        patch.setattr(module, call, fail_after(number, getattr(module, call)))
         put(store, DATA, b"two")
     assert content(store, DATA) in {b"one", b"two"}
     put(store, DATA, b"three")
