@@ -22,7 +22,7 @@ from persistence.http.bodies import body_of, drain
 from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face, RequestParser
 from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
-from persistence.http.scopes import Touches
+from persistence.http.scopes import Touches, is_for_some_forms
 from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
@@ -77,7 +77,8 @@ class QueryApi:
         user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
         body = body_of(request.environ, LARGEST_QUERY)
         answered = ask(self.face.services(request).searching, form, version, body, user)
-        return xml_in_pieces(answered.pieces, self.headers.of_notice(answered.notice))
+        notice = None if is_for_some_forms(request) else answered.notice  # it may name the nearest of all forms
+        return xml_in_pieces(answered.pieces, self.headers.of_notice(notice))
 
 
 def add_attachment_lists(app: Flask, face: Face) -> None:

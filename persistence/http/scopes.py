@@ -69,6 +69,12 @@ def require_within(key: Key, request: Request) -> None:
         )
 
 
+def is_for_some_forms(request: Request) -> bool:
+    """Return whether the caller has shown a key that is for some forms only: then others are not even named."""
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    return key is not None and bool(key.forms)
+
+
 def _covers(key: Key, app: str | None = None, form: str | None = None, **_: object) -> bool:
     """Return whether a key is for an application, or for the form of that."""
     return app in key.forms or (form is not None and f"{app}/{form}" in key.forms)

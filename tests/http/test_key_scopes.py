@@ -177,6 +177,17 @@ def test_a_list_that_a_body_asks_for_is_of_any_form(rig: Rig) -> None:
     assert "fin" not in listed.text
 
 
+@pytest.mark.parametrize("word", ["search", "distinct-values"])
+def test_a_search_names_no_other_form_as_the_nearest(rig: Rig, word: str) -> None:
+    body = SEARCH if word == "search" else b"<distinct-values/>"
+    path, notice = f"{PUBLIC}/{word}/fim/leave", rig.version.split("_")[0] + "-Notice"
+    for caller, found in ((rig.caller("reader", "read"), True), (rig.caller("limited", forms=("fim",)), False)):
+        answer = caller.send("POST", path, body, **{rig.version: "1"})
+        assert answer.status_code == 200, answer.text
+        assert ("fin/leave" in answer.headers.get(notice, "")) is found
+        assert found or "fin/leave" not in f"{answer.headers}{answer.text}"
+
+
 def test_what_is_refused_is_refused_before_it_is_looked_for(rig: Rig) -> None:
     """Whether it exists, and whether the request is well-formed, is not said."""
     caller = rig.caller("limited", "read", forms=("hr",))
