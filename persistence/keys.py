@@ -15,13 +15,14 @@ import secrets
 import stat
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from persistence import passwords
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
+from persistence.limits.requests import LONGEST_SHOWN
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.passwords import Password
 from persistence.storage.key_files import KeyFile
@@ -34,18 +35,30 @@ WITHOUT_KEYS = "without keys, a service that was started without any is open aga
 
 _BITS = 256
 _MOST = 1000
+_MOST_FORMS = 20
 _OTHERS = 0o077
 _MOST_SIGNING = 20
 """A wrong token is compared with the signatures of all of them."""
 _MOST_PASSWORDS = 100
 _LONGEST_LIFETIME = 100 * 365 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+_PART = r"[^/\\*\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}"
+_FORMS = re.compile(rf"{_PART}(/{_PART})?")
+
+Scope = Literal["read"]
+"""The most that a key may do: ``read`` is what changes nothing."""
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An API key as its file has it. From the instant ``expires`` on it opens nothing; it stays until it is removed.
 
-    Versions before keys that expire refuse a file with ``expires``, so it is left out where a key has none.
+    With ``scopes`` it may do only that, and with ``forms``, which are ``APP`` or ``APP/FORM``, only with those. A list
+    that is there and empty is refused: taken for no list, it would open everything.
+
+    Versions before keys that expire refuse a file with ``expires``, so it is left out where a key has none; so are
+    ``scopes`` and ``forms``.
 
     A slow digest, as for passwords, would make guessing slower; but 256 random bits cannot be guessed, and every
     request would pay for it.
@@ -55,6 +68,15 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created: Instant
     expires: Instant | None = None
+    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1)] = ()
+    forms: Annotated[
+        tuple[Annotated[str, msgspec.Meta(pattern=rf"^{_FORMS.pattern}\Z")], ...], msgspec.Meta(min_length=1)
+    ] = ()
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether it may do less than other keys."""
+        return bool(self.scopes or self.forms)
 
     @property
     def is_expired(self) -> bool:
@@ -93,17 +115,17 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 _decode = msgspec.json.Decoder(_File).decode
 
 
-def name_of(secret: str, keys: Iterable[Key]) -> str | None:
-    """Return the name of the key that is ``secret``; ``None`` where it is not one of them, or has expired.
+def key_of(secret: str, keys: Iterable[Key]) -> Key | None:
+    """Return the key that is ``secret``; ``None`` where it is not one of them, or has expired.
 
     All are compared, each in constant time: the time that takes reveals nothing about them.
     """
     digest = _digest(secret)
-    name = None
+    found = None
     for key in keys:
         if hmac.compare_digest(digest, key.sha256) and not key.is_expired:
-            name = key.name
-    return name
+            found = key
+    return found
 
 
 class Keys:
@@ -116,16 +138,22 @@ class Keys:
         """Return the API keys; raises as ``KeyFile.read``."""
         return self._file.read().keys
 
-    def add(self, name: str, lifetime: float | None = None) -> str:
+    def add(
+        self, name: str, lifetime: float | None = None, scopes: Iterable[Scope] = (), forms: Iterable[str] = ()
+    ) -> str:
         """Make a key and keep its digest; the key itself is in the result only. ``lifetime`` is in seconds.
 
+        ``scopes`` and ``forms`` limit it, as ``Key`` says.
+
         Raises:
-            BadRequestError: the name is not 1 to 64 letters, digits or ``._@-``; or the lifetime is no time.
+            BadRequestError: the name is not 1 to 64 letters, digits or ``._@-``; or the lifetime is no time; or of
+                ``forms`` one is not ``APP`` or ``APP/FORM``, or there are too many.
             ConflictError: there is a key of that name, or there are too many.
             BusyError: another command has been changing the keys for 10 seconds.
             StartupError: the keys or the data directory belong to another user.
         """
         require_name(name, "a key")
+        limits = tuple(dict.fromkeys(scopes)), _checked(forms)
         with self._file.changing() as known:
             if any(key.name == name for key in known.keys):
                 raise ConflictError(f"there is a key {name} already: retire it first, or choose another name")
@@ -133,7 +161,7 @@ class Keys:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)
             created = next_after(None)
-            added = Key(name, _digest(secret), created, expires_after(created, lifetime))
+            added = Key(name, _digest(secret), created, expires_after(created, lifetime), *limits)
             self._file.write(replace(known, keys=(*known.keys, added)))
         return secret
 
@@ -243,6 +271,16 @@ class Keys:
                 if not known.sessions:
                     self._file.write(replace(known, sessions=secrets.token_hex(_BITS // 8)))
         return self.session_secret()
+
+
+def _checked(forms: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(forms))
+    for each in found:
+        if not _FORMS.fullmatch(each):
+            raise BadRequestError(f"{each[:LONGEST_SHOWN]!r} is not APP or APP/FORM: a key is limited by whole names")
+    if len(found) > _MOST_FORMS:
+        raise BadRequestError(f"a key is limited to at most {_MOST_FORMS} forms or applications")
+    return found
 
 
 def expires_after(created: Instant, lifetime: float | None) -> Instant | None:

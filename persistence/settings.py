@@ -11,48 +11,42 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Literal
 
 import msgspec
 
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, StartupError
-from persistence.limits.requests import LEAST_WORKER_MEMORY, WORKER_MEMORY
-from persistence.model import peers, server_urls
+from persistence.errors import StartupError
+from persistence.limits.requests import WORKER_MEMORY
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import general_names, is_database, resolved_place
+from persistence.setting_values import (
+    PATHS,
+    Bind,
+    Bytes,
+    Count,
+    Datasource,
+    Host,
+    Name,
+    Origin,
+    Positive,
+    Seconds,
+    Syslog,
+    absolute,
+    converted,
+)
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
-_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
-_ACCEPTABLE = {
-    "bind": "HOST:PORT, or unix: and an absolute path",
-    "hosts": "a list of names and addresses, without port and brackets, or of *",
-    "origins": "a list of origins such as https://forms.example.org, without a path",
-    "audit_syslog": "the absolute path of a socket, or HOST:PORT",
-    "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
-}
-"""Descriptions of values of a certain form, for messages instead of the pattern."""
 
 SECRET = frozenset({"encryption_key"})
 """Settings whose values are not shown."""
-
-_Syslog = Annotated[str, msgspec.Meta(pattern=rf"^(/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})\Z")]
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
-_Host = Annotated[str, msgspec.Meta(pattern=r"^(\*|[^\s/:\[\]*]+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)\Z")]
-_Origin = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+\Z")]
-_Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
-_Bytes = Annotated[int, msgspec.Meta(ge=0)]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +78,6 @@ class Roots:
         return tuple(dict.fromkeys((self.default, *self.named.values())))
 
 
-class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place of forms that properties name: ``data`` is the directory of a tree, or the address of a database."""
-
-    data: Annotated[str, msgspec.Meta(min_length=1)]
-
-
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that can be set; ``MEANINGS`` says what each is.
 
@@ -98,30 +86,30 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     data: str = "var/data"
     local: str = "var/local"
-    bind: Annotated[str, msgspec.Meta(pattern=_BIND)] = "127.0.0.1:8080"
+    bind: Bind = "127.0.0.1:8080"
     dialect: Literal["svc", "orbeon"] = "svc"
-    workers: _Positive = 2
-    threads: _Positive = 8
+    workers: Positive = 2
+    threads: Positive = 8
     server: Literal["gunicorn", "granian"] = "gunicorn"
     proxies: tuple[str, ...] = ()
-    max_body: _Bytes = 1 << 30
-    lock_timeout: _Seconds = 10.0
+    max_body: Bytes = 1 << 30
+    lock_timeout: Seconds = 10.0
     hand_edits: Literal["xml", "none", "all"] = "xml"
     verify: Literal["size", "digest"] = "size"
-    verify_up_to: _Bytes = 16 << 20
+    verify_up_to: Bytes = 16 << 20
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
-    min_free: _Bytes = 64 << 20
-    worker_memory: _Bytes = WORKER_MEMORY
+    min_free: Bytes = 64 << 20
+    worker_memory: Bytes = WORKER_MEMORY
     gunicorn: str = "config/gunicorn.conf.py"
     trusted: tuple[str, ...] = ()
-    hosts: tuple[_Host, ...] = ()
-    origins: tuple[_Origin, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    origins: tuple[Origin, ...] = ()
     keys: str = "var/keys.json"
     insecure: bool = False
     foreign_headers: Literal["refuse", "ignore"] = "refuse"
     admin: tuple[Admin, ...] = ()
-    administrators: tuple[_Name, ...] = ()
-    token_issuers: tuple[_Name, ...] = ()
+    administrators: tuple[Name, ...] = ()
+    token_issuers: tuple[Name, ...] = ()
     publish_to: tuple[str, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
@@ -130,20 +118,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     audit_required: bool = False
     audit_sync: Literal["second", "line"] = "second"
     audit_signed: bool = False
-    audit_size: _Bytes = 64 << 20
-    audit_days: _Count = 0
-    audit_keep: _Count = 0
-    audit_syslog: _Syslog = "/dev/log"
+    audit_size: Bytes = 64 << 20
+    audit_days: Count = 0
+    audit_keep: Count = 0
+    audit_syslog: Syslog = "/dev/log"
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_users: bool = False
     log_file: str = ""
     metrics: bool = True
     metrics_from: tuple[str, ...] = ()
-    remote_connect: _Seconds = 5.0
-    remote_timeout: _Seconds = 60.0
-    remote_calls: _Positive = 4
-    datasource: dict[_Name, Datasource] = {}
+    remote_connect: Seconds = 5.0
+    remote_timeout: Seconds = 60.0
+    remote_calls: Positive = 4
+    datasource: dict[Name, Datasource] = {}
 
     @property
     def roots(self) -> Roots:
@@ -302,10 +290,10 @@ def _merged(
                 raise StartupError(f"{origin}: {name} can only be set in the settings file")
             if name in _ENVIRONMENT_ONLY and origin != "environment":
                 raise StartupError(f"{origin}: {name} can only be set in the environment")
-            converted = _converted(name, value, origin)
-            values[name] = _absolute(name, converted, relative_to)
+            given = converted(name, value, _FIELDS[name], origin, is_text=origin == "environment")
+            values[name] = absolute(name, given, relative_to)
             if origin == file and name in _SILENTLY_EMPTY:
-                _require_existing(file, name, str(converted), str(values[name]))
+                _require_existing(file, name, str(given), str(values[name]))
             origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
 
@@ -335,45 +323,12 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, object]:
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
-def _converted(name: str, value: object, origin: str) -> object:
-    if get_origin(_FIELDS[name]) is tuple and origin == "environment":
-        value = [part.strip() for part in str(value).split(",") if part.strip()]
-    try:
-        # Only the environment has nothing but texts; a file that says workers = "2" is a mistake.
-        converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
-        if name in {"trusted", "metrics_from", "proxies"}:
-            peers.parse(converted)
-        if name == "publish_to":
-            for url in converted:
-                server_urls.parse(url)
-        if name == "worker_memory" and 0 < converted < LEAST_WORKER_MEMORY:
-            raise StartupError("it is too little")  # noqa: TRY301 - as the other values are refused
-    except (msgspec.ValidationError, StartupError, BadRequestError) as error:
-        may_be_secret = "@" in str(value) or "password" in str(value)
-        given = "" if may_be_secret else f" = {value!r}"
-        if name in _ACCEPTABLE:
-            raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
-        raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
-    return converted
-
-
 def _default_paths(file: str) -> dict[str, object]:
     """The defaults of paths, beside a file as they are beside ``DEFAULT_FILE``: its directory decides, not ours."""
     shipped = Settings()
-    named = {name: path for name in _PATHS if (path := getattr(shipped, name))}
+    named = {name: path for name in PATHS if (path := getattr(shipped, name))}
     beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
-    return {name: _absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
-
-
-def _absolute(name: str, value: object, directory: str) -> object:
-    """The value of a setting, with its path made absolute if it is one; an empty path says nothing, and stays."""
-    if name == "data":
-        resolved_place(str(value))  # refuses what joined to a directory would be a path
-    if name in _PATHS and value and not is_database(str(value)):
-        return os.path.abspath(os.path.join(directory, str(value)))
-    if name == "datasource" and isinstance(value, dict):
-        return {key: Datasource(str(_absolute("data", each.data, directory))) for key, each in value.items()}
-    return value
+    return {name: absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
 
 
 def _require_existing(file: str, name: str, written: str, path: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError, ConflictError, DamagedError, DiskError, NotFoundError, StartupError
-from persistence.keys import Keys, name_of
+from persistence.keys import Keys, key_of
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def test_a_key_is_found_by_what_was_given_out_and_by_nothing_else(keys: Keys) ->
     first, second = keys.add("runtime"), keys.add("batch")
     known = keys.read()
     assert [key.name for key in known] == ["runtime", "batch"]
-    assert (name_of(first, known), name_of(second, known)) == ("runtime", "batch")
+    assert (key_of(first, known), key_of(second, known)) == known
     for wrong in ("", first[:-1], first.upper() + " ", known[0].sha256, "runtime", "é"):
-        assert name_of(wrong, known) is None
+        assert key_of(wrong, known) is None
 
 
 def test_only_a_digest_is_kept_and_only_the_owner_reads_it(keys: Keys, file: Path) -> None:
@@ -57,7 +57,7 @@ def test_only_a_digest_is_kept_and_only_the_owner_reads_it(keys: Keys, file: Pat
 def test_a_removed_key_is_none(keys: Keys) -> None:
     secret = keys.add("runtime")
     keys.remove("runtime")
-    assert name_of(secret, keys.read()) is None
+    assert key_of(secret, keys.read()) is None
     assert keys.read() == ()
     with pytest.raises(NotFoundError, match="there is no key runtime"):
         keys.remove("runtime")
@@ -82,9 +82,15 @@ def test_there_may_be_a_thousand_keys(keys: Keys, file: Path) -> None:
     (entry,) = json.loads(file.read_bytes())["keys"]
     others = [entry | {"name": f"{number:064}", "sha256": f"{number:064x}"} for number in range(999)]
     file.write_text(json.dumps({"format": 1, "keys": [*others, entry]}, indent=2))
-    assert name_of(secret, keys.read()) == "x" * 64
+    assert key_of(secret, keys.read()) == keys.read()[-1]
     with pytest.raises(ConflictError, match="there are 1000 keys already"):
         keys.add("one-more")
+
+
+def limited(members: str) -> bytes:
+    """A file with one key that has these members."""
+    own = f'"name": "x", "sha256": "{"0" * 64}", "created": "2025-03-04T05:06:07.089Z", {members}'
+    return f'{{"format": 1, "keys": [{{{own}}}]}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -101,6 +107,15 @@ def test_there_may_be_a_thousand_keys(keys: Keys, file: Path) -> None:
         b'{"format": 1, "keys": [{"name": "x", "sha256": "' + b"0" * 64 + b'\\n", "created": ""}]}',
         b"\xff",
         b"[" * 100_000,
+        limited('"scopes": ["read", "admin"]'),
+        limited('"scopes": []'),
+        limited('"scopes": null'),
+        limited('"scopes": "read"'),
+        limited('"forms": []'),
+        limited('"forms": null'),
+        limited('"forms": ["hr/"]'),
+        limited('"forms": ["hr/leave/1"]'),
+        limited('"forms": ["*"]'),
     ],
 )
 def test_a_file_in_doubt_is_never_one_without_keys(keys: Keys, file: Path, content: bytes) -> None:
@@ -166,11 +181,11 @@ def test_a_key_that_has_expired_opens_nothing_and_stays(keys: Keys, file: Path) 
     lasting = keys.add("lasting", 86_400.0)
     (trial, other) = keys.read()
     assert trial.expires is not None
-    assert name_of(lasting, keys.read()) == "lasting"
+    assert key_of(lasting, keys.read()) == other
     assert not other.is_expired
     time.sleep(0.06)
     assert trial.is_expired
-    assert name_of(secret, keys.read()) is None
+    assert key_of(secret, keys.read()) is None
     assert [key.name for key in keys.read()] == ["trial", "lasting"]
     assert "expires" in file.read_text()
 
@@ -180,3 +195,35 @@ def test_a_lifetime_of_no_time_or_of_ages_is_refused(keys: Keys, lifetime: float
     with pytest.raises(BadRequestError, match="century"):
         keys.add("trial", lifetime)
     assert keys.read() == ()
+
+
+def test_what_limits_a_key_is_kept(keys: Keys, file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(limited('"scopes": ["read"], "forms": ["hr", "hr/leave"]'))
+    keys.add("second", None, ["read", "read"], ["a b/é", "a b/é"])
+    keys.add("third")
+    first, second, third = keys.read()
+    assert (first.scopes, first.forms) == (("read",), ("hr", "hr/leave"))
+    assert (second.scopes, second.forms) == (("read",), ("a b/é",))
+    assert [key.is_limited for key in (first, second, third)] == [True, True, False]
+
+
+@pytest.mark.parametrize("form", ["", "/", "hr/", "/x", "hr/leave/1", "hr/*", "*", "a\\b", "a\n", "a\x9b", "\udcff"])
+def test_a_key_is_limited_to_whole_names(keys: Keys, file: Path, form: str) -> None:
+    with pytest.raises(BadRequestError, match="is not APP or APP/FORM"):
+        keys.add("new", forms=[form])
+    assert not file.exists()
+
+
+def test_keys_that_could_not_be_read_again_are_not_written(keys: Keys, file: Path) -> None:
+    """The limits of a thousand keys may be longer than the file may be."""
+    with pytest.raises(BadRequestError, match="at most 20"):
+        keys.add("new", forms=[f"a/{number}" for number in range(21)])
+    file.parent.mkdir()
+    forms = json.dumps(["x" * 255 + f"/{number:0255}" for number in range(20)])
+    entry = json.loads(limited(f'"forms": {forms}'))["keys"][0]
+    file.write_text(json.dumps({"format": 1, "keys": [entry | {"name": f"{number:064}"} for number in range(98)]}))
+    content = file.read_bytes()
+    with pytest.raises(ConflictError, match="more than 1048576 bytes"):
+        keys.add("new", forms=entry["forms"])
+    assert file.read_bytes() == content

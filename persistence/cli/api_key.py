@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 
 import click
 
+from persistence.cli.completion import form_names
 from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors
-from persistence.cli.terminal import json_option, print_table, say_json
+from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
-from persistence.keys import WITHOUT_KEYS
+from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.storage import owner
 
-_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED")
+_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
 
 
 @click.group("api-key", short_help="API keys, with which programs call the service.")
@@ -29,16 +30,34 @@ def api_key() -> None:
 @api_key.command("new", short_help="Make an API key and print it, this once.")
 @click.argument("name", metavar="NAME")
 @click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
+@click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, help="Let it only read: change nothing.")
+@click.option(
+    "--form",
+    "forms",
+    multiple=True,
+    metavar="APP[/FORM]",
+    help="Let it call for this form or application only; repeatable.",
+    shell_complete=form_names,
+)
 @json_option
 @common_options
-def new(*, name: str, expires: float | None, as_json: bool, **options: str | None) -> None:
+def new(
+    *,
+    name: str,
+    expires: float | None,
+    scopes: tuple[Scope, ...],
+    forms: tuple[str, ...],
+    as_json: bool,
+    **options: str | None,
+) -> None:
     """Make an API key for the caller NAME and print it, this once.
 
-    NAME is what the log calls the caller. Only a digest of the key is kept.
+    NAME is what the log calls the caller. Only a digest of the key is kept. A key without --scope and --form may do
+    whatever the permissions of forms allow. What it may do cannot be changed: make another one, and retire this.
     """
     settings = load(options).settings
     with opened_keys(settings) as keys, usage_errors():
-        secret = keys.add(name, expires)
+        secret = keys.add(name, expires, scopes, forms)
     if as_json:
         say_json({"name": name, "key": secret})
     else:
@@ -55,7 +74,7 @@ def new(*, name: str, expires: float | None, as_json: bool, **options: str | Non
 @json_option
 @common_options
 def list_keys(*, as_json: bool, **options: str | None) -> None:
-    """Print the name of each API key, when it was made, when it expires, and when it was last used.
+    """Print the name of each API key, when it was made, when it expires, when it was last used, and its limits.
 
     The service notes the last use once a minute. What is not known is left out.
     """
@@ -68,7 +87,8 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     if as_json:
         for key in keys:
             facts = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
-            say_json({**facts, "last_used": _shown(used.get(key.name)) or None})
+            limits = {"scopes": key.scopes, "forms": key.forms}
+            say_json({**facts, "last_used": _shown(used.get(key.name)) or None, **limits})
         return
     if not keys:
         click.echo("there are no keys", err=True)
@@ -76,8 +96,13 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     rows = [_HEADINGS]
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
-        rows.append((key.name, key.created, end, _shown(used.get(key.name))))
+        rows.append((key.name, key.created, end, _shown(used.get(key.name)), _limits(key)))
     print_table(rows)
+
+
+def _limits(key: Key) -> str:
+    """Return what a key is limited to; empty where it is not."""
+    return safe(" ".join((*key.scopes, *key.forms)))
 
 
 def _shown(used: float | None) -> str:

@@ -155,9 +155,12 @@ class TextExtraction(Streaming):
         self._left = MOST_VALUES
         self._held = 0
         self._text: Callable[[str], None] | None = self._parts.append
+        self._set_handlers(reader.start)
+
+    def _set_handlers(self, place: PathState[str]) -> None:
+        """Let the parser call handlers, which share where they are in the document; ``place`` is before its root."""
         parts, opened, close = self._parts, self._opened, self._close
         places: list[PathState[str]] = []
-        place: PathState[str] = reader.start
         elements = encrypted_at = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from persistence import __version__, shipped
 from persistence.dialect import Dialect
 from persistence.http.application import IS_STRANGER, METRICS_PATH, ROOT_PATH, add_route
 from persistence.http.responses import Headers, whole
+from persistence.http.scopes import Touches
 from persistence.metrics.metrics import CONTENT_TYPE, Metrics
 from persistence.model.addresses import PUBLIC_PREFIX
 
@@ -58,9 +59,9 @@ def add_about(app: Flask, dialect: Dialect, metrics: Metrics | None) -> None:
         return whole(shown.text(), [("Content-Type", CONTENT_TYPE), _NOT_STORED])
 
     for path, view in ((ROOT_PATH, about), ("/version", version), ("/openapi.yaml", interface)):
-        add_route(app, path, view, "GET", "HEAD")
+        add_route(app, path, view, "GET", "HEAD", touches=Touches.NOTHING)
     if metrics is not None:
-        add_route(app, METRICS_PATH, lambda: show_metrics(metrics), "GET", "HEAD")
+        add_route(app, METRICS_PATH, lambda: show_metrics(metrics), "GET", "HEAD", touches=Touches.ALL)
 
 
 def _to_callers(dialect: Dialect) -> Iterator[Line]:

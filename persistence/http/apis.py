@@ -22,6 +22,7 @@ from persistence.http.bodies import body_of, drain
 from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face, RequestParser
 from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
+from persistence.http.scopes import Touches, is_for_some_forms
 from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
@@ -48,9 +49,11 @@ class QueryApi:
         """Add the routes."""
         prefix = self.face.prefix
         for path in ("/form", "/form/<app>", "/form/<app>/<form>"):
-            add_route(app, prefix + path, self.forms, "GET", "POST")
-        add_route(app, f"{prefix}/search/<app>/<form>", self.search, "POST")
-        add_route(app, f"{prefix}/distinct-values/<app>/<form>", self.distinct_values, "POST")
+            add_route(app, prefix + path, self.forms, "GET", touches=Touches.NAMED)
+            add_route(app, prefix + path, self.forms, "POST", touches=Touches.ALL, only_reads=True)
+        add_route(app, f"{prefix}/search/<app>/<form>", self.search, "POST", touches=Touches.NAMED, only_reads=True)
+        distinct = f"{prefix}/distinct-values/<app>/<form>"
+        add_route(app, distinct, self.distinct_values, "POST", touches=Touches.NAMED, only_reads=True)
 
     def forms(self, app: str | None = None, form: str | None = None) -> Response:
         """Answer ``/form/$app/$form``; the query of a POST is in its body only."""
@@ -74,7 +77,8 @@ class QueryApi:
         user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
         body = body_of(request.environ, LARGEST_QUERY)
         answered = ask(self.face.services(request).searching, form, version, body, user)
-        return xml_in_pieces(answered.pieces, self.headers.of_notice(answered.notice))
+        notice = None if is_for_some_forms(request) else answered.notice  # it may name the nearest of all forms
+        return xml_in_pieces(answered.pieces, self.headers.of_notice(notice))
 
 
 def add_attachment_lists(app: Flask, face: Face) -> None:
@@ -87,7 +91,7 @@ def add_attachment_lists(app: Flask, face: Face) -> None:
         attachments = face.services(request).attachments
         return xml(attachments.of_document(Form(app, form), document, face.parser.user(request)))
 
-    add_route(app, f"{SERVICE_PREFIX}/<app>/<form>/attachments", of_document, "GET", "HEAD")
+    add_route(app, f"{SERVICE_PREFIX}/<app>/<form>/attachments", of_document, "GET", "HEAD", touches=Touches.NAMED)
 
 
 def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
@@ -122,8 +126,8 @@ class PublishApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         from_designer = f"{SERVICE_PREFIX}/{self.dialect.designer_app}/{DESIGNER_FORM}/publish/<document>"
-        add_route(app, f"{SERVICE_PREFIX}/publish", self.from_body, "POST")
-        add_route(app, from_designer, self.from_designer, "POST")
+        add_route(app, f"{SERVICE_PREFIX}/publish", self.from_body, "POST", touches=Touches.ALL)
+        add_route(app, from_designer, self.from_designer, "POST", touches=Touches.ALL)
 
     def from_body(self) -> Response:
         """Answer ``POST /fr/service/publish[?document-id=$document]``."""
@@ -182,11 +186,11 @@ class ReindexApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         prefix = f"{self.face.prefix}/reindex"
-        add_route(app, prefix, self.all, "POST")
+        add_route(app, prefix, self.all, "POST", touches=Touches.ALL)
         if self.dialect.has_get_of_reindex:  # old callers began by a GET; it changes nothing
-            add_route(app, prefix, self.status, "GET")
-        add_route(app, f"{prefix}/<app>/<form>", self.version, "POST")
-        add_route(app, f"{prefix}/status", self.status, "GET")
+            add_route(app, prefix, self.status, "GET", touches=Touches.ALL)
+        add_route(app, f"{prefix}/<app>/<form>", self.version, "POST", touches=Touches.NAMED)
+        add_route(app, f"{prefix}/status", self.status, "GET", touches=Touches.ALL)
 
     def all(self) -> Response:
         """Answer ``POST /reindex``: all forms."""
@@ -216,8 +220,8 @@ class ReencryptApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         prefix = f"{self.face.prefix}/reencrypt"
-        add_route(app, prefix, self.status, "GET")
-        add_route(app, f"{prefix}/<app>/<form>", self.form, "POST")
+        add_route(app, prefix, self.status, "GET", touches=Touches.ALL)
+        add_route(app, f"{prefix}/<app>/<form>", self.form, "POST", touches=Touches.NAMED)
 
     def form(self, app: str, form: str) -> Response:
         """Answer ``POST /reencrypt/$app/$form``: all data of a form, or of the version in the header."""
@@ -241,7 +245,7 @@ class TokenApi:
 
     def add_to(self, app: Flask) -> None:
         """Add the route."""
-        add_route(app, f"{self.face.prefix}/token/<app>/<form>/<document>", self.issue, "POST")
+        add_route(app, f"{self.face.prefix}/token/<app>/<form>/<document>", self.issue, "POST", touches=Touches.NAMED)
 
     def issue(self, app: str, form: str, document: str) -> Response:
         """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
-from werkzeug.routing import Rule
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, DeletedError, PersistenceError, one_line, status_of
@@ -21,6 +19,7 @@ from persistence.http import logs
 from persistence.http.logs import CAUSE, REQUEST_ID, USER
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import headers_of, refusal, text
+from persistence.http.scopes import ScopedRoute, Touches
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
@@ -52,17 +51,9 @@ METRICS_PATH = "/metrics"
 _OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
 
-class _ExactRule(Rule):
-    """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1)."""
-
-    def __init__(self, string: str, *args: Any, **options: Any) -> None:
-        super().__init__(string, *args, **options)
-        self.methods = set(options["methods"])
-
-
 def prepare(app: Flask, dialect: Dialect) -> None:
     """Make an application route exactly, and answer errors by the statuses of the dialect."""
-    app.url_rule_class = _ExactRule
+    app.url_rule_class = ScopedRoute
     app.url_map.merge_slashes = False  # CleanRequests has merged them; a redirect would lose a PUT's body
 
     @app.errorhandler(PersistenceError)
@@ -76,8 +67,19 @@ def prepare(app: Flask, dialect: Dialect) -> None:
     app.register_error_handler(Exception, _unexpected)
 
 
-def add_route(app: Flask, path: str, view: Callable[..., Response], *methods: str, strict_slashes: bool = True) -> None:
-    """Answer requests of a path by a view, for these methods and no others."""
+def add_route(  # noqa: PLR0913 - each says something of the route
+    app: Flask,
+    path: str,
+    view: Callable[..., Response],
+    *methods: str,
+    touches: Touches,
+    only_reads: bool = False,
+    strict_slashes: bool = True,
+) -> None:
+    """Answer requests of a path by a view, for these methods and no others.
+
+    ``touches`` and ``only_reads`` say which API keys with limits may send them, as in ``ScopedRoute``.
+    """
     app.add_url_rule(
         path,
         endpoint=f"{' '.join(methods)} {path}",
@@ -85,6 +87,8 @@ def add_route(app: Flask, path: str, view: Callable[..., Response], *methods: st
         methods=methods,
         strict_slashes=strict_slashes,
         provide_automatic_options=False,
+        touches=touches,
+        only_reads=only_reads,
     )
 
 
@@ -139,7 +143,7 @@ def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:
         return text(HTTPStatus.OK, "ready") if cause is None else _not_ready(cause)
 
     for path, view in zip(HEALTH_PATHS, (healthz, readyz), strict=True):
-        add_route(app, path, view, "GET", "HEAD")
+        add_route(app, path, view, "GET", "HEAD", touches=Touches.NOTHING)
 
 
 def _not_ready(cause: str) -> Response:

@@ -33,7 +33,8 @@ from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH
 from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
-from persistence.keys import TRUSTED, Key, name_of
+from persistence.http.scopes import LIMITED_KEY
+from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
@@ -87,8 +88,8 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
     )
 
 
-def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | None) -> str | None:
-    """Return who calls, for the log: the name of a key, ``trusted``, or ``None`` where every caller is admitted.
+def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | None) -> Key | str | None:
+    """Return who calls: a key that was shown, ``trusted``, or ``None`` where every caller is admitted.
 
     ``authorization`` is the header of that name.
 
@@ -100,10 +101,10 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
     if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback(peer)):
         return None
     if keys and (secret := presented(authorization)) is not None:
-        name = name_of(secret, keys)
-        if name is None:
+        key = key_of(secret, keys)
+        if key is None:
             raise UnauthorizedError("the key that was sent is not, or no longer, a key of this service")
-        return name
+        return key
     if own.trusted.includes(peer):
         return TRUSTED
     if keys:
@@ -242,30 +243,33 @@ class CallersOnly:
             if self._is_page(environ):
                 self._sites.check(environ, has_key=False)
                 return self._app(environ, start_response)
-            name = self._caller(environ)
+            who = self._caller(environ)
         except PersistenceError as error:
             if not _is_for(environ, (*HEALTH_PATHS, ROOT_PATH)):
                 answer = refusal(environ, status_of(error), str(error), headers_of(error))
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
         else:
-            if name is not None:
-                environ[CALLER] = name
-                if name != TRUSTED:
-                    self._used(name)
+            if isinstance(who, Key):
+                environ[CALLER] = who.name
+                if who.is_limited:
+                    environ[LIMITED_KEY] = who
+                self._used(who.name)
+            elif who is not None:
+                environ[CALLER] = who
         return self._app(environ, start_response)
 
-    def _caller(self, environ: WSGIEnvironment) -> str | None:
-        """Return the name of the caller, as ``caller`` does; raise where the request must not be served."""
-        name, peer = None, peer_of(environ)
+    def _caller(self, environ: WSGIEnvironment) -> Key | str | None:
+        """Return who calls, as ``caller`` does; raise where the request must not be served."""
+        who, peer = None, peer_of(environ)
         if self._policy.opens is not Opens.ALWAYS:
             try:
-                name = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
+                who = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
             except (UnauthorizedError, ForbiddenError):
                 if not (self._readers_of_metrics.includes(peer) and _is_for(environ, (METRICS_PATH,))):
                     raise
-        self._sites.check(environ, has_key=name not in (None, TRUSTED))
-        return name
+        self._sites.check(environ, has_key=isinstance(who, Key))
+        return who
 
 
 class Forwarding:

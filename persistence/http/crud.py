@@ -18,6 +18,7 @@ from persistence.http.callers import KeySetting
 from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face, is_forced
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
+from persistence.http.scopes import Touches
 from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.services.leasing import holder_document
@@ -39,14 +40,15 @@ class CrudApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         form = f"{self.face.prefix}/crud/<app>/<form>"
-        add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS)
-        add_route(app, f"{form}/form/<name>", self.no_lease, *LEASE_METHODS)
+        add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS, touches=Touches.NAMED)
+        add_route(app, f"{form}/form/<name>", self.no_lease, *LEASE_METHODS, touches=Touches.ALL)
         for collection in Collection:
             path = f"{form}/{collection.value}/<document>/<name>"
-            add_route(app, path, partial(self.document, collection), *RESOURCE_METHODS)
-            add_route(app, path, partial(self.lease, collection), *LEASE_METHODS)
-        add_route(app, f"{form}/draft/<document>", self.discard_draft, "DELETE")
-        add_route(app, f"{form}/data/", self.delete_all, "DELETE", strict_slashes=False)
+            add_route(app, path, partial(self.document, collection), *RESOURCE_METHODS, touches=Touches.NAMED)
+            # A lease is of the id alone, which a document of another form may have.
+            add_route(app, path, partial(self.lease, collection), *LEASE_METHODS, touches=Touches.ALL)
+        add_route(app, f"{form}/draft/<document>", self.discard_draft, "DELETE", touches=Touches.NAMED)
+        add_route(app, f"{form}/data/", self.delete_all, "DELETE", touches=Touches.NAMED, strict_slashes=False)
 
     def definition(self, app: str, form: str, name: str) -> Response:
         """Answer ``/crud/$app/$form/form/$filename``."""
@@ -168,7 +170,7 @@ class CrudApi:
 def add_unknown_paths(app: Flask) -> None:
     """Answer 400 under all other paths of resources, to the methods that resources have; to others it stays 405."""
     for path in ("/crud", "/crud/", "/crud/<path:rest>"):
-        add_route(app, path, _unknown, *RESOURCE_METHODS)
+        add_route(app, path, _unknown, *RESOURCE_METHODS, touches=Touches.ALL)
 
 
 def _unknown(rest: str = "") -> Response:

@@ -15,6 +15,8 @@ from flask import Flask, Request, Response
 from flask.globals import request_ctx
 from werkzeug.routing import Map, MapAdapter, Rule
 
+from persistence.http.scopes import LIMITED_KEY, require_within
+
 _NAMES = 6
 """Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``."""
 
@@ -76,6 +78,8 @@ class Dispatch(Flask):
         """Answer the request of the context."""
         found = request_ctx.request
         try:
+            if LIMITED_KEY in found.environ:
+                require_within(found.environ[LIMITED_KEY], found)
             result: Any = self.preprocess_request()
             if result is None:
                 if found.url_rule is None:

@@ -17,6 +17,7 @@ from persistence.http.callers import KeySetting
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import Face
 from persistence.http.responses import BareResponse, Headers
+from persistence.http.scopes import Touches
 from persistence.limits.documents import MOST_EXPORT_PATTERNS
 from persistence.limits.requests import LARGEST_QUERY
 from persistence.model.exports import (
@@ -49,7 +50,7 @@ class ExportApi:
 
     def add_to(self, app: Flask) -> None:
         """Add the route."""
-        add_route(app, f"{self.face.prefix}/export", self.export, "GET", "POST")
+        add_route(app, f"{self.face.prefix}/export", self.export, "GET", "POST", touches=Touches.ALL, only_reads=True)
 
     def export(self) -> Response:
         """Answer ``GET`` or ``POST /export``: an archive that is sent while it is made, so that no length is known.

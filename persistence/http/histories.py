@@ -16,6 +16,7 @@ from persistence.http.audit import note_in_audit
 from persistence.http.bodies import drain
 from persistence.http.parsing import Face, instant_of
 from persistence.http.responses import ResponseHeaders, empty, xml
+from persistence.http.scopes import Touches
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.history import page_request
 from persistence.model.texts import count, flag, short
@@ -32,11 +33,11 @@ class HistoryApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         path = f"{self.face.prefix}/history/<app>/<form>/<document>"
-        add_route(app, path, self.revisions, "GET", "HEAD")
-        add_route(app, f"{path}/diff", self.diff, "GET", "HEAD")
-        add_route(app, f"{path}/<name>", self.revisions, "GET", "HEAD")
-        add_route(app, f"{path}/restore", self.restore, "POST")
-        add_route(app, f"{path}/<name>/restore", self.restore, "POST")
+        add_route(app, path, self.revisions, "GET", "HEAD", touches=Touches.NAMED)
+        add_route(app, f"{path}/diff", self.diff, "GET", "HEAD", touches=Touches.NAMED)
+        add_route(app, f"{path}/<name>", self.revisions, "GET", "HEAD", touches=Touches.NAMED)
+        add_route(app, f"{path}/restore", self.restore, "POST", touches=Touches.NAMED)
+        add_route(app, f"{path}/<name>/restore", self.restore, "POST", touches=Touches.NAMED)
 
     def revisions(self, app: str, form: str, document: str, name: str = DATA_XML) -> Response:
         """Answer ``/history/$app/$form/$document``, or below it that of an attachment."""

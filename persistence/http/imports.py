@@ -12,6 +12,7 @@ from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.responses import xml
+from persistence.http.scopes import Touches
 from persistence.limits.imports import LARGEST_IMPORT
 from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.texts import flag, known_parameters, word
@@ -34,7 +35,7 @@ class ImportApi:
 
     def add_to(self, app: Flask) -> None:
         """Add the route."""
-        add_route(app, f"{PUBLIC_PREFIX}/import", self.receive, "POST")
+        add_route(app, f"{PUBLIC_PREFIX}/import", self.receive, "POST", touches=Touches.ALL)
 
     def receive(self) -> Response:
         """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""

@@ -14,6 +14,7 @@ from persistence.http.bodies import drain
 from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face
 from persistence.http.responses import xml
+from persistence.http.scopes import Touches
 from persistence.model.instants import Instant
 from persistence.model.retention import cutoff
 from persistence.model.texts import flag
@@ -34,7 +35,7 @@ class PurgeApi:
     def add_to(self, app: Flask) -> None:
         """Add the routes."""
         for path in ("", "/<app>", "/<app>/<form>", "/<app>/<form>/<document>"):
-            add_route(app, f"{self.face.prefix}/purge{path}", self.purge, "POST")
+            add_route(app, f"{self.face.prefix}/purge{path}", self.purge, "POST", touches=Touches.NAMED)
 
     def purge(self, app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
         """Answer ``POST /purge/$app/$form/$document?what=revisions,drafts&older-than=30d&dry-run=false``.

@@ -20,7 +20,7 @@ from persistence import passwords
 from persistence.crypto import session_cookies
 from persistence.crypto.session_cookies import LoginSession, credential_of
 from persistence.http.clean_requests import sent_path
-from persistence.keys import Keys, name_of
+from persistence.keys import Key, Keys, key_of
 from persistence.limits.pages import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
 from persistence.pages.logins import LoginRecord
 
@@ -34,6 +34,8 @@ COOKIE = "persistence_session"
 class Administrators:
     """The callers who may log in: the keys of the setting ``named``, and those with a password.
 
+    A key that is limited to scopes is not one of them: the pages show and change everything.
+
     Methods raise ``DiskError`` and ``DamagedError`` where the file of the keys cannot be read.
     """
 
@@ -42,9 +44,7 @@ class Administrators:
 
     def exist(self) -> bool:
         """Return whether anybody could log in."""
-        return bool(self.keys.passwords()) or any(
-            key.name in self.named and not key.is_expired for key in self.keys.read()
-        )
+        return bool(self.keys.passwords()) or bool(self._keys())
 
     def have_page(self, environ: WSGIEnvironment) -> bool:
         """Return whether a request is for the pages, and these are on."""
@@ -58,8 +58,8 @@ class Administrators:
 
     def credential(self, name: str, secret: str) -> str | None:
         """Return the digest of the key or password with which somebody logs in; ``None`` where it is neither."""
-        found = name_of(secret, self.keys.read())
-        if found is not None and found == name and name in self.named:
+        found = key_of(secret, self._keys())
+        if found is not None and found.name == name:
             return self.credentials(name)[0]
         kept = {each.name: each for each in self.keys.passwords()}
         if not kept or not passwords.is_right(secret, kept.get(name)):
@@ -69,12 +69,17 @@ class Administrators:
     def credentials(self, name: str) -> tuple[str | None, str | None]:
         """Return what says which API key, and which password, a name has now."""
         secret = self.keys.ensured_session_secret()
-        valid = (each for each in self.keys.read() if each.name in self.named and not each.is_expired)
-        key = next((each for each in valid if each.name == name), None)
+        key = next((each for each in self._keys() if each.name == name), None)
         password = next((each for each in self.keys.passwords() if each.name == name), None)
         return (
             None if key is None else credential_of(key.sha256, key.created, secret),
             None if password is None else credential_of(password.scrypt, password.created, secret),
+        )
+
+    def _keys(self) -> tuple[Key, ...]:
+        """Return the keys with which somebody could log in now."""
+        return tuple(
+            key for key in self.keys.read() if key.name in self.named and not key.is_limited and not key.is_expired
         )
 
 

@@ -29,6 +29,8 @@ _NOT_FORWARDED = frozenset(
         # Origins, conditions, ranges and lengths of leases: this service judges them itself.
         *("origin", "sec-fetch-site", "timeout", "if-match", "if-modified-since", "if-none-match", "if-range"),
         *("if-unmodified-since", "range"),
+        # Another method or path than the one that was judged here, which some servers and frameworks obey.
+        *("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"),
     }
 )
 

@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from persistence.errors import DamagedError, as_disk_error, disk_errors
+from persistence.errors import ConflictError, DamagedError, as_disk_error, disk_errors
+from persistence.limits.documents import LARGEST_SMALL_FILE
 from persistence.storage import directories, files, nofollow, owner
 from persistence.storage.locks import LockFile
 
@@ -77,8 +78,14 @@ class KeyFile(Generic[T]):
                 yield self._load()
 
     def write(self, content: msgspec.Struct) -> None:
-        """Replace it, readable for its user only; within ``changing``."""
+        """Replace it, readable for its user only; within ``changing``.
+
+        Raises:
+            ConflictError: it would be larger than what ``read`` reads.
+        """
         text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        if len(text) >= LARGEST_SMALL_FILE:
+            raise ConflictError(f"the {self._what} would take more than {LARGEST_SMALL_FILE} bytes: remove some first")
         files.write_durably(self._path, text + b"\n", _MODE)
 
     def _require_owner(self) -> None:

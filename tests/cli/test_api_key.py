@@ -1,12 +1,13 @@
 """``persistence api-key``, and the starts that are refused because nobody, or anybody, could call."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from persistence.keys import Keys, name_of
+from persistence.keys import Keys, key_of
 from tests.cli.command_runner import Ended, ended
 from tests.cli.test_commands import PROJECT, gunicorn, persistence
 
@@ -26,7 +27,8 @@ def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ende
     assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 1)
     assert "Authorization: Bearer KEY" in done.errors[0]
     secret = done.out.strip()
-    assert name_of(secret, Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()) == "runtime"
+    (made,) = Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()
+    assert (key_of(secret, [made]), made.name) == (made, "runtime")
     listed = key("list").out
     assert listed.splitlines()[1].startswith("runtime  20")
     assert secret not in listed
@@ -87,6 +89,19 @@ def test_the_file_of_the_settings_is_used(tmp_path: Path, key: Callable[..., End
     (tmp_path / "own.toml").write_text('keys = "secrets/own.json"\n')
     assert key("new", "runtime", "--config", "own.toml").status == 0
     assert (tmp_path / "secrets/own.json").exists()
+
+
+def test_a_key_may_be_limited(tmp_path: Path, key: Callable[..., Ended]) -> None:
+    assert key("new", "reports", "--scope", "read", "--form", "hr", "--form", "fin/claim").status == 0
+    assert key("new", "runtime").status == 0
+    head, reports, runtime = (re.split(r" {2,}", line.strip()) for line in key("list").out.splitlines())
+    assert (head[-1], reports[-1], len(runtime)) == ("LIMITS", "read hr fin/claim", 2)
+    shown = [json.loads(line) for line in key("list", "--json").out.splitlines()]
+    assert [(each["scopes"], each["forms"]) for each in shown] == [(["read"], ["hr", "fin/claim"]), ([], [])]
+    refused = key("new", "other", "--form", "hr/leave/1")
+    assert (refused.status, refused.errors[-1][:43]) == (2, "Error: 'hr/leave/1' is not APP or APP/FORM:")
+    assert key("new", "other", "--scope", "write").status == 2
+    assert "other" not in (tmp_path / "var/keys.json").read_text()
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "nowhere.invalid:0", "unix:/nowhere/socket"])

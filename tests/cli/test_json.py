@@ -116,7 +116,7 @@ SAMPLES: dict[str, list[str]] = {
 
 
 BEFORE: dict[str, list[tuple[str, str]]] = {
-    "api-key list": [("api-key new", "runtime --expires 90d"), ("api-key new", "other")],
+    "api-key list": [("api-key new", "runtime --expires 90d --scope read --form hr"), ("api-key new", "other")],
     "audit show": [("reindex", "")],
     "audit verify": [("reindex", "")],
     "encryption-key list": [("encryption-key new", ""), ("encryption-key new", "")],

@@ -11,6 +11,7 @@ from persistence.dialect import SVC
 from persistence.http import application
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.logs import RequestLog
+from persistence.http.scopes import Touches
 
 
 def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def defect() -> Response:
         raise RuntimeError("inner\nworkings")
 
-    application.add_route(app, "/defect", defect, "GET")
+    application.add_route(app, "/defect", defect, "GET", touches=Touches.NOTHING)
 
     answer = app.test_client().get("/defect", headers={"X-Request-Id": "defect-1"})
     assert answer.status_code == 500

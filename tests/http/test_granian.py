@@ -10,12 +10,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import Self
 
 import pytest
 
+from tests.asking import Ask, Asking
 from tests.http.unfinished import PIECE
 from tests.nginx import NGINX, in_front_of
 from tests.service import OF_GRANIAN, PUBLIC, Answer, Service, alone
@@ -192,66 +191,42 @@ def test_a_worker_that_has_grown_is_replaced(tmp_path: Path) -> None:
     replaced(tmp_path, 1, OF_GRANIAN)
 
 
-class Writing:
-    """Clients that create documents until the block ends; ``acknowledged`` has the paths of those that were stored."""
+def creating(service: Service, acknowledged: list[str]) -> Ask:
+    """Create documents; ``acknowledged`` gets the paths of those that were stored."""
 
-    def __init__(self, service: Service, clients: int) -> None:
-        self.acknowledged: list[str] = []
-        self.failed: list[str] = []
-        self._service = service
-        self._ends = threading.Event()
-        self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(clients)]
+    def ask(client: int, number: int) -> str | None:
+        path = PATH.replace("/D/", f"/{client}-{number}/")
+        status = put(service, path).status
+        if status != 201:
+            return f"{path}: {status}"
+        acknowledged.append(path)
+        return None
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        for thread in self._threads:
-            thread.join()
-
-    def until(self, number: int) -> None:
-        """Wait until so many are stored."""
-        deadline = time.monotonic() + 30
-        while len(self.acknowledged) < number and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(self.acknowledged) >= number
-
-    def _write(self, client: int) -> None:
-        for number in count():
-            if self._ends.is_set():
-                return
-            path = PATH.replace("/D/", f"/{client}-{number}/")
-            try:
-                answer = put(self._service, path)
-            except (OSError, http.client.HTTPException) as error:
-                self.failed.append(repr(error))
-            else:
-                (self.acknowledged if answer.status == 201 else self.failed).append(path)
+    return ask
 
 
 def test_a_stop_under_load_loses_no_write_that_was_acknowledged(tmp_path: Path) -> None:
-    with by_granian(tmp_path, workers=2) as service, Writing(service, 4) as writing:
-        writing.until(60)
+    stored = list[str]()
+    with by_granian(tmp_path, workers=2) as service, Asking(creating(service, stored), 4) as asking:
+        asking.go_on(60)
+        assert asking.failures == []
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(20) == 0
     with by_granian(tmp_path) as service:
-        assert [path for path in writing.acknowledged if get(service, path).status != 200] == []
+        assert [path for path in stored if get(service, path).status != 200] == []
 
 
 @pytest.mark.long
 def test_a_reload_under_load_fails_no_request(tmp_path: Path) -> None:
-    with by_granian(tmp_path, workers=2) as service, Writing(service, 4) as writing:
-        writing.until(20)
+    with by_granian(tmp_path, workers=2) as service, Asking(creating(service, []), 4) as asking:
+        asking.go_on(20)
         before = set(service.workers())
         service.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + 20
         while before & set(service.workers()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        writing.until(len(writing.acknowledged) + 60)
-        assert (before & set(service.workers()), writing.failed) == (set(), [])
+        asking.go_on(60)
+        assert (before & set(service.workers()), asking.failures) == (set(), [])
 
 
 @contextmanager

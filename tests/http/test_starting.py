@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import signal
@@ -13,15 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from persistence.storage.lease import Lease, Machine
 from tests import service as services
+from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
-from tests.service import OF_GRANIAN, Service, running, said
+from tests.service import OF_GRANIAN, Service, running
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -157,43 +156,19 @@ def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, te
         assert service.put(PATH, b"<d>" + b"x" * 2000 + b"</d>").status == 413, "the old settings count"
 
 
-class Asking:
-    """Clients that ask in a loop, each request on a connection of its own, and keep what went wrong."""
+def saving_and_loading(port: int) -> Ask:
+    """Save a document and load it, each on a connection of its own."""
+    service = Service(port, Path(), Path(), None)
 
-    def __init__(self, port: int, clients: int = 3) -> None:
-        self.done = 0
-        self.failures: list[str] = []
-        self._port = port
-        self._ends = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+    def ask(client: int, _number: int) -> str | None:
+        path = f"/crud/hr/leave/data/of-{client}/data.xml"
+        headers = {"Svc-Form-Definition-Version": "1", "Connection": "close"}
+        statuses = [
+            service.raw(method, path, headers, body).status for method, body in (("PUT", b"<d/>"), ("GET", None))
+        ]
+        return None if {*statuses} <= {200, 201, 204} else str(statuses)
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self, number: int) -> None:
-        while not self._ends.wait(0.01):
-            for method, body in (("PUT", b"<d/>"), ("GET", None)):
-                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-                try:
-                    path = f"/crud/hr/leave/data/of-{number}/data.xml"
-                    headers = {"Svc-Form-Definition-Version": "1", "Connection": "close"}
-                    connection.request(method, path, body, {**headers, **said(path)})
-                    answer = connection.getresponse()
-                    answer.read()
-                    if answer.status not in {200, 201, 204}:
-                        self.failures.append(f"{method} {answer.status}")
-                except (OSError, http.client.HTTPException) as error:
-                    self.failures.append(f"{method} {error!r}")
-                finally:
-                    connection.close()
-                self.done += 1
+    return ask
 
 
 @contextmanager
@@ -230,15 +205,15 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
 )
 def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, command: tuple[str, ...]) -> None:
     """docs/upgrading.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
-    with by_command(tmp_path, *command) as (old, port, log), Asking(port) as asking:
-        until(lambda: asking.done > 20)
+    with by_command(tmp_path, *command) as (old, port, log), Asking(saving_and_loading(port), 3, 0.01) as asking:
+        asking.go_on(10)
         old.send_signal(signal.SIGUSR2)
         until(lambda: log.read_text().count("Booting worker") >= 4)
-        until(lambda now=asking.done: asking.done > now + 20)  # type: ignore[misc]
+        asking.go_on(10)
         assert old.poll() is None, "both serve"
         old.send_signal(signal.SIGTERM)
         assert old.wait(30) == 0
-        until(lambda now=asking.done: asking.done > now + 20)  # type: ignore[misc]
+        asking.go_on(10)
     assert asking.failures == []
     assert "usr2" in log.read_text()
 

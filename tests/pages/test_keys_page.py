@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from persistence.keys import name_of
+from persistence.keys import key_of
 from tests.pages.administrator import NAME, administrator, browser, keys_of, settings
 
 
@@ -16,7 +16,9 @@ def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> No
     assert [key.name for key in keys.read()] == [NAME]
     answer = found.send()
     secret = answer.text.partition('class="secret" tabindex="0">')[2].partition("<")[0]
-    assert name_of(secret, keys.read()) == "batch"
+    made = key_of(secret, keys.read())
+    assert made is not None
+    assert made.name == "batch"
     found.get("/admin/keys")
     assert "batch" in found.text
     assert secret not in found.text
@@ -80,3 +82,23 @@ def test_who_retires_a_key_is_told_what_that_ends_and_opens(tmp_path: Path) -> N
     assert "It is the last key: without keys, a service" in found.text
     assert found.send().status_code == 303
     assert found.follow().status_code == 404  # nobody could sign in any more
+
+
+def test_what_limits_a_key_is_shown(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    keys_of(settings(tmp_path)).add("reports", None, ["read"], ["hr", "fin/claim"])
+    found.get("/admin/keys")
+    assert "reports" in found.text
+    assert "read: hr, fin/claim" in found.text
+
+
+def test_the_session_of_a_key_ends_when_the_key_is_limited(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=("boss",))
+    keys, found = keys_of(given), browser(given)
+    keys.set_password("other", "another long password")  # or else the pages are off
+    secret = keys.add("boss")
+    assert found.log_in("boss", secret).status_code == 303
+    file = Path(given.keys)
+    file.write_text(file.read_text().replace('"name": "boss",', '"name": "boss", "forms": ["hr"],'))
+    assert found.get("/admin/").status_code == 303
+    assert found.log_in("boss", secret).status_code == 403

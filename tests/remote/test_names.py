@@ -24,6 +24,7 @@ MIRRORED = [("Orbeon-Datasource", "fr"), ("Orbeon-Versioning", "true")]
     [
         *("Connection", "Transfer-Encoding", "Content-Length", "Content-Type", "Host", "Cookie", "Cookie2"),
         *("Accept-Encoding", "Keep-Alive", "Te", "Trailer", "Upgrade", "Proxy-Authorization", "Expect"),
+        *("X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url"),
         *("Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since"),
         *("Svc-Form-Definition-Version", "Svc-For-Document-Id", "Svc-For-Document-Isdraft"),
         *("Svc-Created-Existing", "Svc-Username-Existing", "Svc-Group-Existing", "Svc-Singleton", "Svc-Token"),
