@@ -83,6 +83,7 @@ def _measure(directory: Path, options: argparse.Namespace) -> None:
     with database.running(data, *database.UNSAFE) as postgresql:
         database.fill(postgresql, orders)
         print(f"{count} in a database, indexed in {reindexed(postgresql.uri):.0f} s, without fsync", flush=True)
+        postgresql.settle()
     with ExitStack() as stack:
         postgresql = stack.enter_context(database.running(data))
         print(f"{postgresql.size() / count:.0f} bytes of the database for each\n")

@@ -51,6 +51,11 @@ class Server:
         """The bytes of the database."""
         return self._number("SELECT pg_database_size(current_database())")
 
+    def settle(self) -> None:
+        """Vacuum what was laid down, as the server does by itself some minutes later."""
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+
     def written(self) -> int:
         """The bytes of write-ahead log so far."""
         return self._number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
