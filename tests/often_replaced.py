@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from persistence import settings
+from persistence import setting_values
 from persistence.cli import main
 
 if __name__ == "__main__":
-    settings.LEAST_WORKER_MEMORY = 1
+    setting_values.LEAST_WORKER_MEMORY = 1
     main()
