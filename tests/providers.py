@@ -100,12 +100,12 @@ def providing(answers: Answers) -> Iterator[Provider]:
 
 @contextmanager
 def dripping(first: bytes, piece: bytes) -> Iterator[str]:
-    """The address of a server that is never silent: it sends ``first``, and pieces until its client hangs up."""
+    """The address of a server that sends ``first``, and pieces until its client hangs up; it is silent without one."""
 
     def drip(listening: socket.socket) -> None:
         with suppress(OSError), listening.accept()[0] as connection:
             connection.sendall(first)
-            while True:
+            while piece or not _is_hung_up(connection):
                 connection.sendall(piece)
                 time.sleep(0.02)
 
@@ -114,6 +114,15 @@ def dripping(first: bytes, piece: bytes) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread.join()
+
+
+def _is_hung_up(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection, on which it has sent one request."""
+    connection.settimeout(0.02)
+    try:
+        return not connection.recv(1 << 16)
+    except TimeoutError:
+        return False
 
 
 @dataclass

@@ -223,7 +223,7 @@ def test_defaults_of_paths_follow_the_file_and_not_the_current_directory(
 
 def test_what_is_in_force_is_shown_as_a_settings_file_that_says_the_same(file: Path) -> None:
     file.write_text(
-        'trusted = ["10.1.2.3"]\ninsecure = true\nadmin = [{ role = "a \\"b\\"", app = "hr", form = "*" }]\n'
+        'trusted = ["10.1.2.3"]\ninsecure = true\nadmin = [{ role = "a \\"b\\"", app = "h\\u007fr", form = "*" }]\n'
         '"svc.persistence.*.autosave" = false\n\n[datasource.far]\ndata = "far"\n'
     )
     before = load(str(file), environment={})
@@ -232,7 +232,8 @@ def test_what_is_in_force_is_shown_as_a_settings_file_that_says_the_same(file: P
     shown = [f"{name} = {value}" for name, value in named.items()]
     shown += [f'"{each.name}" = {each.value}' for each in properties_in_force(before) if each.origin != "default"]
     content = "\n".join(shown)
-    assert tomllib.loads(content)["admin"] == [{"role": 'a "b"', "app": "hr", "form": "*"}]
+    assert tomllib.loads(content)["admin"] == [{"role": 'a "b"', "app": "h\x7fr", "form": "*"}]
+    assert "\x7f" not in content  # a terminal would obey it
     file.write_text(content)
     after = load(str(file), environment={})
     assert after.settings == before.settings

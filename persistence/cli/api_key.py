@@ -102,7 +102,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 
 def _limits(key: Key) -> str:
     """Return what a key is limited to; empty where it is not."""
-    return safe(" ".join((*key.scopes, *key.forms)))
+    return safe(" ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms))))
 
 
 def _shown(used: float | None) -> str:

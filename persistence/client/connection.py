@@ -51,8 +51,9 @@ class CallPolicy:
 
     ``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction. A call is sent at most
     ``attempts`` times within ``patience`` seconds; the last attempt may take longer. ``largest`` is how many bytes of
-    an answer are read into memory, and ``answer`` in how many seconds, however often a byte comes; contents that stream
-    have no limit. ``tls`` says which authorities are trusted, if not the usual ones.
+    an answer are read into memory, and ``answer`` in how many seconds, however often a byte comes, and at most
+    ``silence`` longer; contents that stream have no limit. ``tls`` says which authorities are trusted, if not the usual
+    ones.
     """
 
     connect: float = 5.0

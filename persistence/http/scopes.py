@@ -1,4 +1,4 @@
-"""The limits of API keys: what each route touches, and which requests a key with scopes may send.
+"""The limits of API keys: what each route touches, and which requests a limited key may send.
 
 They are checked when a request is routed, before anything else of it is looked at, by the names in the path that its
 handler gets, too. A route that does not say what it touches is closed to such keys: the pages for administrators are.

@@ -84,6 +84,12 @@ LARGEST_ANSWER it is a rate of 0.5 MiB/s; a page of a search has some kilobytes.
 limit: it would have to be a rate, and refuse on a slow line what arrives today.
 """
 
+MOST_RECEIVED = 4 << 30
+"""Bytes of a content that another service sends before it is served: form data, and what has no length.
+
+It is received into a file, which would fill the disk if it had no end.
+"""
+
 REMOTE_HISTORY_PAGE = 100
 """Revisions that are requested from another service at once. Some services do not answer with more."""
 

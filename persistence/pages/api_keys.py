@@ -69,13 +69,13 @@ class KeysPage:
         )
 
     def _ask_to_retire(self, values: Values) -> Question:
-        name, known = values["name"], {key.name for key in self.keys.read()}
+        name, known = values["name"], {key.name: key for key in self.keys.read()}
         if name not in known:
             raise NotFoundError(f"there is no key {name}")
         effects = ["Programs that call with it are refused from now on. It cannot be brought back."]
-        if name in self.administrators:
+        if name in self.administrators and not known[name].is_limited:
             effects.append("The setting administrators names it: sessions that it has begun end at once.")
-        if known == {name}:
+        if known.keys() == {name}:
             effects.append(f"It is the last key: {WITHOUT_KEYS}.")
         return Question(f"Retire the API key {name}?", tuple(effects), "Retire the key", _back(), is_dangerous=True)
 

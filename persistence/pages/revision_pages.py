@@ -134,10 +134,12 @@ def _require_current(plan: RestorePlan, tag: str) -> None:
     """
     if tag == _current_tag(plan):
         return
-    address, now = plan.file.address, plan.file.replaced
-    cause = "" if now is None else f" {'deleted' if now.deleted else 'saved'}"
-    by = "" if now is None else f" by {now.modifier or 'somebody without a name'} at {now.modified}"
+    address, current, now = plan.file.address, plan.file.current, plan.file.replaced
+    cause = ""
+    if now is not None and not (current is not None and current.is_edited):
+        who = now.modifier or "somebody without a name"
+        cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
     raise PreconditionError(
-        f"{address.form}/{address.document} has changed since you were asked:{cause}{by}. Nothing was written. "
+        f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
         "Look at the document again."
     )

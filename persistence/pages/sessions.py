@@ -34,7 +34,7 @@ COOKIE = "persistence_session"
 class Administrators:
     """The callers who may log in: the keys of the setting ``named``, and those with a password.
 
-    A key that is limited to scopes is not one of them: the pages show and change everything.
+    A limited key (``Key.is_limited``) is not one of them: the pages show and change everything.
 
     Methods raise ``DiskError`` and ``DamagedError`` where the file of the keys cannot be read.
     """

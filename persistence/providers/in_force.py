@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence import settings
+from persistence.model.texts import json_line
 from persistence.properties.entries import shown_address
 from persistence.properties.property_table import KnownProperty, Value, ValueType
 from persistence.settings import Effective
@@ -66,7 +67,7 @@ def as_toml(value: object) -> str:
         case list() | tuple() as items:
             return f"[{', '.join(map(as_toml, items))}]"
         case plain:
-            return msgspec.json.encode(plain).decode()
+            return json_line(plain).decode()  # a terminal may print it
 
 
 def _shown(plain: object) -> str:

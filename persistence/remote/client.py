@@ -70,15 +70,21 @@ class CallLimits:
 
 
 class _TimedStream(httpx.SyncByteStream):
-    """The bytes of a response as they arrive, and none after a deadline where there is one."""
+    """The bytes of a response as they arrive, and none after a deadline where there is one.
 
-    def __init__(self, stream: httpx.SyncByteStream) -> None:
+    ``timeouts`` are those of the request: httpcore looks at them when the first byte of the body is read.
+    """
+
+    def __init__(self, stream: httpx.SyncByteStream, timeouts: dict[str, float | None]) -> None:
         self._stream = stream
+        self._timeouts = timeouts
         self._end: float | None = None
 
     def end_within(self, seconds: float) -> None:
-        """Set the deadline, so many seconds from now on."""
+        """Set the deadline, so many seconds from now on. No silence is longer, if nothing was read before."""
         self._end = time.monotonic() + seconds
+        silence = self._timeouts.get("read")
+        self._timeouts["read"] = seconds if silence is None else min(silence, seconds)
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._stream:
@@ -113,14 +119,21 @@ class RemoteCall:
 class RemoteAnswer:
     """A response whose body is still to be read. It is closed when that is done, or by ``close``.
 
-    What is read into memory must arrive within ``seconds``.
+    What is read into memory must arrive within ``seconds``. ``timeouts`` are those of the request, in seconds.
     """
 
-    def __init__(self, response: httpx.Response, label: str, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        response: httpx.Response,
+        label: str,
+        seconds: float = ANSWER_SECONDS,
+        timeouts: dict[str, float | None] | None = None,
+    ) -> None:
         self._response = response
         self._label = label
         self._seconds = seconds
-        self._stream = _TimedStream(response.stream)  # type: ignore[arg-type]  # httpx.Client makes no asynchronous one
+        own = {} if timeouts is None else timeouts
+        self._stream = _TimedStream(response.stream, own)  # type: ignore[arg-type]  # httpx.Client makes no asynchronous one
         response.stream = self._stream
         self._pieces = response.iter_raw(CHUNK)
         self._first = b""
@@ -337,7 +350,8 @@ class Client:
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
             raise RemoteError(f"{self.label} answers {call.what} in a content coding that was not asked for")
-        return RemoteAnswer(response, self.label, self.connections.limits.answer)
+        timeouts = response.request.extensions["timeout"]
+        return RemoteAnswer(response, self.label, self.connections.limits.answer, timeouts)
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
         """Return the body of the answer to a GET, which is read into memory; raise the error for a refusal."""

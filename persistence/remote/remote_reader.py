@@ -20,6 +20,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
+from persistence.limits.documents import MOST_RECEIVED
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.remote.client import Client, RemoteAnswer, RemoteCall
@@ -125,6 +126,9 @@ class RemoteReader:
     def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), self._spool.upload() as upload:
             for piece in answer:
+                if upload.size + len(piece) > MOST_RECEIVED:
+                    answer.close()
+                    raise RemoteError(f"{self._client.label} sends more than {MOST_RECEIVED} bytes of {address}")
                 upload.write(piece)
                 watch.feed(piece)
             answer.close()

@@ -95,7 +95,7 @@ def test_a_key_may_be_limited(tmp_path: Path, key: Callable[..., Ended]) -> None
     assert key("new", "reports", "--scope", "read", "--form", "hr", "--form", "fin/claim").status == 0
     assert key("new", "runtime").status == 0
     head, reports, runtime = (re.split(r" {2,}", line.strip()) for line in key("list").out.splitlines())
-    assert (head[-1], reports[-1], len(runtime)) == ("LIMITS", "read hr fin/claim", 2)
+    assert (head[-1], reports[-1], len(runtime)) == ("LIMITS", "--scope read --form hr --form fin/claim", 2)
     shown = [json.loads(line) for line in key("list", "--json").out.splitlines()]
     assert [(each["scopes"], each["forms"]) for each in shown] == [(["read"], ["hr", "fin/claim"]), ([], [])]
     refused = key("new", "other", "--form", "hr/leave/1")

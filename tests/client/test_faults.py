@@ -180,10 +180,12 @@ def test_a_service_that_is_silent_is_not_waited_for() -> None:
 def test_a_service_that_never_comes_to_the_end_of_its_answer_is_not_waited_for(
     status: str, error: type[PersistenceError]
 ) -> None:
+    began = time.monotonic()
     with dripping(f"HTTP/1.1 {status}\r\nContent-Length: 9999\r\n{FACTS}\r\n".encode(), b"x") as url:
         slow = Scripted(int(url.rpartition(":")[2]))
         with form(slow, answer=0.2, attempts=1) as client, pytest.raises(error):
             client.load("d")
+        assert time.monotonic() - began < 5
 
 
 def test_redirects_are_not_followed() -> None:

@@ -92,6 +92,18 @@ def test_what_limits_a_key_is_shown(tmp_path: Path) -> None:
     assert "read: hr, fin/claim" in found.text
 
 
+def test_a_limited_key_is_not_shown_as_an_administrator(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME, "reports"))
+    keys, found = keys_of(given), browser(given)
+    found.log_in(NAME, keys.add(NAME))
+    keys.add("reports", None, [], ["hr"])
+    found.get("/admin/keys")
+    assert "call: hr" in found.text
+    assert "administrator: hr" not in found.text
+    found.get("/admin/actions/api-key-retire?name=reports")
+    assert "sessions that it has begun" not in found.text
+
+
 def test_the_session_of_a_key_ends_when_the_key_is_limited(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=("boss",))
     keys, found = keys_of(given), browser(given)

@@ -64,6 +64,18 @@ def test_what_is_read_into_memory_has_a_deadline(read: Callable[[RemoteAnswer], 
         read(answer)
 
 
+def test_a_refusal_whose_text_never_comes_is_its_status() -> None:
+    """The request may be silent for a day, as one that rebuilds an index."""
+    head = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n"
+    began = time.monotonic()
+    with dripping(head, b"") as url:
+        connections = opened(Connections(url, CallLimits(answer=0.2)))
+        call = RemoteCall("POST", "/reindex", silence=86_400)
+        answer = Client("far", ProviderNames(SVC, SVC), connections).send(call)
+        assert str(answer.refused("POST /reindex")) == "provider 'far' answers POST /reindex with 502"
+        assert time.monotonic() - began < 5
+
+
 def test_a_refusal_that_never_ends_is_its_status() -> None:
     with endless("502 Bad Gateway", b"x") as answer:
         assert str(answer.refused("GET /crud")) == "provider 'far' answers GET /crud with 502"

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import BinaryIO
 
@@ -16,11 +17,14 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
 from persistence.errors import RemoteError
-from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.limits.requests import CHUNK
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.remote.client import RemoteAnswer, RemoteCall
 from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_content import opened_remotely
 from persistence.remote.remote_reader import RemoteReader
+from persistence.storage.layout import SPOOL
+from persistence.storage.uploads import Spool
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
@@ -127,13 +131,43 @@ def test_there_is_no_descriptor() -> None:
         content(Asked()).fileno()
 
 
+def test_a_content_without_a_length_is_not_received_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("persistence.remote.remote_reader.MOST_RECEIVED", 1000)
+    names = ProviderNames(SVC, SVC)
+    received = list[int]()
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            received.append(100)
+            yield b" " * 100
+
+    response = httpx.Response(200, headers=_described(names), content=endless())
+    client = SimpleNamespace(label="far", names=names, send=lambda _: RemoteAnswer(response, "far"))
+    (tmp_path / SPOOL).mkdir()
+    reader = RemoteReader(client, Spool(str(tmp_path)))  # type: ignore[arg-type]
+    client_request.begin(ClientRequest("GET", "", ()))
+    try:
+        with pytest.raises(RemoteError, match="sends more than 1000 bytes"):
+            reader.read(DocumentAddress(Form("hr", "leave"), Collection.DATA, "1", DATA_XML), content=True)
+    finally:
+        client_request.begin(None)
+    assert response.is_closed
+    assert sum(received) < 8 * CHUNK
+
+
+def _described(names: ProviderNames) -> dict[str, str]:
+    """Return what a provider says of a content."""
+    return {names.theirs.header("Form-Definition-Version"): "1", "Last-Modified": "Tue, 04 Mar 2025 05:06:07 GMT"}
+
+
 def test_an_answer_that_does_not_describe_its_content_gives_its_connection_back() -> None:
     """A range is wanted of an attachment; its length is not known before, and the GET says less than the HEAD."""
     names, responses = ProviderNames(SVC, SVC), list[httpx.Response]()
-    described = {names.theirs.header("Form-Definition-Version"): "1", "Last-Modified": "Tue, 04 Mar 2025 05:06:07 GMT"}
 
     def send(call: RemoteCall) -> RemoteAnswer:
-        headers = described if call.method == "HEAD" else {}
+        headers = _described(names) if call.method == "HEAD" else {}
         responses.append(httpx.Response(200, headers=headers, stream=httpx.ByteStream(BODY)))
         return RemoteAnswer(responses[-1], "far")
 
