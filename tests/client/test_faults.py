@@ -31,7 +31,8 @@ from tests.providers import dripping
 FACTS = "Svc-Form-Definition-Version: 1\r\nETag: x\r\n"
 FOUND = f"HTTP/1.1 200 OK\r\n{FACTS}Content-Length: 4\r\n\r\n<a/>"
 SAVED = f"HTTP/1.1 204 No Content\r\n{FACTS}\r\n"
-BUSY = "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nbusy\n"
+_TEXT = "Connection: close\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nbusy\n"
+BUSY = f"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\n{_TEXT}"
 LOST = ""
 CUT = f"HTTP/1.1 200 OK\r\n{FACTS}Content-Length: 9\r\n\r\n<a/>"
 KNOWN = SavedDocument(
