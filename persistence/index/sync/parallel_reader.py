@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import msgspec
 
@@ -63,21 +64,23 @@ class DocumentReader:
 def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, list[PreparedDocument]], None, None]:
     """Yield all documents in batches, each with the number of names that were looked at for it.
 
-    With one process, this one reads. Several are forks, which end with the generator: this process must have no other
-    threads, and must close the generator.
+    With one process, this one reads, and so it does if there is only one chunk. Several are forks, which end with the
+    generator: this process must have no other threads, and must close the generator.
 
     Raises:
         DiskError: a document cannot be read, or a process was killed.
     """
-    if processes == 1:
-        for chunk in reader.chunks():
+    chunks = reader.chunks()
+    first = list(islice(chunks, 2))
+    if processes == 1 or len(first) == 1:
+        for chunk in chain(first, chunks):
             yield len(chunk), reader.read(chunk)
         return
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(reader, os.getpid()))
     running: deque[tuple[int, Future[bytes]]] = deque()
     try:
-        for chunk in reader.chunks():
+        for chunk in chain(first, chunks):
             running.append((len(chunk), _submitted(executor, chunk)))
             if len(running) > _AHEAD * processes:
                 yield _received(*running.popleft())
