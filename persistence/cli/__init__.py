@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -86,6 +87,8 @@ def commands() -> None:
 
 def main() -> None:
     """Run the command; report a failure in one line, with status 1."""
+    if os.environ.get("_PERSISTENCE_COMPLETE") == "fish_source":
+        import_module(f"{__name__}.completion")
     try:
         commands(prog_name="persistence")
     except PersistenceError as error:
