@@ -1,4 +1,4 @@
-"""Completion by the shell: the names of forms, and what fish needs. docs/cli.md says how a shell is told to ask."""
+"""Completion of arguments by the shell: the names of forms. docs/cli.md says how a shell is told to ask for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 import click
-from click.shell_completion import FishComplete, add_completion_class
 
 from persistence.cli.managing import reading
 from persistence.cli.options import choose_trees
@@ -15,13 +14,6 @@ from persistence.errors import PersistenceError
 _MOST = 1000
 """Names that are offered: nobody reads more."""
 _SETTINGS = ("data", "datasource", "file", "dialect")
-
-
-@add_completion_class
-class FishCompletion(FishComplete):
-    """The completion that click has for fish, without cutting each description at its first comma."""
-
-    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
