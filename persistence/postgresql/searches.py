@@ -8,7 +8,7 @@ from typing import Any
 
 from persistence.index.cards import AS_FOLDED, FACTS, decode, hit_of, is_cut, key_of
 from persistence.index.protocol import Budget
-from persistence.limits.database import LEAPS, NEWEST_TRIED
+from persistence.limits.database import FIRST_TRIED, LEAPS, NEWEST_TRIED
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchConditions, SearchedPartition, conditions
 from persistence.postgresql.database import Rows
@@ -135,10 +135,11 @@ class DatabaseSearch:
         Return ``None`` in another order, and where all are quickly counted.
         """
         documents = sum(partition.documents for partition in self.searched)
-        if order.control is not None or documents <= NEWEST_TRIED or not (asked.selections or asked.tests):
+        if order.control is not None or documents <= FIRST_TRIED or not (asked.selections or asked.tests):
             return None
         passing = [*asked.tests, *(each.test for each in asked.all_selections(self._partitions))]
-        page = replace(order, size=order.size + 1).page_of_foremost(self._partitions, joined(" AND ", passing))
+        longer = replace(order, size=order.size + 1)
+        page = longer.page_of_foremost(self._partitions, joined(" AND ", passing), FIRST_TRIED)
         rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
         return (order.offset + len(rows), rows[:-1]) if len(rows) > order.size else None
 
@@ -190,7 +191,7 @@ class DatabaseSearch:
             return total, []
         if (order.offset + wanted) * documents > NEWEST_TRIED * total:
             return None
-        page = order.page_of_foremost(self._partitions, plan.passing)
+        page = order.page_of_foremost(self._partitions, plan.passing, NEWEST_TRIED)
         rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
         return (total, rows) if len(rows) == wanted else None
 

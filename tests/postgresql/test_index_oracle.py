@@ -34,6 +34,7 @@ _MANY = 12
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
     "one value is walked": {"pages.FEW_FOUND": 0, "pages.NEWEST_TRIED": 10**9, "searches.LEAPS": 1},
+    "the first of a list are enough": {"searches.FIRST_TRIED": 4},
     "distinct values are read, and texts are looked for in all entries": {
         "searches.LEAPS": 0,
         "texts.FOLDS_TRIED": 0,
@@ -50,6 +51,7 @@ WAYS: dict[str, dict[str, int]] = {
         "planner.MOST_GATHERED": 0,
         "planner._BROAD": -1,
         "searches.NEWEST_TRIED": 3,
+        "searches.FIRST_TRIED": 2,
         "pages.FEW_FOUND": 0,
         "pages.NEWEST_TRIED": 3,
     },
@@ -153,8 +155,7 @@ def test_several_conditions_find_the_same_in_whatever_order_they_are_met(databas
 def test_documents_are_not_counted_where_the_newest_fill_the_page(
     database_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (searches, pages):
-        monkeypatch.setattr(module, "NEWEST_TRIED", 9)
+    monkeypatch.setattr(searches, "FIRST_TRIED", 9)
     with indexed_memory(database_server) as indexed:
         indexed.publish(1, asked.PATHS[:1])
         for number in range(12):
