@@ -59,6 +59,15 @@ class Paging:
         """Return whether the page is one of the first."""
         return self._end <= NEAR
 
+    @property
+    def end(self) -> int:
+        """Return the number of documents up to the end of the page."""
+        return self._end
+
+    def of(self, found: Sequence[int]) -> list[int]:
+        """Return the page of documents that are in their order."""
+        return list(found[self._begin : self._end])
+
     def gathered(self, rows: list[int]) -> list[int]:
         """Return the page of documents that are all at hand."""
         if self._begin >= len(rows):
@@ -102,6 +111,13 @@ class Paging:
             return self._merged(walks)
         walk = walks[0] if len(walks) == 1 else self._united(walks)
         return self._rows(f"{walk.text} LIMIT {self._end - self._begin} OFFSET {self._begin}", walk)
+
+    def first(self, most: int) -> list[int]:
+        """Return up to so many documents in their order, whatever they meet; none of several partitions."""
+        if len(self._partitions) != 1:
+            return []
+        along = self._along(self._partitions[0])
+        return self._rows(f"SELECT row FROM ({along.text}) ORDER BY {self._order} LIMIT {most}", along)
 
     @property
     def _order(self) -> str:
