@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 _ALL = frozenset(os.sched_getaffinity(0))
-"""Those of this process at its start, before it was kept on one of them."""
+"""The processors of this process at its start, before it was kept on one of them."""
 
 _LEAST_WORKERS, _MOST_WORKERS = 2, 4
 
