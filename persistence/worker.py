@@ -1,4 +1,4 @@
-"""The worker processes of gunicorn: they return memory to the system, and are replaced when they grow past a limit."""
+"""The worker processes of gunicorn: each keeps to a processor, returns memory, and is replaced if it grows too far."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import select
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 from gunicorn.workers.base import Worker as ServerWorker
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from persistence import processors
 from persistence.limits.requests import ARENAS, LARGE_BLOCK, LINGER, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
 _INTERVAL = 1.0
@@ -30,10 +32,23 @@ _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 
 
 class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships no annotations
-    """A worker that watches its memory, calls ``tick`` of the service, and logs no queries."""
+    """A worker that watches its memory, calls ``tick`` of the service, and logs no queries.
+
+    ``processor`` is the one that it stays on; ``None`` if it may use all.
+    """
+
+    _running: ClassVar[WeakSet[WatchedWorker]] = WeakSet()
+    """In the first process, the workers that it has made and that have not ended."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.processor: int | None = processors.one_for(self.cfg.workers, (each.processor for each in self._running))
+        self._running.add(self)
 
     def init_process(self) -> None:
-        """Set up the memory of the process, then serve."""
+        """Set up the processor and the memory of the process, then serve."""
+        if self.processor is not None:
+            processors.stay_on(self.processor)
         tune()
         for log in (self.log.error_log, self.log.access_log):
             log.addFilter(without_queries)
