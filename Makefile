@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-granian test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-search bench-cluster clean
+.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-granian test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -183,6 +183,9 @@ bench-export: install ## measure the export of 100,000 documents, beside tar and
 
 bench-forms: install ## measure the list of 500 to 10,000 published forms (1 min)
 	$(BIN)/python bench/forms.py
+
+bench-pages: install ## measure the pages for administrators with 100,000 documents of a form (2 min)
+	$(BIN)/python bench/pages.py
 
 bench-search: install ## measure searches in 10,000 to 1,000,000 documents, beside LIKE scans (20 min)
 	$(BIN)/python bench/search.py

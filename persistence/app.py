@@ -42,7 +42,7 @@ from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.http.sent_uris import SentUris
-from persistence.keys import Keys
+from persistence.keys import Keys, limited_administrators
 from persistence.measuring import Measuring
 from persistence.metrics.metrics import Metrics
 from persistence.model import peers
@@ -120,6 +120,7 @@ def create_app(
         loaded = configuration.load()
         choose(loaded.settings.log_format, loaded.settings.log_level)
         properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
+        warn_of_keys(loaded.settings)
         warn_of_properties(properties)
         warn_of(probe(loaded.settings, properties))
         return _wire(replace(loaded, properties=properties), policy)
@@ -167,6 +168,18 @@ def warn_of_properties(properties: Properties) -> None:
         announce(f"the property {entry} has no effect in this version", "warning")
     for entry in properties.without_form:
         announce(f"the property {entry} has no effect: no form has that provider", "warning")
+
+
+def warn_of_keys(settings: Settings) -> None:
+    """Say which administrators of the settings are none, because their keys are limited.
+
+    Raises:
+        DiskError, DamagedError: the keys cannot be read.
+    """
+    keys = open_keys(settings).read() if settings.administrators else ()
+    cause = limited_administrators(keys, settings.administrators)
+    if cause is not None:
+        announce(cause, "warning")
 
 
 def _wire(effective: Effective, policy: Policy) -> Service:

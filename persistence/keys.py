@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Annotated, Literal, get_args
 
@@ -153,7 +153,7 @@ class Keys:
             StartupError: the keys or the data directory belong to another user.
         """
         require_name(name, "a key")
-        limits = tuple(dict.fromkeys(scopes)), _checked(forms)
+        limits = tuple(dict.fromkeys(scopes)), distinct_forms(forms)
         with self._file.changing() as known:
             if any(key.name == name for key in known.keys):
                 raise ConflictError(f"there is a key {name} already: retire it first, or choose another name")
@@ -273,7 +273,19 @@ class Keys:
         return self.session_secret()
 
 
-def _checked(forms: Iterable[str]) -> tuple[str, ...]:
+def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str | None:
+    """Return a warning if the setting ``administrators``, which has ``named``, names limited keys."""
+    found = sorted(key.name for key in keys if key.name in named and key.is_limited)
+    effect = "they open no pages, and stay within their limits"
+    return f"the setting administrators names limited API keys: {', '.join(found)}; {effect}" if found else None
+
+
+def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
+    """Return the forms to which a key is to be limited, each once.
+
+    Raises:
+        BadRequestError: one is not ``APP`` or ``APP/FORM``, or there are too many.
+    """
     found = tuple(dict.fromkeys(forms))
     for each in found:
         if not _FORMS.fullmatch(each):
@@ -310,9 +322,15 @@ def _decoded(data: bytes, status: os.stat_result) -> _File:
     """Read the file.
 
     Raises:
-        ValueError: others than its user may read it although it has secrets, or it cannot be decoded.
+        ValueError: others than its user may read it although it has secrets, or it cannot be decoded, or a key is
+            there twice.
     """
     found = _decode(data)
+    known = dict[str, Key]()
+    for key in found.keys:
+        first = known.setdefault(key.sha256, key)
+        if first is not key:  # which of them a caller is would decide what the key may do
+            raise ValueError(f"the keys {first.name} and {key.name} have the same digest: remove one from the file")
     if (found.signing or found.passwords or found.sessions) and stat.S_IMODE(status.st_mode) & _OTHERS:
         what = "the keys that sign access tokens" if found.signing else "the passwords of administrators"
         raise ValueError(f"others than their user may read {what}: chmod 600")

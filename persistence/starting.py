@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Self
 
 from persistence import __version__
-from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_properties
+from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_keys, warn_of_properties
 from persistence.errors import StartupError
 from persistence.http.callers import Opens, Policy
 from persistence.http.log_lines import choose
@@ -52,6 +52,7 @@ class Served:
         policy = policy_of(settings)
         open_encryption_keys(settings, properties)
         open_settled_audit(settings, properties).close()
+        warn_of_keys(settings)
         warn_of_properties(properties)
         warn_of(probe(settings, properties))
         return cls(settings, properties, policy, effective.origins)

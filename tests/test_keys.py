@@ -127,6 +127,16 @@ def test_a_file_in_doubt_is_never_one_without_keys(keys: Keys, file: Path, conte
     assert file.read_bytes() == content
 
 
+def test_a_digest_is_there_once(keys: Keys, file: Path) -> None:
+    """The limits of the last of two such records would count, and its name would be in the audit."""
+    keys.add("batch", None, ["read"])
+    text = json.loads(file.read_bytes())
+    text["keys"].append({**text["keys"][0], "name": "runtime", "scopes": ["read"]})
+    file.write_text(json.dumps(text))
+    with pytest.raises(DamagedError, match="the keys batch and runtime have the same digest: remove one from the file"):
+        keys.read()
+
+
 def test_what_cannot_be_opened_is_an_error(file: Path) -> None:
     file.mkdir(parents=True)
     with pytest.raises(DiskError, match="Is a directory"):
@@ -222,7 +232,8 @@ def test_keys_that_could_not_be_read_again_are_not_written(keys: Keys, file: Pat
     file.parent.mkdir()
     forms = json.dumps(["x" * 255 + f"/{number:0255}" for number in range(20)])
     entry = json.loads(limited(f'"forms": {forms}'))["keys"][0]
-    file.write_text(json.dumps({"format": 1, "keys": [entry | {"name": f"{number:064}"} for number in range(98)]}))
+    many = [entry | {"name": f"{number:064}", "sha256": f"{number:064x}"} for number in range(98)]
+    file.write_text(json.dumps({"format": 1, "keys": many}))
     content = file.read_bytes()
     with pytest.raises(ConflictError, match="more than 1048576 bytes"):
         keys.add("new", forms=entry["forms"])

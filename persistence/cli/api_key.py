@@ -11,7 +11,7 @@ from persistence.cli.completion import form_names
 from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
-from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope
+from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope, limited_administrators
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.storage import owner
@@ -58,6 +58,7 @@ def new(
     settings = load(options).settings
     with opened_keys(settings) as keys, usage_errors():
         secret = keys.add(name, expires, scopes, forms)
+        warning = limited_administrators([key for key in keys.read() if key.name == name], settings.administrators)
     if as_json:
         say_json({"name": name, "key": secret})
     else:
@@ -68,6 +69,8 @@ def new(
         "needs a key",
         err=True,
     )
+    if warning is not None:
+        click.echo(f"persistence: {warning}", err=True)
 
 
 @api_key.command("list", short_help="List the API keys.")

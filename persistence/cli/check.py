@@ -20,6 +20,7 @@ from persistence.cli.options import (
     TreeChoice,
     choose_trees,
     on_each,
+    opened_keys,
     say_failed,
     tree_options,
     usage_errors,
@@ -29,6 +30,7 @@ from persistence.cli.terminal import counted, json_option, json_text, progress, 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
+from persistence.keys import limited_administrators
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
@@ -41,6 +43,7 @@ from persistence.providers.locations import object_places_of
 from persistence.providers.opened import object_bodies, readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
+from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
@@ -82,6 +85,8 @@ def check(*, is_status: bool, **options: Any) -> None:
     choice = choose_trees(options)
     if is_status:
         sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=wanted.as_json)))
+    if not (wanted.paths or choice.is_named):
+        _say_keys(choice.settings)
     run = _Run(choice, wanted)
     status = on_each(choice.trees, run.check_tree)
     if not choice.is_named:
@@ -299,6 +304,17 @@ class _Run:
         if tally.edits:
             return EDITED
         return REPAIRED if tally.mended else 0
+
+
+def _say_keys(settings: Settings) -> None:
+    """Say that the API keys cannot be read, or that administrators of the settings are none."""
+    try:
+        with opened_keys(settings) as keys:
+            warning = limited_administrators(keys.read(), settings.administrators)
+    except PersistenceError as error:  # the service cannot read them either
+        warning = str(error)
+    if warning is not None:
+        click.echo(f"persistence: {warning}", err=True)
 
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:

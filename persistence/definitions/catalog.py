@@ -7,7 +7,7 @@ with two ``stat`` calls; so all workers see at once what one of them has publish
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -180,6 +180,16 @@ class Definition:
         return part
 
 
+class _KnownForm:
+    """The cached snapshots of a form by version, and which of them were ``listed`` for some fingerprints."""
+
+    __slots__ = ("listed", "versions")
+
+    def __init__(self) -> None:
+        self.versions: dict[int, Definition] = {}
+        self.listed: tuple[Iterable[tuple[int, Fingerprint]], tuple[PublishedVersion, ...]] = ((), ())
+
+
 class Catalog:
     """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``.
 
@@ -194,7 +204,8 @@ class Catalog:
         self._is_loaded = False
         self._fresh = 0
         self._lock = threading.Lock()
-        self._known: dict[tuple[Form, int], Definition] = {}
+        self._known: dict[Form, _KnownForm] = {}
+        self._count = 0
         self._weight = 0
         self._weighed: set[int] = set()
 
@@ -238,18 +249,32 @@ class Catalog:
 
     def readable(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first, without damaged ones."""
-        for number, fingerprint in self.storage.fingerprints(form):
+        fingerprints = self.storage.fingerprints(form)
+        known = self._known.get(form)
+        # A list may have thousands of versions: a storage that watches for changes gives the same value until one.
+        if known is not None and known.listed[0] is fingerprints:
+            return iter(known.listed[1])
+        return self._readable(form, fingerprints)
+
+    def _readable(self, form: Form, fingerprints: Iterable[tuple[int, Fingerprint]]) -> Iterator[PublishedVersion]:
+        found, is_damaged = [], False
+        for number, fingerprint in fingerprints:
             try:
                 published = self._at(form, number, fingerprint).published
             except DamagedError:
+                is_damaged = True
                 continue
             if published is not None:
+                found.append(published)
                 yield published
+        known = self._known.get(form)
+        if known is not None and not is_damaged:
+            known.listed = fingerprints, tuple(found)
 
     def grown(self, definition: Definition, size: int) -> None:
         """Count the bytes of a part that was read, if the definition is still cached."""
         with self._lock:
-            if self._known.get((definition.form, definition.version)) is definition:
+            if self._kept(definition.form, definition.version) is definition:
                 definition.weight += size
                 self._weight += size
                 self._bound(definition)
@@ -270,7 +295,7 @@ class Catalog:
         return published.weight + PERMISSION_COSTS * text.count("<")
 
     def _at(self, form: Form, version: int, fingerprint: Fingerprint) -> Definition:
-        known = self._known.get((form, version))
+        known = self._kept(form, version)
         if known is not None and known.fingerprint == fingerprint:
             return known
         definition = Definition(form, version, fingerprint, self)
@@ -278,17 +303,24 @@ class Catalog:
             self._keep(definition)
         return definition
 
+    def _kept(self, form: Form, version: int) -> Definition | None:
+        known = self._known.get(form)
+        return None if known is None else known.versions.get(version)
+
     def _keep(self, definition: Definition) -> None:
-        key = definition.form, definition.version
         with self._lock:
-            replaced = self._known.get(key)
-            self._known[key] = definition
+            versions = self._known.setdefault(definition.form, _KnownForm()).versions
+            replaced = versions.get(definition.version)
+            versions[definition.version] = definition
+            self._count += replaced is None
             self._weight += definition.weight - (0 if replaced is None else replaced.weight)
             self._bound(definition)
 
     def _bound(self, newest: Definition) -> None:
-        if len(self._known) > VERSIONS_KEPT or self._weight > MOST_CATALOG:
-            self._known = {(newest.form, newest.version): newest}
+        if self._count > VERSIONS_KEPT or self._weight > MOST_CATALOG:
+            self._known = {newest.form: _KnownForm()}
+            self._known[newest.form].versions[newest.version] = newest
+            self._count = 1
             self._weight = newest.weight
             self._weighed = set()
             self._file = None  # what does not fit would be written again and again
@@ -300,7 +332,7 @@ class Catalog:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
-                if (summary.form, summary.version) not in self._known:
+                if self._kept(summary.form, summary.version) is None:
                     definition = Definition(summary.form, summary.version, fingerprint, self)
                     definition.parts[_SUMMARY] = summary
                     definition.weight = self.weigh(summary)
@@ -308,12 +340,13 @@ class Catalog:
 
     def _save(self) -> None:
         """Write the file for other workers, where enough has changed."""
-        file, is_due = self._file, self._fresh * _FEW_FRESH > len(self._known)
+        file, is_due = self._file, self._fresh * _FEW_FRESH > self._count
         if file is None or not is_due or not self._filing.acquire(blocking=False):
             return
         try:
             self._fresh = 0
-            every = tuple(self._known.values())
+            with self._lock:
+                every = [each for known in self._known.values() for each in known.versions.values()]
             file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
         finally:
             self._filing.release()

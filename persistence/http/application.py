@@ -14,9 +14,9 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, DeletedError, PersistenceError, one_line, status_of
+from persistence.errors import BadRequestError, DeletedError, PersistenceError, status_of
 from persistence.http import logs
-from persistence.http.logs import CAUSE, REQUEST_ID, USER
+from persistence.http.logs import REQUEST_ID, USER
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import headers_of, refusal, text
 from persistence.http.scopes import ScopedRoute, Touches
@@ -148,8 +148,5 @@ def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:
 
 def _not_ready(cause: str) -> Response:
     environ = request.environ
-    environ[CAUSE] = one_line(cause)
-    line = _NOT_READY if environ.get(IS_STRANGER) else environ[CAUSE]
-    answer = text(HTTPStatus.SERVICE_UNAVAILABLE, line)
-    answer.headers["Retry-After"] = str(_RETRY_AFTER)
-    return answer
+    shown = _NOT_READY if environ.get(IS_STRANGER) else None
+    return refusal(environ, HTTPStatus.SERVICE_UNAVAILABLE, cause, [("Retry-After", str(_RETRY_AFTER))], shown=shown)

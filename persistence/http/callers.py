@@ -22,6 +22,8 @@ from werkzeug.datastructures import Authorization
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.errors import (
+    DamagedError,
+    DiskError,
     ForbiddenError,
     MisdirectedError,
     PersistenceError,
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 SCHEMES = ("bearer", "basic")
 """The schemes of ``Authorization`` in which a key is looked for, in small letters."""
+
+_UNREADABLE = "the keys of callers cannot be read: the log of the service says why"
+"""The line for callers, who may be anybody: the cause tells how the file of the keys is made."""
 
 _ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
@@ -238,7 +243,7 @@ class CallersOnly:
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read."""
+        """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read, which the log explains."""
         try:
             if self._is_page(environ):
                 self._sites.check(environ, has_key=False)
@@ -246,7 +251,8 @@ class CallersOnly:
             who = self._caller(environ)
         except PersistenceError as error:
             if not _is_for(environ, (*HEALTH_PATHS, ROOT_PATH)):
-                answer = refusal(environ, status_of(error), str(error), headers_of(error))
+                shown = _UNREADABLE if isinstance(error, DamagedError | DiskError) else None
+                answer = refusal(environ, status_of(error), str(error), headers_of(error), shown=shown)
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
         else:

@@ -125,12 +125,17 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(block)
 
 
-def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:
-    """Return the answer to a request that is not served: one line that names the cause, for the log too."""
+def refusal(
+    environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None, *, shown: str | None = None
+) -> Response:
+    """Return the answer to a request that is not served: one line that names the cause, for the log too.
+
+    Where only the log is to have the cause, the line is what is ``shown``.
+    """
     environ[CAUSE] = one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(environ)
-    return text(status, environ[CAUSE], headers)
+    return text(status, environ[CAUSE] if shown is None else shown, headers)
 
 
 def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Response:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -68,6 +68,14 @@ class IndexedDocument:
     hit: Hit
     fingerprint: str
     rest: str = ""
+
+
+class IndexedPage(NamedTuple):
+    """The answer of an index: a total, the documents on the page, and whether there are more, as ``Hits`` has it."""
+
+    total: int = 0
+    documents: Sequence[IndexedDocument] = ()
+    has_more: bool = False
 
 
 class _Cached(NamedTuple):

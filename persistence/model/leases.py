@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from persistence.errors import BadRequestError, LockedError
+from persistence.errors import BadRequestError, LockedError, PreconditionError
 from persistence.limits.documents import LONGEST_LEASE
 from persistence.limits.requests import LONGEST_SHOWN
 from persistence.model.texts import short
@@ -68,6 +68,15 @@ class DocumentLease(msgspec.Struct, frozen=True):
     def measured_from(self, now: Moment) -> DocumentLease:
         """Return what is left of it as a lease that begins now: so a wall clock that is wrong counts once."""
         return msgspec.structs.replace(self, seconds=self.remaining(now), boot=now.boot, ticks=now.ticks, wall=now.wall)
+
+    def require_of(self, user: str | None) -> None:
+        """Make sure that it is the lease of a user, if one is given: who renews a lease keeps it.
+
+        Raises:
+            PreconditionError: it is another user's.
+        """
+        if user is not None and user != self.user:
+            raise PreconditionError(f"{self.user} has leased the document {self.document} now")
 
     def refusal(self, now: Moment) -> LockedError:
         """Return the error for somebody else than the holder."""

@@ -120,7 +120,8 @@ class Query:
     """The conditions, all of which must hold, the order, and the requested part of the list.
 
     ``text`` is searched anywhere in the text of a document, unless it is empty. ``paths`` are the
-    controls whose values are returned with each document, all of them where it is ``None``.
+    controls whose values are returned with each document, all of them where it is ``None``. Without ``needs_total``
+    an index may stop to count once it has the page.
     """
 
     text: str = ""
@@ -130,6 +131,7 @@ class Query:
     offset: int = 0
     size: int = 10
     paths: tuple[str, ...] | None = None
+    needs_total: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +166,14 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The number of documents that match, and the documents on the requested page."""
+    """The number of documents that match, or with ``has_more`` a smaller one, and the documents on the requested page.
+
+    With ``has_more`` there is a document after that page.
+    """
 
     total: int = 0
     page: tuple[Hit, ...] = ()
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

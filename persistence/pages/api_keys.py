@@ -8,7 +8,7 @@ from flask import render_template, url_for
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
-from persistence.keys import WITHOUT_KEYS, Keys, expires_after, require_name
+from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
 from persistence.model.instants import next_after
 from persistence.pages.actions import Action, Done, Question, Values
 from persistence.pages.key_uses import KeyUses
@@ -17,6 +17,8 @@ from persistence.pages.site import Site
 _DAY = 86_400.0
 _DATE = 10
 _MOST_DIGITS = 5
+_NAMED = "The setting administrators names it: it may export, import and purge, and sign in here."
+_LIMITED = "The setting administrators names it, but a limited key opens no pages, and stays within its limits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class KeysPage:
     def add_to(self, site: Site) -> None:
         """Add the page and its actions."""
         site.page("/admin/keys", "keys", self.show, "Keys")
-        site.action(Action("api-key-new", self._ask_to_add, self._add, ("name", "days")))
+        site.action(Action("api-key-new", self._ask_to_add, self._add, ("name", "days", "scope", "forms")))
         site.action(Action("api-key-retire", self._ask_to_retire, self._retire, ("name",)))
         site.action(Action("signing-key-new", _ask_to_sign, self._add_signing))
         site.action(Action("signing-key-retire", self._ask_to_retire_signing, self._retire_signing, ("id",)))
@@ -54,19 +56,23 @@ class KeysPage:
     def _ask_to_add(self, values: Values) -> Question:
         name = values["name"]
         require_name(name, "a key")
+        scopes, forms = _scopes(values), _forms(values)
         effects = [f"A caller who shows the new key is {name} in the log and in the audit."]
         end = expires_after(next_after(None), _lifetime(values))
         effects.append("It does not expire." if end is None else f"It expires on {end[:_DATE]}.")
+        if scopes:
+            effects.append("It may only read: what it sends changes nothing.")
+        if forms:
+            effects.append(f"It may call for these forms or applications only: {', '.join(forms)}.")
         if name in self.administrators:
-            effects.append("The setting administrators names it: it may export, import and purge, and sign in here.")
+            effects.append(_LIMITED if scopes or forms else _NAMED)
         if not self.keys.read():
             effects.append("It is the first key: from now on, whoever is not trusted needs one.")
         return Question(f"Make the API key {name}?", tuple(effects), "Make the key", _back())
 
     def _add(self, values: Values, _by: str) -> Done:
-        return Done(
-            f"The API key {values['name']} is made", _back(), secret=self.keys.add(values["name"], _lifetime(values))
-        )
+        secret = self.keys.add(values["name"], _lifetime(values), _scopes(values), _forms(values))
+        return Done(f"The API key {values['name']} is made", _back(), secret=secret)
 
     def _ask_to_retire(self, values: Values) -> Question:
         name, known = values["name"], {key.name: key for key in self.keys.read()}
@@ -112,6 +118,23 @@ def _lifetime(values: Values) -> float | None:
     if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
         raise BadRequestError("days is a number of days")
     return int(days) * _DAY if days else None
+
+
+def _scopes(values: Values) -> tuple[Scope, ...]:
+    """Return the scopes that a key is to be limited to.
+
+    Raises:
+        BadRequestError: there is no such scope.
+    """
+    found = tuple(each for each in SCOPES if each == values["scope"])
+    if values["scope"] and not found:
+        raise BadRequestError(f"the scope of a key is {' or '.join(SCOPES)}, or none")
+    return found
+
+
+def _forms(values: Values) -> tuple[str, ...]:
+    """Return the forms and applications that a key is to be limited to, one a line; raises as ``distinct_forms``."""
+    return distinct_forms(each for line in values["forms"].splitlines() if (each := line.strip()))
 
 
 def _ask_to_sign(_values: Values) -> Question:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import Response, redirect, render_template, request, url_for
@@ -152,7 +152,7 @@ def _found(table: VersionTable, asked: TableQuery) -> tuple[Hits, str]:
     if table.route.data.managed is None:
         return Hits(), f"The service {table.route.properties.route.data.name} has the documents: look at its pages."
     try:
-        return table.find(asked.query, asked.drafts), ""
+        return table.find(replace(asked.query, needs_total=False), asked.drafts), ""
     except BusyError as error:
         return Hits(), f"The documents cannot be searched now: {error}. Load the page again in a moment."
 

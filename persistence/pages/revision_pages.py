@@ -31,7 +31,7 @@ class RevisionPages:
         """Add the page and the actions."""
         site.page(f"{PATH}/changes", "changes", self.changes)
         site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
-        site.action(Action("lease-break", self._ask_to_break, self._break, (), _SUBJECT))
+        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
         """Answer the page of the differences of a revision to an older one."""
@@ -102,8 +102,9 @@ class RevisionPages:
                 f"{who} has leased it for {error.seconds} more seconds, and may be editing it now.",
                 "Others can then lease and save it. Whoever saves last is stopped only by If-Match.",
             )
-            title = f"Break the lease of {address.form}/{address.document}?"
-            return Question(title, effects, "Break the lease", document_path("document", address), is_dangerous=True)
+            title, back = f"Break the lease of {address.form}/{address.document}?", document_path("document", address)
+            sent = {"holder": error.user or ""}
+            return Question(title, effects, "Break the lease", back, is_dangerous=True, sent=sent)
         raise NotFoundError(f"nobody has leased the document {address.document}")
 
     def _break(self, values: Values, _by: str) -> Done:
@@ -111,7 +112,10 @@ class RevisionPages:
         managed = self.documents.router.of(address.form).data.managed
         if managed is None:
             raise NotSupportedError(f"another service has the leases of {address.form}")
-        lease = managed.leases.broken(address.document)
+        try:
+            lease = managed.leases.broken(address.document, values["holder"])
+        except PreconditionError as error:
+            raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
 
 

@@ -24,6 +24,8 @@ from persistence.storage.managed import ManagedLeases
 _BUCKETS = 256
 _LEFT = "greatest(0, ceil(extract(epoch FROM ends - clock_timestamp())))::int"
 _FIND = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document = %s"
+_KEEP = "SELECT 1 FROM lease WHERE document = %s FOR UPDATE"
+"""Lets nobody take over a lease that has expired, until the transaction ends."""
 _LISTED = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document > %s ORDER BY document LIMIT %s"
 _TAKE = """
 INSERT INTO lease (document, bucket, holder, holder_group, ends)
@@ -92,10 +94,13 @@ class DatabaseLeases(ManagedLeases):
                 return
             last = rows[-1][0]
 
-    def broken(self, document: str) -> DocumentLease:
+    def broken(self, document: str, user: str | None = None) -> DocumentLease:
         """See ``ManagedLeases``."""
         with self._database.joined("breaking the lease of", document) as connection:
+            connection.execute(_KEEP, (document,))
             held = _living(connection, document)
+            if held is not None:
+                held.require_of(user)
             connection.execute(_END, (document,))
         if held is None:
             raise NotFoundError(f"nobody has leased the document {document}")

@@ -45,16 +45,17 @@ class Router:
         """
         return self._route(form)
 
-    def published(self, app: str | None, name: str | None) -> Iterator[Iterator[PublishedVersion]]:
-        """Return the versions of every form, of an application or of a form name; without damaged ones.
+    def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
+        """Return the route of every form, or of those of an application or a form name, with its undamaged versions.
 
         A definition in a provider counts only where rules would look for it.
         """
         for provider in _distinct(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
                 with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
-                    if self.of(form).definition is provider:
-                        yield versions
+                    route = self.of(form)
+                    if route.definition is provider:
+                        yield route, versions
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield every form, or each of an application, that has anything where requests for it look, each once."""

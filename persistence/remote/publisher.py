@@ -12,7 +12,8 @@ from persistence.errors import RemoteError, RemoteTimeoutError
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.sidecar import ClientHash
 from persistence.model.versions import VersionRequest
-from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.answers import DONE, RemoteAnswer
+from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderFields
 from persistence.storage.uploads import OutgoingFile
 

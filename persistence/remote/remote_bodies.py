@@ -14,7 +14,8 @@ from persistence.limits.documents import MOST_OLDER_BODIES
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described
-from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.answers import DONE, RemoteAnswer
+from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField
 from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
 from persistence.remote.remote_history import RemoteRevisions

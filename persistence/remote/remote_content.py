@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from persistence import client_request
 from persistence.errors import RemoteError
-from persistence.remote.client import RemoteAnswer
+from persistence.remote.answers import RemoteAnswer
 from persistence.remote.headers import HeaderField
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ from persistence.model.search import (
 )
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
-from persistence.remote.client import DONE, Client, RemoteCall
+from persistence.remote.answers import DONE
+from persistence.remote.client import Client, RemoteCall
 from persistence.remote.headers import HeaderField
 from persistence.xml.streaming import Streaming, XmlCheck
 

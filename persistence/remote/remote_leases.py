@@ -12,7 +12,8 @@ from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import LeaseHolder, parse_remaining
 from persistence.model.users import User
-from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall
+from persistence.remote.answers import DONE, RemoteAnswer
+from persistence.remote.client import Client, RemoteCall
 from persistence.remote.headers import HeaderField
 from persistence.storage.layout import Layout
 from persistence.storage.storage import Leases

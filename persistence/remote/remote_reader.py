@@ -23,7 +23,8 @@ from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.limits.documents import MOST_RECEIVED
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.remote.client import Client, RemoteAnswer, RemoteCall
+from persistence.remote.answers import RemoteAnswer
+from persistence.remote.client import Client, RemoteCall
 from persistence.remote.headers import HeaderFields
 from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
 from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
@@ -127,7 +128,6 @@ class RemoteReader:
         with disk_errors("receiving", address), self._spool.upload() as upload:
             for piece in answer:
                 if upload.size + len(piece) > MOST_RECEIVED:
-                    answer.close()
                     raise RemoteError(f"{self._client.label} sends more than {MOST_RECEIVED} bytes of {address}")
                 upload.write(piece)
                 watch.feed(piece)

@@ -15,7 +15,7 @@ from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
 from persistence.model.versions import FormMetadata
-from persistence.remote.client import RemoteAnswer
+from persistence.remote.answers import RemoteAnswer
 from persistence.remote.headers import ProviderNames
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")

@@ -29,7 +29,8 @@ from persistence.model.addresses import DATA_XML, Address, Collection, Definitio
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.remote.client import DONE, Client, RemoteCall, body_of
+from persistence.remote.answers import DONE
+from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids

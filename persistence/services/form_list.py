@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.forms.form_list_xml import FormListWriter, read_form_query
@@ -19,6 +18,7 @@ from persistence.model.permissions import OPERATIONS, Permissions, on_creation
 from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 from persistence.model.users import Admin, User, admin_entries, is_admin
 from persistence.model.versions import PublishedVersion
+from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import permissions_of
 
@@ -61,27 +61,27 @@ class PublishedForms:
         except BadAddressError:  # a filter may have a text that cannot be a form's name
             return self._list.write(0, ())
 
-    def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:
-        """Spec search 4.4, steps 1 and 2."""
+    def _looked_up(self, query: FormQuery) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
+        """Return the routes of forms with their versions (spec search 4.4, steps 1 and 2)."""
         if query.app is not None and query.form is not None:
-            form = Form(query.app, query.form)
-            forms = iter([self._router.of(form).catalog.readable(form)])
+            route = self._router.of(Form(query.app, query.form))
+            forms = iter([(route, route.catalog.readable(route.form))])
         else:
             forms = self._router.published(query.app, query.form)
-        for versions in forms:
-            yield from islice(versions, 1) if query.latest_only else versions
+        return ((route, islice(versions, 1)) for route, versions in forms) if query.latest_only else forms
 
-    def _listed(self, versions: Iterable[PublishedVersion], user: User) -> Iterator[Listed]:
+    def _listed(self, forms: Iterable[tuple[Route, Iterator[PublishedVersion]]], user: User) -> Iterator[Listed]:
         entries = admin_entries(self._admins, user)
         known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
-        for published in versions:
-            permissions = permissions_of(published, self._router.properties.of(published.form))
-            administers = is_admin(entries, published.form)
-            key = id(permissions), administers
-            found = known.get(key)
-            if found is None:  # kept with the value, whose id can then be no other's
-                found = known[key] = permissions, operations(permissions, user, is_admin=administers)
-            yield Listed(published, found[1])
+        for route, versions in forms:
+            administers = is_admin(entries, route.form)
+            for published in versions:
+                permissions = permissions_of(published, route.properties)
+                key = id(permissions), administers
+                found = known.get(key)
+                if found is None:  # kept with the value, whose id can then be no other's
+                    found = known[key] = permissions, operations(permissions, user, is_admin=administers)
+                yield Listed(published, found[1])
 
 
 ADMIN = "admin"
@@ -96,8 +96,7 @@ _COMPARE: Mapping[FormMatch, Callable[[Any, Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """A published version, and the words for what the user may do with it: ``admin`` is the first, if it is one."""
 
     published: PublishedVersion
@@ -120,13 +119,13 @@ def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed
     found = []
     left = LARGEST_LIST
     for one in listed:
-        if _is_visible(one, query) and all(holds(each, one) for each in query.filters):
+        if _is_visible(one, query) and (not query.filters or all(holds(each, one) for each in query.filters)):
             left -= one.published.weight
             if left < 0:
                 raise BadRequestError(f"the forms of the list have more than {LARGEST_LIST} bytes: ask for fewer")
             found.append(one)
     found.sort(key=_place)
-    found.sort(key=lambda one: _sort_key(one, query.sort), reverse=query.sort.is_descending)
+    found.sort(key=_key_of(query.sort), reverse=query.sort.is_descending)
     return len(found), found if query.page is None else found[_window(query.page)]
 
 
@@ -196,14 +195,18 @@ def _place(listed: Listed) -> tuple[str, str, int]:
     return published.form.app, published.form.name, -published.version
 
 
-def _sort_key(listed: Listed, sort: FormSort) -> tuple[bool, Any]:
+def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
     """Return the key of a sort: absent values are lowest, and texts are compared without regard to case."""
     if sort.metadata is FormField.LAST_MODIFIED:
-        return True, listed.published.modified  # instants sort as texts
-    value = _value(listed, sort.metadata, sort.language)
-    if isinstance(value, tuple):
-        value = " ".join(value)
-    return value is not None, value.casefold() if isinstance(value, str) else value
+        return operator.attrgetter("published.modified")  # instants sort as texts
+
+    def key(listed: Listed) -> tuple[bool, Any]:
+        value = _value(listed, sort.metadata, sort.language)
+        if isinstance(value, tuple):
+            value = " ".join(value)
+        return value is not None, value.casefold() if isinstance(value, str) else value
+
+    return key
 
 
 def _window(page: FormPage) -> slice:

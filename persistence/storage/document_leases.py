@@ -93,18 +93,16 @@ class DocumentLeases(ManagedLeases):
                 _require(self._living(path, now), user, now)
             yield
 
-    def broken(self, document: str) -> DocumentLease:
-        """End the lease of a document, whoever holds it, and return it.
-
-        Raises:
-            NotFoundError: there is none, or it has expired.
-        """
+    def broken(self, document: str, user: str | None = None) -> DocumentLease:
+        """See ``ManagedLeases``."""
         path = self._layout.lease(document)
         with self._alone(path, "breaking the lease of", document):
             try:
                 held = self._living(path, self._now())
             except DamagedError:  # it is in the way of everybody
                 held = DocumentLease(document, "unknown", None, 0, "", 0.0, 0.0)
+            if held is not None:
+                held.require_of(user)
             _remove(path)
         if held is None:
             raise NotFoundError(f"nobody has leased the document {document}")

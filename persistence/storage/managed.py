@@ -69,11 +69,12 @@ class ManagedLeases(Leases, Protocol):
     def listed(self) -> Iterator[DocumentLease | DamagedError]:
         """Yield every lease, expired ones too, and the damage of one that cannot be read."""
 
-    def broken(self, document: str) -> DocumentLease:
-        """End the lease of a document, whoever holds it, and return it.
+    def broken(self, document: str, user: str | None = None) -> DocumentLease:
+        """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
 
         Raises:
             NotFoundError: there is none, or it has expired.
+            PreconditionError: somebody else than the user holds it.
         """
 
 

@@ -37,6 +37,7 @@ from persistence.storage.marks import StateMark, mark_of_directories
 from persistence.storage.older_instants import OlderRevisionLists
 from persistence.storage.revision_list import StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
+from persistence.storage.watched import Watch, WatchedValues
 
 
 class StoreReader:
@@ -59,6 +60,7 @@ class StoreReader:
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
         self._older = OlderRevisionLists()
+        self._fingerprints = WatchedValues[tuple[tuple[int, Fingerprint], ...]](self.root)
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -94,12 +96,11 @@ class StoreReader:
         except OSError as error:
             raise as_disk_error(error, "looking at", address) from error
 
-    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """Yield the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
+    def fingerprints(self, form: Form) -> tuple[tuple[int, Fingerprint], ...]:
+        """See ``Readable``."""
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
-            for number in _numbers(directory):
-                yield number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
+            return self._fingerprints.get(directory, lambda watch: _fingerprints(directory, watch))
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
@@ -261,6 +262,17 @@ def _listed(directory: str) -> list[str]:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _fingerprints(directory: str, watch: Watch) -> tuple[tuple[int, Fingerprint], ...]:
+    """Return the versions in a directory, highest first, with their fingerprints."""
+
+    def look(number: int) -> Fingerprint:
+        watch(f"{directory}/{number}")
+        return stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
+
+    watch(directory)
+    return tuple((number, look(number)) for number in _numbers(directory))
 
 
 def _numbers(directory: str) -> list[int]:

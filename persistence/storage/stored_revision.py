@@ -248,9 +248,10 @@ def fingerprint(content: str) -> Fingerprint:
 def file_fingerprint(path: str) -> FileFingerprint | None:
     """Return the fingerprint of what is at a path; ``None`` where there is nothing. Raises ``OSError``."""
     try:
-        return _of_status(os.lstat(path))
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _of_status(status: os.stat_result) -> FileFingerprint:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.keys import Keys, key_of
+from persistence.storage import root
 from tests.cli.command_runner import Ended, ended
 from tests.cli.test_commands import PROJECT, gunicorn, persistence
 
@@ -102,6 +103,27 @@ def test_a_key_may_be_limited(tmp_path: Path, key: Callable[..., Ended]) -> None
     assert (refused.status, refused.errors[-1][:43]) == (2, "Error: 'hr/leave/1' is not APP or APP/FORM:")
     assert key("new", "other", "--scope", "write").status == 2
     assert "other" not in (tmp_path / "var/keys.json").read_text()
+
+
+def test_an_administrator_whose_key_is_limited_is_warned_about(
+    tmp_path: Path, key: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = (
+        "persistence: the setting administrators names limited API keys: reports; they open no pages, and stay within"
+        " their limits"
+    )
+    monkeypatch.setenv("PERSISTENCE_ADMINISTRATORS", "boss,reports")
+    assert len(key("new", "boss").errors) == 1
+    assert len(key("new", "other", "--scope", "read").errors) == 1
+    assert key("new", "reports", "--scope", "read").errors[-1] == warning
+    root.init("var/data")
+    assert warning in ended(["check"], monkeypatch, capsys).errors
+    assert warning not in ended(["check", "--data", "var/data"], monkeypatch, capsys).errors
+    env = {"PERSISTENCE_ADMINISTRATORS": "boss,reports", "PERSISTENCE_LOG_FORMAT": "text"}
+    served = persistence("serve", "--bind", "nowhere.invalid:0", cwd=tmp_path, env=env)
+    assert served.stderr.splitlines()[0] == warning
+    (tmp_path / "var/keys.json").write_text("{")
+    assert "keys.json cannot be read" in ended(["check"], monkeypatch, capsys).errors[0]
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "nowhere.invalid:0", "unix:/nowhere/socket"])

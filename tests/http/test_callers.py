@@ -245,7 +245,7 @@ def test_nginx_hands_on_keys_and_refusals(tmp_path: Path) -> None:
             assert face.raw("GET", PATH, basic("user", secret)).status == 404
 
 
-def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path) -> None:
+def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To everybody: the trusted, and whoever has a key; until they can be read again."""
     secret = keys_of(tmp_path).add("runtime")
     file = tmp_path / "var/keys.json"
@@ -256,7 +256,9 @@ def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path) -> None:
         for headers in ({}, bearer(secret), bearer("wrong")):
             answer = service.raw("GET", PATH, headers)
             assert answer.status == 500
-            assert answer.cause.startswith("the API keys in keys.json cannot be read: ")
+            assert answer.cause == "the keys of callers cannot be read: the log of the service says why"
+        log = service.log.read_text() if service.log.exists() else capsys.readouterr().err
+        assert "the API keys in keys.json cannot be read: " in log
         assert service.raw("GET", "/healthz").status == 200
         file.write_bytes(good)
         assert service.raw("GET", PATH, bearer(secret)).status == 404

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from persistence.index.cards import LONGEST_KEY
 from persistence.index.sqlite import conditions, paging, partitions, planner, texts
-from persistence.model.search import Field, Query, Scope
+from persistence.model.search import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
 
@@ -52,6 +53,7 @@ PLANS: dict[str, dict[object, dict[str, object]]] = {
         conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0},
         texts: {"_MOST": 100},
     },
+    "the first of a list are enough": {planner: {"_LOOKED_AT": 1, "_MOST_LOOKED_AT": 6}},
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""
 
@@ -117,6 +119,10 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
             scope, query = data.draw(asked.scopes), data.draw(asked.queries(known))
             expected, found = oracle.search(FORM, scope, query), index.search(FORM, scope, query)
             assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page))
+            begun = index.search(FORM, scope, replace(query, needs_total=False))
+            assert begun.page == found.page
+            least = query.offset + query.size + 1 if begun.has_more else found.total
+            assert least <= begun.total <= found.total
         scope = data.draw(asked.scopes)
         for by in DISTINCT:
             values = list(index.distinct(FORM, scope, by))
@@ -124,6 +130,25 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
                 assert [beginning(value) for value in values] == sorted(map(beginning, values))
                 values.sort(key=lambda value: (value.casefold(), value))
             assert values == list(oracle.distinct(FORM, scope, by))
+
+
+def test_documents_are_not_counted_where_the_first_ones_fill_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_LOOKED_AT", 4)
+    monkeypatch.setattr(planner, "_MOST_LOOKED_AT", 12)
+    memory = Memory()
+    memory.publish(1, ["a"])
+    for number in range(20):
+        memory.put(f"d{number}", Content(1, asked.instant(number), asked.instant(number), values={"a": ("xyz",)}))
+    with _root() as root:
+        index, _ = index_of(root, memory)
+        query = Query(controls=(ControlFilter("a", TextMatch.SUBSTRING, "xyz"),), size=3, needs_total=False)
+        newest = [f"d{number}" for number in reversed(range(20))]
+        for offset, total, has_more in ((0, 4, True), (3, 8, True), (6, 12, True), (12, 20, False), (21, 20, False)):
+            found = index.search(FORM, Scope((1,)), replace(query, offset=offset))
+            assert (found.total, found.has_more) == (total, has_more)
+            assert [hit.document for hit in found.page] == newest[offset : offset + 3]
+        rare = replace(query, controls=(ControlFilter("a", TextMatch.SUBSTRING, "none"),))
+        assert index.search(FORM, Scope((1,)), rare) == Hits()
 
 
 def beginning(value: str) -> str:

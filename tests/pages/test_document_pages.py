@@ -127,6 +127,24 @@ def test_a_lease_is_shown_and_broken(found: Browser) -> None:
     assert found.get(f"/admin/actions/lease-break/{ORDER}/d-2").status_code == 404
 
 
+def test_a_lease_that_another_user_has_taken_since_is_not_broken(found: Browser, tmp_path: Path) -> None:
+    found.get(f"/admin/actions/lease-break/{ORDER}/d-2")
+    page = found.page
+    ann, bob, leased = LeaseHolder("ann"), LeaseHolder("bob"), DocumentAddress(ORDER, Collection.DATA, "d-2", DATA_XML)
+    with Planter(tmp_path / "data") as planter:
+        planter.leases.unlock(leased, ann)
+        planter.leases.lock(leased, bob, 600)
+        assert found.send().status_code == 412
+        assert "bob has leased the document d-2 now. Nothing was broken" in found.text
+        found.page = page
+        assert found.send(holder="").status_code == 412
+        assert "bob has leased it" in (found.get(DOCUMENT) and found.text)
+        found.get(f"/admin/actions/lease-break/{ORDER}/d-2")
+        planter.leases.lock(leased, bob, 900)  # renewed, it is the same lease
+    assert found.send().status_code == 303
+    assert "The lease of bob is broken." in (found.follow() and found.text)
+
+
 def test_only_pixels_and_pdf_are_shown_in_the_browser(found: Browser) -> None:
     version = {"Svc-Form-Definition-Version": "1"}
     for name, kind in (

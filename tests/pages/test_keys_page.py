@@ -92,6 +92,23 @@ def test_what_limits_a_key_is_shown(tmp_path: Path) -> None:
     assert "read: hr, fin/claim" in found.text
 
 
+def test_a_limited_key_is_made(tmp_path: Path) -> None:
+    found, keys = administrator(tmp_path), keys_of(settings(tmp_path))
+    found.get("/admin/actions/api-key-new?name=reports&scope=read&forms=hr%0D%0A+fin/claim%0D%0A%0D%0Ahr")
+    assert "It may only read: what it sends changes nothing." in found.text
+    assert "for these forms or applications only: hr, fin/claim." in found.text
+    assert 'class="secret"' in found.send().text
+    made = keys.read()[-1]
+    assert (made.name, made.scopes, made.forms) == ("reports", ("read",), ("hr", "fin/claim"))
+    for wrong, cause in (("scope=write", "the scope of a key is read, or none"), ("forms=hr/leave/1", "is not APP or")):
+        assert found.get(f"/admin/actions/api-key-new?name=other&{wrong}").status_code == 400
+        assert cause in found.text
+    found.get(f"/admin/actions/api-key-new?name={NAME}&scope=read")
+    assert "a limited key opens no pages" in found.text
+    found.get(f"/admin/actions/api-key-new?name={NAME}")
+    assert "it may export, import and purge, and sign in here" in found.text
+
+
 def test_a_limited_key_is_not_shown_as_an_administrator(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME, "reports"))
     keys, found = keys_of(given), browser(given)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.errors import BadAddressError, BusyError, LockedError, NotFoundError
+from persistence.errors import BadAddressError, BusyError, LockedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.leases import LeaseHolder
 from persistence.model.users import User
@@ -94,7 +94,9 @@ def test_an_administrator_lists_and_breaks_leases(nodes: tuple[DatabaseStorage, 
     for name in ("c", "a", "b"):
         one.leases.lock(DocumentAddress(DATA.form, Collection.DATA, name, "data.xml"), LEA, 600)
     assert [each.document for each in other.leases.listed()] == ["a", "b", "c"]
-    assert other.leases.broken("b").user == "lea"
+    with pytest.raises(PreconditionError, match="lea has leased the document b now"):
+        other.leases.broken("b", "bob")
+    assert other.leases.broken("b", "lea").user == "lea"
     with pytest.raises(NotFoundError):
         one.leases.broken("b")
     passes(one, 601)

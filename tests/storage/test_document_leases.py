@@ -20,6 +20,7 @@ from persistence.errors import (
     DiskFullError,
     LockedError,
     NotFoundError,
+    PreconditionError,
 )
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment, parse_timeout
@@ -274,7 +275,9 @@ def test_a_file_that_cannot_be_read_is_damage_until_it_is_broken(leases: Documen
     assert [isinstance(found, DamagedError) for _, found in listed(root)] == [True]
     assert leases.broken("D").user == "unknown"
     leases.lock(address(), BOB, 9)
-    assert leases.broken("D").user == "bob"
+    with pytest.raises(PreconditionError, match="bob has leased the document D now"):
+        leases.broken("D", "lea")
+    assert leases.broken("D", "bob").user == "bob"
     with pytest.raises(NotFoundError, match="nobody has leased the document D"):
         leases.broken("D")
 

@@ -10,13 +10,13 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
 from persistence.index.cards import VersionKeys
 from persistence.index.protocol import Budget
-from persistence.index.sources import IndexedDocument
+from persistence.index.sources import IndexedPage
 from persistence.index.sqlite import planner, texts
 from persistence.index.sqlite.connections import (
     FAILURES,
@@ -103,7 +103,7 @@ class IndexReader(IndexAuditor):
         self._budget: Budget | None = None
         self._sample = texts.Sample(self.connection)
 
-    def search(self, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedDocument]]:
+    def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
         """Return the number of documents that a search finds, and those on the page.
 
         Raises:

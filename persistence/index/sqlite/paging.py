@@ -21,6 +21,9 @@ NEAR = 1_000
 _MOST_ARMS = 400
 """Queries in one statement; SQLite allows 500."""
 
+_FEW_WALKS = 2
+"""Partitions of which the first documents are put in one order before they are looked at: a version and its drafts."""
+
 _WALKING, _SORTING = 1, 10
 """The costs of a document that is passed by on a walk, and of one that is sorted; only their ratio matters."""
 
@@ -58,6 +61,15 @@ class Paging:
     def is_near(self) -> bool:
         """Return whether the page is one of the first."""
         return self._end <= NEAR
+
+    @property
+    def end(self) -> int:
+        """Return the number of documents up to the end of the page."""
+        return self._end
+
+    def of(self, found: Sequence[int]) -> list[int]:
+        """Return the page of documents that are in their order."""
+        return list(found[self._begin : self._end])
 
     def gathered(self, rows: list[int]) -> list[int]:
         """Return the page of documents that are all at hand."""
@@ -102,6 +114,16 @@ class Paging:
             return self._merged(walks)
         walk = walks[0] if len(walks) == 1 else self._united(walks)
         return self._rows(f"{walk.text} LIMIT {self._end - self._begin} OFFSET {self._begin}", walk)
+
+    def first(self, most: int) -> list[int]:
+        """Return up to so many documents in their order, whatever they meet; none of many partitions."""
+        if len(self._partitions) > _FEW_WALKS:
+            return []
+        found: list[_Row] = []
+        for along in map(self._along, self._partitions):
+            walk = f"SELECT * FROM ({along.text}) ORDER BY {self._order} LIMIT {most}"
+            found += self._connection.execute(walk, along.parameters)
+        return [row[0] for row in (found if len(self._partitions) == 1 else self._sorted(found)[:most])]
 
     @property
     def _order(self) -> str:

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from persistence.index.cards import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, hit_of, is_cut, key_of, order_of
 from persistence.index.protocol import Budget
-from persistence.index.sources import IndexedDocument
+from persistence.index.sources import IndexedDocument, IndexedPage
 from persistence.index.sqlite.conditions import among, conditions, tested
 from persistence.index.sqlite.paging import Paging
 from persistence.index.sqlite.partitions import (
@@ -31,6 +31,12 @@ _FEW = 20_000
 
 _WORTH_READING = 4
 """Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
+
+_LOOKED_AT, _MOST_LOOKED_AT = 1_000, 5_000
+"""Documents that are looked at in their order before anything is counted, where the total is not needed.
+
+Of these the first are looked at, and then others while enough of them meet the conditions to fill the page in time.
+"""
 
 _SAMPLES = 2_000, 20_000, 200_000
 """Limits up to which the documents of each condition are counted, until one selects fewer."""
@@ -53,7 +59,7 @@ _Key = tuple[Fold, Value]
 
 def find(
     connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
-) -> tuple[int, Sequence[IndexedDocument]]:
+) -> IndexedPage:
     """Return the number of documents that a search finds, and those on the page.
 
     Raises:
@@ -67,10 +73,12 @@ def find(
         budget.allow_for(documents)
     asked = conditions(scope, query, controls, rarity, searched)
     if asked is None or not searched:
-        return 0, ()
+        return IndexedPage()
     paging = Paging(connection, query, controls, searched, budget)
     numbers = tuple(partition.number for partition in searched)
-    total, rows = _Plan(connection, documents, numbers, asked, paging).run()
+    plan = _Plan(connection, documents, numbers, asked, paging)
+    begun = None if query.needs_total else plan.begun()
+    total, rows = begun or plan.run()
     wanted = None if query.paths is None else frozenset(query.paths)
     paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
     page = []
@@ -80,7 +88,7 @@ def find(
             budget.check()
             budget.hold(found.hit, query.paths or ())
         page.append(found)
-    return total, page
+    return IndexedPage(total, page, has_more=begun is not None)
 
 
 def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedDocument:
@@ -97,6 +105,23 @@ class _Plan:
     _numbers: tuple[int, ...]
     _conditions: Sequence[SqlCondition]
     _paging: Paging
+
+    def begun(self) -> tuple[int, list[int]] | None:
+        """Return how many documents are known so far, which are more than up to the page's end, and its rows.
+
+        Return ``None`` where the first documents of the order are not so many, and where all are quickly counted.
+        """
+        if self._documents <= _LOOKED_AT or all(each.is_quick for each in self._conditions):
+            return None
+        where, found = tested(self._conditions), list[int]()
+        rows = self._paging.first(_MOST_LOOKED_AT)
+        for at in range(0, len(rows), _LOOKED_AT):
+            found += self._passing(rows[at : at + _LOOKED_AT], where)
+            if len(found) > self._paging.end:
+                return len(found), self._paging.of(found)
+            if len(found) * _MOST_LOOKED_AT < (at + _LOOKED_AT) * self._paging.end:
+                break
+        return None
 
     def run(self) -> tuple[int, list[int]]:
         """Return the number of documents, and the rows of the page."""

@@ -11,7 +11,7 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.sources import DocumentName, IndexedDocument, Source
+from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sync.audit import TreeAudit
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
@@ -27,7 +27,7 @@ from persistence.xml.streaming import Streaming
 _PAGES = 3
 """How often a page is looked for again because documents on it have changed meanwhile."""
 
-_NOTHING_FOUND: tuple[int, Sequence[IndexedDocument]] = (0, ())
+_NOTHING_FOUND = IndexedPage()
 _NO_VALUES: Sequence[str] = ()
 
 
@@ -91,16 +91,16 @@ class TreeIndex(Closable):
         """
         source = self.files.source(form)
         for _ in range(_PAGES):
-            total, page = self.files.ask(form, lambda index: index.search(scope, query, budget), _NOTHING_FOUND)
+            found = self.files.ask(form, lambda index: index.search(scope, query, budget), _NOTHING_FOUND)
             stale = [
                 each.hit.document
-                for each in page
+                for each in found.documents
                 if each.fingerprint != source.fingerprint(DocumentName(each.hit.document, each.hit.is_draft))
             ]
             if not stale:
                 break
             self.update(form, stale)
-        return Hits(total, tuple(each.hit for each in page))
+        return Hits(found.total, tuple(each.hit for each in found.documents), found.has_more)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """Yield the different values of a field or control, as ``SearchIndex`` says."""

@@ -6,7 +6,7 @@ import shutil
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -99,23 +99,21 @@ class Window:
             {"features": [{"name": n, "value": v} for n, v in (("prefers-color-scheme", scheme), _STILL)]},
         )
 
-    @contextmanager
-    def without_scroll_bars(self) -> Iterator[None]:
+    def without_scroll_bars(self) -> AbstractContextManager[None]:
         """Lay pages out without scroll bars for a block."""
-        self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-        try:
-            yield
-        finally:
-            self.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": False})
+        return self._emulated("setScrollbarsHidden", "hidden")
+
+    def without_scripts(self) -> AbstractContextManager[None]:
+        """Run no script of any page for a block."""
+        return self._emulated("setScriptExecutionDisabled", "value")
 
     @contextmanager
-    def without_scripts(self) -> Iterator[None]:
-        """Run no script of any page for a block."""
-        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    def _emulated(self, command: str, parameter: str) -> Iterator[None]:
+        self.driver.execute_cdp_cmd(f"Emulation.{command}", {parameter: True})
         try:
             yield
         finally:
-            self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+            self.driver.execute_cdp_cmd(f"Emulation.{command}", {parameter: False})
 
     def sign_out(self) -> None:
         """Press the button at the top."""
