@@ -4,7 +4,7 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import starting
+from persistence import processors, starting
 from persistence.app import policy_of
 from persistence.cli.server_log import require_log
 from persistence.errors import PersistenceError
@@ -22,7 +22,7 @@ except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings
 bind = _settings.bind
-workers = _settings.workers
+workers = processors.workers(_settings.workers)
 threads = _settings.threads
 
 # Seconds after which a worker that does not report to its master is killed. A slow transfer does not count.

@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     local: str = "var/local"
     bind: Bind = "127.0.0.1:8080"
     dialect: Literal["svc", "orbeon"] = "svc"
-    workers: Positive = 2
+    workers: Count = 0
     threads: Positive = 8
     server: Literal["gunicorn", "granian"] = "gunicorn"
     proxies: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ MEANINGS: Mapping[str, str] = {
     "local": "directory of this instance alone, for bodies on their way into a database",
     "bind": "address and port to serve on, or unix: and a path",
     "dialect": "names on the wire: svc or orbeon",
-    "workers": "worker processes",
+    "workers": "worker processes; 0: one for each processor, at least 2 and at most 4",
     "threads": "threads in each worker",
     "server": "what reads and writes HTTP in each worker: gunicorn, or granian, which is faster and needs nginx",
     "proxies": "IP addresses and networks of the proxies that say the path as it was sent, for granian; as trusted",

@@ -2,7 +2,8 @@
 
 A program started so is a process like any other, with arguments, environment, directory and streams of its own, and
 without threads or open files of whoever starts it. It has the user and the groups as whom the caller works just then.
-``start`` returns what ``subprocess.Popen`` would.
+``start`` returns what ``subprocess.Popen`` would. A service that was started so lets the same fork server rebuild its
+indexes, where that is wanted (``fork_rebuilds``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ _OF_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Variables that count when an interpreter starts, so that a fork would not heed them."""
 
 _MESSAGE = 1 << 20
+_PID = 16
+"""Bytes in which the fork server says the number of a process, before its status."""
 
 
 class Forked:
@@ -97,11 +101,31 @@ class Forked:
             os.close(self._status)
 
 
-class _Server:
+class _Asking:
+    """The end of a socket that leads to the fork server; several processes may have the same."""
+
+    def __init__(self, to_server: socket.socket) -> None:
+        self._socket = to_server
+
+    def start(self, program: dict[str, Any], *streams: int) -> Forked:
+        ours, theirs = os.pipe()
+        try:
+            socket.send_fds(self._socket, [json.dumps(program).encode()], [theirs, *streams])
+        finally:
+            os.close(theirs)
+        answer = os.read(ours, _PID)
+        if not answer:
+            os.close(ours)
+            raise RuntimeError("the fork server has ended")
+        return Forked(int(answer), ours, program["arguments"])
+
+
+class _Server(_Asking):
     """The fork server of this process, which ends with it."""
 
     def __init__(self) -> None:
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(own)
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forkserver", str(other.fileno())],
@@ -110,30 +134,18 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
-        self._lock = threading.Lock()
         atexit.register(self.close)
 
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
 
-    def start(self, program: dict[str, Any], *streams: int) -> Forked:
-        ours, theirs = os.pipe()
-        try:
-            with self._lock:
-                socket.send_fds(self._socket, [json.dumps(program).encode()], [theirs, *streams])
-                answer = self._socket.recv(_MESSAGE)
-        finally:
-            os.close(theirs)
-        if not answer:
-            raise RuntimeError("the fork server has ended")
-        return Forked(int(answer), ours, program["arguments"])
-
 
 _USER = os.geteuid()
 
-_server: _Server | None = None
+_server: _Asking | None = None
 _starting = threading.Lock()
+_forks_rebuilds = False
 
 
 def start(
@@ -160,7 +172,7 @@ def start(
     with _starting:
         _server = _server or _Server()
     program = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "umask": _umask()}
-    program |= {"user": os.geteuid(), "group": os.getegid(), "groups": os.getgroups()}
+    program |= {"user": os.geteuid(), "group": os.getegid(), "groups": os.getgroups(), "rebuilds": _forks_rebuilds}
     return _server.start(program, stdout, stderr, *(() if stdin == subprocess.DEVNULL else (stdin,)))
 
 
@@ -190,10 +202,12 @@ def run(
 
 
 def fork_rebuilds() -> None:
-    """Let the indexes of services in this process be rebuilt by forks: their imports take longer than what they do.
+    """Let the indexes of services be rebuilt by forks: their imports take longer than what they do.
 
-    Services in processes of their own still start ``python -m persistence.index`` themselves.
+    That goes for services in this process, and for those that it starts by the fork server. Others start
+    ``python -m persistence.index`` themselves, as real ones do: one is in ``tests/http/test_search_freshness.py``.
     """
+    global _forks_rebuilds  # noqa: PLW0603 - as the server
 
     def begin(job: IndexJob) -> Forked | subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as given:
@@ -204,6 +218,7 @@ def fork_rebuilds() -> None:
                 return start("persistence.index", (), cwd=Path.cwd(), env=os.environ, **streams)
 
     IndexJob.begin = begin  # type: ignore[assignment, method-assign]
+    _forks_rebuilds = True
 
 
 def _umask() -> int:
@@ -213,24 +228,32 @@ def _umask() -> int:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request until the other end closes; in a forked process return its program, else None."""
+    """Fork for each request until the other end closes; in a forked process return its program, else None.
+
+    Forked processes have an end, too, to ask by.
+    """
+    global _server  # noqa: PLW0603 - as above
     children: dict[int, tuple[int, int]] = {}
+    of_children, from_children = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
+        selector.register(from_children, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fd != connection.fileno():
+                if key.fd in children:
                     selector.unregister(key.fd)
                     _report(key.fd, *children.pop(key.fd))
                     continue
-                message, passed, _, _ = socket.recv_fds(connection, _MESSAGE, 4)
+                message, passed, _, _ = socket.recv_fds(key.fileobj, _MESSAGE, 4)  # type: ignore[arg-type]
                 if not message:
                     return None
                 becoming, become = os.pipe()
                 pid = os.fork()
                 if pid == 0:
                     selector.close()
-                    _become(json.loads(message), *passed[1:])  # which closes the pipe, too
+                    from_children.detach()
+                    _server = _Asking(of_children)
+                    _become(json.loads(message), of_children.fileno(), *passed[1:])  # which closes the pipe, too
                     return dict(json.loads(message))
                 status, *streams = passed
                 for each in (become, *streams):
@@ -240,19 +263,21 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
                 watched = os.pidfd_open(pid)
                 children[watched] = (pid, status)
                 selector.register(watched, selectors.EVENT_READ)
-                connection.send(str(pid).encode())
+                with suppress(BrokenPipeError):  # a service that asked may have ended
+                    os.write(status, f"{pid:{_PID}}".encode())
 
 
 def _report(watched: int, pid: int, status: int) -> None:
     """Tell whoever started a process its exit status, in the sign that ``subprocess`` gives it."""
     os.close(watched)
     _, ended = os.waitpid(pid, 0)
-    os.write(status, str(os.waitstatus_to_exitcode(ended)).encode())
+    with suppress(BrokenPipeError):
+        os.write(status, str(os.waitstatus_to_exitcode(ended)).encode())
     os.close(status)
 
 
-def _become(program: dict[str, Any], stdout: int, stderr: int, stdin: int | None = None) -> None:
-    """Take on the streams, user, directory and environment of a program."""
+def _become(program: dict[str, Any], kept: int, stdout: int, stderr: int, stdin: int | None = None) -> None:
+    """Take on the streams, user, directory and environment of a program; of other open files only one is kept."""
     if program["user"] != os.geteuid():
         os.setgroups(program["groups"])
         os.setresgid(*(program["group"],) * 3)
@@ -261,7 +286,8 @@ def _become(program: dict[str, Any], stdout: int, stderr: int, stdin: int | None
     os.dup2(stderr, 2)
     if stdin is not None:
         os.dup2(stdin, 0)
-    os.closerange(3, 1024)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 1024)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(program["umask"])
     os.chdir(program["cwd"])
@@ -285,8 +311,32 @@ def main() -> None:
     if program is None:
         return
     connection.detach()
-    runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
+    if program["rebuilds"]:
+        fork_rebuilds()
+    _run(program["module"])
+
+
+def _run(module: str) -> None:
+    """Run a module as a program, and end the process as the interpreter does, but for the objects that are left.
+
+    To destroy them would touch, and so copy, every page that the process shares with the fork server.
+    """
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as ending:
+        if not isinstance(ending.code, int | None):
+            raise  # the interpreter prints it
+        status = ending.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the interpreter does
+    atexit._run_exitfuncs()  # noqa: SLF001
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError):
+        sys.exit(status)  # the interpreter tells of it
+    os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":
-    main()
+    import_module("tests.forkserver").main()  # of which forked processes ask, not of this one

@@ -82,7 +82,7 @@ def test_the_dialect_in_force_decides_how_properties_begin(
     "line",
     [
         'dialect = "klingon"',
-        "workers = 0",
+        "workers = -1",
         "worker_memory = 1024",
         'bind = "8080"',
         'bind = "127.0.0.1:65536"',

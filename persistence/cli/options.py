@@ -45,7 +45,7 @@ _DATASOURCE = click.option(
 )
 _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file instead of {DEFAULT_FILE}.")
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
-_WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes.")
+_WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes; 0: one for each processor, 2 to 4.")
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads in each worker.")
 _SERVER = click.option(
     "--server", type=click.Choice(["gunicorn", "granian"]), help="Code that reads and writes HTTP in the workers."

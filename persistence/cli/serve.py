@@ -12,7 +12,7 @@ import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence import starting
+from persistence import processors, starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
@@ -51,7 +51,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", settings.bind)
-        self.cfg.set("workers", settings.workers)
+        self.cfg.set("workers", processors.workers(settings.workers))
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         self.cfg.set("on_starting", _begin_metrics)

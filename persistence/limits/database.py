@@ -76,6 +76,12 @@ FOLDS_TRIED = 100
 NEWEST_TRIED = 2_000
 """Newest documents that are looked at for a page, before all that meet the conditions are sorted."""
 
+FIRST_TRIED = 500
+"""Newest documents that are looked at for a page before anything is counted, where its total is not needed.
+
+It takes 18 µs for each where a text is looked for, and was in vain where little is found.
+"""
+
 LEAPS = 2_000
 """Distinct values up to which the next one is looked for; beyond, all entries of the control are read."""
 

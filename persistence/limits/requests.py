@@ -84,6 +84,9 @@ ARENAS = 2
 LARGE_BLOCK = 1 << 20
 """Bytes of a block that is allocated from the system directly, and given back at once."""
 
+FREE_AT_END = 4 << 20
+"""Free bytes at the end of a heap that stay: the pieces of a body take their turns there."""
+
 LONGEST_AUDIT_LINE = 1 << 16
 """Bytes of a line of the audit that is read; those that the service writes have some 3,000 at worst."""
 

@@ -51,6 +51,12 @@ VALUE_COSTS = 64
 LARGEST_HANDED = 64 << 10
 """Bytes of a document whose values a PUT passes on to the index, so that the index need not read it again."""
 
+MOST_WAITING = 1_000
+"""Changes of a process that wait for the index before writers wait, too: a search takes them in before it answers."""
+
+LONGEST_TURN = 1.0
+"""Seconds for which a writer, whose document is stored, waits for the index at most."""
+
 MOST_HANDED = 1_000
 """Documents whose values wait for the index. Some were refused, and their values are never used."""
 

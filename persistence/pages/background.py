@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from persistence import processors
 from persistence.errors import BusyError, disk_errors
 from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 from persistence.settings import Effective, environment_of
@@ -96,15 +97,16 @@ class BackgroundCommand:
         try:
             for each in (out, err):
                 files.cut(each)
-            self._process = subprocess.Popen(  # noqa: S603 - its arguments are chosen here
-                [*_BOUNDED, sys.executable, "-m", "persistence.cli", self._name, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment_of(self._effective),
-                pass_fds=(lock,),
-                start_new_session=True,
-            )
+            with processors.all_of_them():
+                self._process = subprocess.Popen(  # noqa: S603 - its arguments are chosen here
+                    [*_BOUNDED, sys.executable, "-m", "persistence.cli", self._name, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=environment_of(self._effective),
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                )
         finally:
             os.close(out)
             os.close(err)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from flask import render_template
 from markupsafe import Markup
 
+from persistence import processors
 from persistence.keys import Keys
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics.metrics import Metrics
@@ -62,7 +63,7 @@ class OverviewPage:
         settings = self.effective.settings
         yield "Dialect", settings.dialect
         yield "Address", settings.bind
-        yield "Workers", f"{settings.workers}, with {settings.threads} threads each"
+        yield "Workers", f"{processors.workers(settings.workers)}, with {settings.threads} threads each"
         keys = len(self.keys.read())
         who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
         who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []

@@ -72,7 +72,7 @@ class PageOrder:
         if self.control is None and is_walked:
             enough = (self.offset + self.size) * documents // NEWEST_TRIED
             walked = f"n > {max(FEW_FOUND, enough)}"
-            walk = self.page_of_foremost(partitions, selection.test)
+            walk = self.page_of_foremost(partitions, selection.test, NEWEST_TRIED)
         counted = "false" if selection.is_of_all else walked
         return BoundSql(
             f"""
@@ -104,13 +104,16 @@ class PageOrder:
         arms = joined(" UNION ALL ", [BoundSql(arm, (partition.number,)) for partition in searched])
         return BoundSql(f"SELECT seq FROM ({arms.text}) d ORDER BY {self._by_save} {self._page}", arms.parameters)
 
-    def page_of_foremost(self, partitions: Sequence[int], where: BoundSql) -> BoundSql:
-        """Return the query for the page of the documents ``d`` that pass a test, among the first in order of saves."""
+    def page_of_foremost(self, partitions: Sequence[int], where: BoundSql, tried: int) -> BoundSql:
+        """Return the query for the page of the documents ``d`` that pass a test, among the first in order of saves.
+
+        So many of these are ``tried``.
+        """
         foremost = f"""
             SELECT d.* FROM unnest(%s::int[]) AS number, LATERAL (
                 SELECT seq, modified, form, document FROM document WHERE partition = number
-                ORDER BY {self._by_save} LIMIT {NEWEST_TRIED}
-            ) AS d ORDER BY {self._by_save} LIMIT {NEWEST_TRIED}"""
+                ORDER BY {self._by_save} LIMIT {tried}
+            ) AS d ORDER BY {self._by_save} LIMIT {tried}"""
         return BoundSql(
             f"SELECT seq FROM ({foremost}) d WHERE {where.text} ORDER BY {self._by_save} {self._page}",
             (list(partitions), *where.parameters),

@@ -5,7 +5,6 @@ Documents are read in batches, several at once; each batch is one transaction, w
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from itertools import chain, islice
 
 import msgspec
 
+from persistence import processors
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
@@ -41,7 +41,7 @@ _LONGEST_END = 10.0
 _MOST_AT_ONCE = 2
 """Calls in a process that run or wait: each keeps a thread, of which there are few."""
 _RETRY_AFTER = 30
-_READERS = min(MOST_READERS, max(2, os.cpu_count() or 1))
+_READERS = min(MOST_READERS, max(2, processors.count()))
 """Threads of a job: while one waits for the database, another one reads."""
 
 _OUTDATED = """

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from persistence.index.cards import AS_FOLDED, FACTS, decode, hit_of, is_cut, key_of
 from persistence.index.protocol import Budget
-from persistence.limits.database import LEAPS, NEWEST_TRIED
+from persistence.limits.database import FIRST_TRIED, LEAPS, NEWEST_TRIED
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchConditions, SearchedPartition, conditions
 from persistence.postgresql.database import Rows
 from persistence.postgresql.index_rows import plain
 from persistence.postgresql.pages import MOST_ROWS, PageOrder
 from persistence.postgresql.planner import SearchPlan, SearchPlanner
-from persistence.postgresql.selections import BoundSql
+from persistence.postgresql.selections import BoundSql, joined
 from persistence.postgresql.texts import KnownTexts
 
 _AT_ONCE = 32
@@ -77,7 +77,8 @@ class DatabaseSearch:
         if asked is None or not self.searched:
             return Hits()
         order = PageOrder.of(query, self.searched)
-        total, rows = self._rows(asked, order)
+        begun = None if query.needs_total else self._begun(asked, order)
+        total, rows = begun or self._rows(asked, order)
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {
             number: path
@@ -92,7 +93,7 @@ class DatabaseSearch:
                 self.budget.check()
                 self.budget.hold(found, query.paths or ())
             page.append(found)
-        return Hits(total, tuple(page))
+        return Hits(total, tuple(page), has_more=begun is not None)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
         """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks.
@@ -127,6 +128,20 @@ class DatabaseSearch:
         return next((found for each in self.searched if (found := each.controls.get(by)) is not None), None)
 
     # Searches.
+
+    def _begun(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]] | None:
+        """Return the number of documents up to the page and one more, and its rows, if the newest documents have those.
+
+        Return ``None`` in another order, and where all are quickly counted.
+        """
+        documents = sum(partition.documents for partition in self.searched)
+        if order.control is not None or documents <= FIRST_TRIED or not (asked.selections or asked.tests):
+            return None
+        passing = [*asked.tests, *(each.test for each in asked.all_selections(self._partitions))]
+        longer = replace(order, size=order.size + 1)
+        page = longer.page_of_foremost(self._partitions, joined(" AND ", passing), FIRST_TRIED)
+        rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
+        return (order.offset + len(rows), rows[:-1]) if len(rows) > order.size else None
 
     def _rows(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]]:
         """Return the number of documents, and the rows of the page."""
@@ -176,7 +191,7 @@ class DatabaseSearch:
             return total, []
         if (order.offset + wanted) * documents > NEWEST_TRIED * total:
             return None
-        page = order.page_of_foremost(self._partitions, plan.passing)
+        page = order.page_of_foremost(self._partitions, plan.passing, NEWEST_TRIED)
         rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
         return (total, rows) if len(rows) == wanted else None
 

@@ -36,7 +36,7 @@ def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
         (("--config", "none.toml"), {}, "the settings file none.toml does not exist"),
         ((), {"PERSISTENCE_THREDS": "1"}, "unknown setting 'threds'; the nearest valid name is 'threads'"),
         (("--data", "file/data"), {}, "file/data: Not a directory"),
-        (("--workers", "0"), {}, "flag: workers = 0 is not acceptable"),
+        (("--workers", "-1"), {}, "flag: workers = -1 is not acceptable"),
     ],
 )
 def test_what_keeps_it_from_starting_is_one_line(

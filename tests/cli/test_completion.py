@@ -1,6 +1,8 @@
-"""Completion by bash: the script that click makes, sourced by a bash, asks the command."""
+"""Completion by shells: the script that the command makes, sourced by a shell, asks the command."""
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,11 @@ from persistence.cli import commands
 from tests.cli.command_runner import Place
 from tests.published import definition
 
-BASH = shutil.which("bash")
+BASH, ZSH, FISH = map(shutil.which, ("bash", "zsh", "fish"))
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")},
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+}
 ASKED = """
 eval "$(_PERSISTENCE_COMPLETE=bash_source persistence)"
 complete -p persistence | grep -q _persistence_completion
@@ -31,17 +37,85 @@ def offered(*words: str) -> list[str]:
 
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for words, expected in (("api-key", "re"), ["retire"]), (("leases", "--br"), ["--break"]):
         done = subprocess.run(
             ["bash", "-c", ASKED, "bash", "persistence", *words],
             cwd=tmp_path,
-            env={**os.environ, "PATH": path},
+            env=ENVIRONMENT,
             capture_output=True,
             text=True,
             check=False,
         )
         assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+IN_ZSH = """
+autoload -Uz compinit; compinit -u -D
+eval "$(_PERSISTENCE_COMPLETE=zsh_source persistence)"
+keep() { print -r -- "$BUFFER" >> kept; BUFFER=; zle .accept-line }
+zle -N keep; bindkey '^X' keep; PS1='ready> '
+"""
+"""Keeps the line when Ctrl-X is pressed, in place of running it."""
+
+IN_FISH = "_PERSISTENCE_COMPLETE=fish_source persistence | source; complete -C $argv[1]"
+
+
+@pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
+def test_zsh_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
+    """In a terminal: zsh completes nothing without one."""
+    (tmp_path / ".zshrc").write_text(IN_ZSH)
+    ours, theirs = pty.openpty()
+    env = {**ENVIRONMENT, "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    shell = subprocess.Popen(
+        ["zsh", "-i", "+o", "globalrcs"],
+        cwd=tmp_path,
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        prompted(ours)
+        for line in ("persistence api-key re", "persistence leases --br", f"persistence show --data {place.root} it/"):
+            os.write(ours, f"{line}\t\x18".encode())
+            prompted(ours)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+    assert (tmp_path / "kept").read_text().splitlines() == [
+        "persistence api-key retire ",
+        "persistence leases --break ",
+        f"persistence show --data {place.root} it/desk ",
+    ]
+
+
+def prompted(terminal: int) -> None:
+    """Read from a terminal until there is a new prompt."""
+    shown = b""
+    while not shown.endswith(b"ready> ") and b"ready> \x1b[?2004h" not in shown:
+        assert select.select([terminal], [], [], 60)[0], shown
+        shown += os.read(terminal, 1 << 16)
+
+
+@pytest.mark.skipif(FISH is None, reason="fish is not installed")
+def test_fish_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
+    for line, expected in (
+        ("persistence api-key re", "retire\tLet an API key open nothing from now on."),
+        ("persistence leases --br", "--break\tEnd the lease of this document, whoever holds it."),
+        (f"persistence show --data {place.root} it/", "it/desk"),
+    ):
+        done = subprocess.run(
+            ["fish", "--no-config", "--command", IN_FISH, line],
+            cwd=tmp_path,
+            env={**ENVIRONMENT, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout.splitlines(), done.stderr) == ([expected], "")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_no_line_is_lost_while_logrotate_rotates(service: Service, tmp_path: Pat
             sent.append(f"{thread}-{number}")
             service.get("hr/leave/data/1/data.xml", {"X-Request-Id": sent[-1]})
             number += 1
+            time.sleep(0.005)  # some hundred requests for each rotation are enough
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:

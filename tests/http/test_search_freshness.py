@@ -49,6 +49,15 @@ def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) ->
         assert search(name("old 1")) == []
 
 
+def test_an_index_is_made_anew_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """The services of other tests leave that to the fork server, which does not start this one."""
+    plant(Planter(tmp_path / "data"), 3)
+    with running(tmp_path, env={"PYTHONPATH": _REPOSITORY}) as service:
+        assert service.raw("POST", "/reindex", {}, b"").status == 200
+        assert len(list(service.data.glob(".index/acme/order/*.sqlite"))) == 1
+        assert len(Racer(service).search(_ALL)) == 3
+
+
 def test_a_definition_that_goes_and_comes_back(tmp_path: Path) -> None:
     """Its data is not found in between, as spec search 2.5 says; what is saved meanwhile is, by what it is."""
     plant(Planter(tmp_path / "data"), 3)

@@ -19,6 +19,7 @@ import pytest
 
 from persistence.errors import BusyError
 from persistence.index.protocol import RebuildAim
+from persistence.index.sources import DocumentName, IndexedDocument
 from persistence.index.sqlite import connections, engine
 from persistence.index.sqlite.state import SCHEMA_FACT, write_fact
 from persistence.index.sync import staleness
@@ -207,6 +208,57 @@ def test_what_a_dead_process_has_noted_is_taken_in(memory: Memory, tmp_path: Pat
     for each in (index, index_of(tmp_path, memory)[0]):
         assert names(each) == ["new", "d1", "d4", "d3", "d0"]
         assert names(each, token("text 1")) == []
+
+
+def test_what_changes_between_reading_and_writing_is_read_again(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents are read before the transaction that replaces their rows."""
+    index, _ = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+    read, real, ahead = list[str](), memory.read, staleness.Refresh._read_ahead  # noqa: SLF001
+
+    def read_and_note(name: DocumentName, *rest: object) -> IndexedDocument | None:
+        read.append(name.document)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    def read_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+        found = ahead(self, documents)
+        memory.put("d1", content("later", 13))
+        memory.delete("d2")
+        memory.put("d3", content("in another version", 14, version=2))
+        memory.publish(2, ("name",))
+        return found
+
+    for document in ("d0", "d1", "d2", "d3"):
+        memory.put(document, content("changed", 12, version=2 if document == "d3" else 1))
+    monkeypatch.setattr(memory, "read", read_and_note)
+    monkeypatch.setattr(staleness.Refresh, "_read_ahead", read_ahead)
+    index.files.refresh(FORM, ["d0", "d1", "d2", "d3"])
+    assert read == ["d0", "d1", "d2", "d3", "d1", "d2", "d3"]
+    assert names(index, token("changed")) == ["d0"]
+    assert names(index, token("later")) == ["d1"]
+    assert names(index, token("in another version")) == ["d3"]
+    assert sorted(names(index)) == ["d0", "d1", "d3", "d4"]
+
+
+def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, _ = index_of(tmp_path, memory)
+    ahead = staleness.Refresh._read_ahead  # noqa: SLF001
+
+    def read_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+        found = ahead(self, documents)
+        memory.publish(1, ("name", "free"))
+        return found
+
+    assert len(names(index)) == 5
+    memory.put("d0", content("changed", 12))
+    monkeypatch.setattr(staleness.Refresh, "_read_ahead", read_ahead)
+    index.files.refresh(FORM, ["d0"])
+    by_free_text = Query(controls=(ControlFilter("free", TextMatch.EXACT, "free changed"),))
+    assert names(index, by_free_text) == names(index, token("changed")) == ["d0"]
 
 
 def test_what_cannot_be_taken_in_because_others_write_stays_noted(

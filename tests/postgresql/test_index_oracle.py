@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -33,6 +34,7 @@ _MANY = 12
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
     "one value is walked": {"pages.FEW_FOUND": 0, "pages.NEWEST_TRIED": 10**9, "searches.LEAPS": 1},
+    "the first of a list are enough": {"searches.FIRST_TRIED": 4},
     "distinct values are read, and texts are looked for in all entries": {
         "searches.LEAPS": 0,
         "texts.FOLDS_TRIED": 0,
@@ -49,6 +51,7 @@ WAYS: dict[str, dict[str, int]] = {
         "planner.MOST_GATHERED": 0,
         "planner._BROAD": -1,
         "searches.NEWEST_TRIED": 3,
+        "searches.FIRST_TRIED": 2,
         "pages.FEW_FOUND": 0,
         "pages.NEWEST_TRIED": 3,
     },
@@ -98,6 +101,10 @@ def _compare(indexed: IndexedMemory, data: st.DataObject, saves: list[object]) -
         scope, query = data.draw(asked.scopes), data.draw(asked.queries(known))
         expected, found = oracle.search(FORM, scope, query), indexed.index.search(FORM, scope, query)
         assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page))
+        begun = indexed.index.search(FORM, scope, replace(query, needs_total=False))
+        least = query.offset + query.size + 1 if begun.has_more else found.total
+        assert begun.page == found.page
+        assert least <= begun.total <= found.total
     scope = data.draw(asked.scopes)
     for by in DISTINCT:
         values = list(indexed.index.distinct(FORM, scope, by))
@@ -143,3 +150,23 @@ def test_several_conditions_find_the_same_in_whatever_order_they_are_met(databas
         for query in _several():
             expected, found = oracle.search(FORM, Scope(), query), indexed.index.search(FORM, Scope(), query)
             assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page)), query
+
+
+def test_documents_are_not_counted_where_the_newest_fill_the_page(
+    database_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "FIRST_TRIED", 9)
+    with indexed_memory(database_server) as indexed:
+        indexed.publish(1, asked.PATHS[:1])
+        for number in range(12):
+            content = Content(1, asked.instant(number), asked.instant(0), values={asked.PATHS[0]: ("open",)})
+            indexed.save(f"d-{number}", asked.at(content, number))
+        filters = (ControlFilter(asked.PATHS[0], TextMatch.SUBSTRING, "pen"),)
+        newest = [f"d-{number}" for number in reversed(range(12))]
+        for offset, total, has_more in ((0, 4, True), (3, 7, True), (6, 12, False), (12, 12, False)):
+            query = Query(controls=filters, size=3, offset=offset, needs_total=False)
+            found = indexed.index.search(FORM, Scope(), query)
+            assert (found.total, found.has_more) == (total, has_more)
+            assert [hit.document for hit in found.page] == newest[offset : offset + 3]
+        rare = Query(controls=(ControlFilter(asked.PATHS[0], TextMatch.SUBSTRING, "none"),), needs_total=False)
+        assert indexed.index.search(FORM, Scope(), rare).total == 0

@@ -21,6 +21,9 @@ NEAR = 1_000
 _MOST_ARMS = 400
 """Queries in one statement; SQLite allows 500."""
 
+_FEW_WALKS = 2
+"""Partitions of which the first documents are put in one order before they are looked at: a version and its drafts."""
+
 _WALKING, _SORTING = 1, 10
 """The costs of a document that is passed by on a walk, and of one that is sorted; only their ratio matters."""
 
@@ -113,11 +116,14 @@ class Paging:
         return self._rows(f"{walk.text} LIMIT {self._end - self._begin} OFFSET {self._begin}", walk)
 
     def first(self, most: int) -> list[int]:
-        """Return up to so many documents in their order, whatever they meet; none of several partitions."""
-        if len(self._partitions) != 1:
+        """Return up to so many documents in their order, whatever they meet; none of many partitions."""
+        if len(self._partitions) > _FEW_WALKS:
             return []
-        along = self._along(self._partitions[0])
-        return self._rows(f"SELECT row FROM ({along.text}) ORDER BY {self._order} LIMIT {most}", along)
+        found: list[_Row] = []
+        for along in map(self._along, self._partitions):
+            walk = f"SELECT * FROM ({along.text}) ORDER BY {self._order} LIMIT {most}"
+            found += self._connection.execute(walk, along.parameters)
+        return [row[0] for row in (found if len(self._partitions) == 1 else self._sorted(found)[:most])]
 
     @property
     def _order(self) -> str:

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
+from persistence import processors
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sources import SourceDescription
 from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.rebuild import Generations, Progress, Rebuild, processors
+from persistence.index.sync.rebuild import Generations, Progress, Rebuild
 from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
@@ -79,7 +80,8 @@ class IndexJob(msgspec.Struct, frozen=True):
             given.write(msgspec.json.encode(self))
             given.seek(0)
             command = [sys.executable, "-m", "persistence.index"]
-            return subprocess.Popen(command, stdin=given, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+            with processors.all_of_them():
+                return subprocess.Popen(command, stdin=given, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
@@ -93,7 +95,7 @@ class IndexJob(msgspec.Struct, frozen=True):
                         self._rebuild(task).run(
                             task.aim,
                             timeout=_LONGEST_WAIT,
-                            processes=processors(),
+                            processes=processors.count(),
                             progress=report,
                             only=task.only,
                         )

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
@@ -66,14 +66,17 @@ class DocumentReader:
 def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, list[PreparedDocument]], None, None]:
     """Yield all documents in batches, each with the number of names that were looked at for it.
 
-    With one process, this one reads. Several are forks, which end with the generator: this process must have no other
-    threads, and must close the generator.
+    With one process, this one reads, and so it does if there is only one chunk. Several are forks, which end with the
+    generator: this process must have no other threads, and must close the generator.
 
     Raises:
         DiskError: a document cannot be read, or a process was killed.
     """
-    if processes == 1:
-        for chunk in reader.chunks():
+    chunks = reader.chunks()
+    first = list(islice(chunks, 2))
+    chunks = chain(first, chunks)
+    if processes == 1 or len(first) <= 1:
+        for chunk in chunks:
             left = chunk
             while left:
                 looked_at, batch = reader.read(left)
@@ -83,7 +86,6 @@ def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, lis
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(reader, os.getpid()))
     running: deque[tuple[list[DocumentName], Future[bytes]]] = deque()
-    chunks = reader.chunks()
     try:
         while True:
             for chunk in islice(chunks, _AHEAD * processes - len(running)):

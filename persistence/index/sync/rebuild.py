@@ -247,8 +247,3 @@ class Rebuild:
             with old.keeping_others_out():
                 new.documents(old.missed())
                 self.generations.use(path)
-
-
-def processors() -> int:
-    """Return how many processes can run at a time."""
-    return len(os.sched_getaffinity(0))

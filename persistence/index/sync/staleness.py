@@ -10,9 +10,10 @@ This is the whole protocol that keeps an index in step with its tree.
 3.  A search compares the fingerprints of the definitions of all versions. If the indexed controls of a version have
     changed, its documents are read again before the answer. If its definition was deleted, they are hidden.
 4.  The documents on a page are compared with their files: one may have been edited by hand.
-5.  A document is read within the transaction that replaces its rows, and its fingerprint is taken before it is read.
-    Transactions come one after the other, so the last one has read what was written last: it does not matter who
-    replaces which rows, how often, and in what order (``Refresh``).
+5.  The fingerprint of a document is taken before it is read, and again within the transaction that replaces its rows: a
+    document that was read before the transaction, while others may write, is read again in it if it has changed, or its
+    definition. Transactions come one after the other, so the last one has what was written last: it does not matter
+    who replaces which rows, how often, and in what order (``Refresh``).
 6.  An index says of which tree it is: device and inode of the root, and the start of the machine. After another start
     it is compared with the whole tree, as a power cut may have taken the last changes. In another place it is rebuilt:
     the files of a copied tree may have been copied at different moments (``IndexCondition``).
@@ -31,6 +32,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -194,18 +196,17 @@ class Refresh:
         self._index = index
         self._source = source
         self._versions: dict[int, tuple[VersionKeys, IndexedDefinition]] = {}
+        self._ahead: dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]] = {}
         self._is_changed = False
 
     def documents(self, documents: Iterable[str]) -> None:
         """Replace the rows of some documents and their drafts, where they have changed."""
         documents = list(documents)
         for at in range(0, len(documents), _CHANGED_AT_ONCE):
+            part = documents[at : at + _CHANGED_AT_ONCE]
+            self._ahead = self._read_ahead(part)
             with self._changing():
-                self._replace(
-                    each
-                    for each in self._states(documents[at : at + _CHANGED_AT_ONCE])
-                    if each.kept is None or each.kept.fingerprint != each.fingerprint
-                )
+                self._replace(self._changed(part))
 
     def definitions(self, versions: Iterable[int]) -> None:
         """Store the new state of the definitions of some versions."""
@@ -257,6 +258,22 @@ class Refresh:
             if self._is_changed:
                 count_change(self._index)
 
+    def _changed(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
+        return (
+            each for each in self._states(documents) if each.kept is None or each.kept.fingerprint != each.fingerprint
+        )
+
+    def _read_ahead(self, documents: Iterable[str]) -> dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]]:
+        """Read what has changed, before the transaction: others then wait a quarter of the time for it to end."""
+        if not self._index.is_complete:
+            return {}
+        definitions = cache(self._source.definition)
+        read = (self._source.read(each.name, each.fingerprint, definitions) for each in self._changed(documents))
+        return {
+            DocumentName(each.hit.document, each.hit.is_draft): (definitions(each.hit.facts.version), each)
+            for each in filter(None, read)
+        }
+
     def _states(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
         """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
         for document in dict.fromkeys(documents):
@@ -280,6 +297,11 @@ class Refresh:
         self._index.add(prepared(document, self.keys(document.hit.facts.version)[0]) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:
+        definition, document = self._ahead.pop(state.name, (None, None))
+        if document is not None and document.fingerprint == state.fingerprint:
+            _, current = self.keys(document.hit.facts.version)
+            if current == definition:
+                return document
         return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])
 
     def _stored(self, version: int, definition: IndexedDefinition) -> VersionKeys:

@@ -15,6 +15,7 @@ from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceE
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal, Ticket
 from persistence.index.sync.live_views import FlatViews
+from persistence.limits.search import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
 
 _AT_ONCE = 200
@@ -67,6 +68,7 @@ class Updater(Closable):
         self._retried = 0.0
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
+        self._taking = threading.Condition(self._lock)
         self._process = 0
         self._thread: threading.Thread | None = None
         self._is_ending = False
@@ -92,6 +94,7 @@ class Updater(Closable):
         with self._woken:
             self._is_ending = True
             self._woken.notify_all()
+            self._taking.notify_all()
         thread, self._thread = self._thread, None
         if thread is not None and self._process == os.getpid():  # otherwise it belongs to the process that has forked
             thread.join(_LONGEST_END)
@@ -113,7 +116,7 @@ class Updater(Closable):
             self._tickets[form, document].append(ticket)
 
     def changed(self, form: Form, document: str) -> None:
-        """Let the rows of the document be brought up to date."""
+        """Let the rows of the document be brought up to date; where too many wait for that, wait for a moment, too."""
         with self._woken:
             tickets = self._tickets[form, document]
             ticket = tickets.pop()
@@ -122,11 +125,14 @@ class Updater(Closable):
         if ticket is None:  # it may have been rebuilt meanwhile, before the document changed
             self._give_up(form, None)
         with self._woken:
-            is_first = not self._changed
             self._changed.append(_Changed(form, document, ticket, time.monotonic()))
             self._begin()
-            if is_first:  # else the thread gathers changes: woken, it would take the interpreter from requests
+            if len(self._changed) in {
+                1,
+                _AT_ONCE,
+            }:  # else it gathers: woken, it would take the interpreter from requests
                 self._woken.notify()
+            self._taking.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
 
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""
@@ -140,8 +146,10 @@ class Updater(Closable):
             try:
                 self._restore()
                 if self._is_changed():
-                    self._wait(_GATHERING)
+                    self._gather()
                     self._taken = [self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))]
+                    with self._taking:
+                        self._taking.notify_all()
                     self._update(self._taken)
                     self._taken = []
                 else:
@@ -162,6 +170,11 @@ class Updater(Closable):
                 self._changed.extend(self._delayed)
                 self._delayed.clear()
             return bool(self._changed)
+
+    def _gather(self) -> None:
+        """Wait for more changes, unless there are enough already: else the next search would have ever more to do."""
+        with self._woken:
+            self._woken.wait_for(lambda: len(self._changed) >= _AT_ONCE or self._is_ending, _GATHERING)
 
     def _wait(self, seconds: float) -> None:
         """Wait, but not when the process is to end."""

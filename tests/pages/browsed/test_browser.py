@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from persistence.client import PersistenceClient
 from persistence.keys import Keys
 from tests import orders
 from tests.in_process import serving
@@ -74,9 +75,9 @@ def browsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsed]:
     with serving(directory, env=env) as service, chromium.window(f"http://127.0.0.1:{service.port}") as window:
         secret = keys.add(NAME)
         keys.add("runtime")
-        for name, (body, kind) in FILES.items():
-            sent = {"Authorization": f"Bearer {secret}", "Content-Type": kind, "Svc-Form-Definition-Version": "1"}
-            assert service.put(f"acme/order/data/d-2/{name}", body, sent).status == 201
+        with PersistenceClient(f"http://127.0.0.1:{service.port}", key=secret) as client:
+            for name, (body, kind) in FILES.items():
+                client.form("acme", "order", 1).attach("d-2", body, name, content_type=kind)
         yield Browsed(window, keys, secret)
 
 
@@ -179,11 +180,15 @@ def test_the_keyboard_reaches_everything(window: Window) -> None:
 def test_a_key_is_made_and_removed_by_hand(browsed: Browsed, window: Window) -> None:
     window.open("/admin/keys")
     window.type("name", "by-hand")
+    window.choose("scope", "read")
+    window.type("forms", "hr\nfin/claim")
     window.press("Make a key")
     assert "Make the API key by-hand?" in window.text
+    assert "for these forms or applications only: hr, fin/claim." in window.text
     window.press("Make the key")
     assert "never again" in window.text
-    assert "by-hand" in [key.name for key in browsed.keys.read()]
+    made = browsed.keys.read()[-1]
+    assert (made.name, made.scopes, made.forms) == ("by-hand", ("read",), ("hr", "fin/claim"))
     window.press("I have copied it")
     window.open("/admin/actions/api-key-retire?name=by-hand")
     window.press("Cancel")
