@@ -113,7 +113,7 @@ def _submitted(executor: ProcessPoolExecutor, chunk: list[DocumentName]) -> Futu
 
 
 def _received(future: Future[bytes]) -> tuple[int, list[PreparedDocument]]:
-    received = _decode(future.result())
+    received: tuple[int, list[PreparedDocument]] | str = _decode(future.result())
     if isinstance(received, str):
         raise DiskError(f"reading documents for the index: {received}")
     return received
