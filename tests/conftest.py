@@ -17,7 +17,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 from persistence import client_request
-from tests import forkserver, in_process, on_database, on_granian, opened, proxied, url_building
+from tests import cheap, forkserver, in_process, on_database, on_granian, opened, proxied
 from tests import service as services
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     services.is_proxied = config.getoption("--proxied")
     services.is_granian = config.getoption("--granian")
     settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
-    url_building.leave_out()
+    cheap.leave_out()
     forkserver.fork_rebuilds()
 
 
