@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from orders import APP, FORM, Orders, definition, documents, plant
 from processes import children, resident
 from report import Aim, aims, load, machine, write
 from search import publish, reindexed
-from servers import SERVICE, served, server
+from servers import SERVICE, scratch, served, server
 from wrk import drive, mixed, rate
 
 _CLIENTS = 8
@@ -57,8 +56,8 @@ def main() -> None:
     options, before = arguments.parse_args(), load()
     found: list[Aim] = []
     for name in options.only.split(","):
-        with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as directory:
-            results = list(_ALL[name.strip()](Path(directory), options))
+        with scratch(options.data) as directory:
+            results = list(_ALL[name.strip()](directory, options))
         found += results
         print(aims(results), flush=True)
     if options.write:

@@ -28,6 +28,7 @@ import processes
 from client import MARK, Connection, binary, xml
 from peers import BARE, CONSTANT, GRANIAN, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
 from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write
+from servers import scratch
 from wrk import tried
 
 _CONNECTIONS = (1, 8, 64)
@@ -101,9 +102,7 @@ def main() -> None:
     arguments.add_argument("--syncs", action="store_true", help="count the fsyncs of a PUT (needs strace), and end")
     arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     options, before = arguments.parse_args(), load()
-    with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as name, ExitStack() as stack:
-        directory = Path(name)
-        directory.chmod(0o755)
+    with scratch(options.data) as directory, ExitStack() as stack:
         sites = dict(_started(stack, directory, options))
         if options.syncs:
             _print_syncs(sites)

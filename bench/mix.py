@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from orders import APP, Orders, documents, plant
 from processes import children, descriptors, memory, resident
 from report import load, machine, number, table, write
 from search import cases, reindexed
-from servers import SERVICE, served
+from servers import SERVICE, scratch, served
 from wrk import Kind, mixed
 
 _FORMS = tuple(f"order-{number:02}" for number in range(20))
@@ -55,8 +54,8 @@ def main() -> None:
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     options, before = arguments.parse_args(), load()
-    with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=options.data) as name:
-        shown = _mix(Path(name), options)
+    with scratch(options.data) as directory:
+        shown = _mix(directory, options)
     print(shown)
     if options.write:
         write("mix", f"{machine(options.workers, options.threads, before)}\n\n{shown}")

@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from persistence.storage.root import init
@@ -29,6 +30,22 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def scratch(parent: str | None) -> Iterator[Path]:
+    """Make a directory for the length of a block; on ext4 the directories in it lie in groups of inodes of their own.
+
+    ext4 looks for the inode of a new file in the group of its directory, and passes one by one over those that were
+    deleted in the last minutes: where another benchmark was cleaned up, it takes 0.2 to 0.5 ms in place of 0.01.
+    """
+    with tempfile.TemporaryDirectory(prefix="persistence-bench-", dir=parent) as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        with suppress(OSError):
+            command = ("chattr", "+T", name)
+            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
+        yield directory
 
 
 @contextmanager

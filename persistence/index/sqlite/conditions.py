@@ -154,16 +154,21 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
         f" ON d.shelf IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
+    scanned = Sql(
+        "SELECT r.id AS text FROM rests_content r WHERE instr(r.c0, ?)"
+        f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = r.id AND ({in_fields}))",
+        texts,
+    )
     asked = query_for([folded], None, rarity)
     if not asked:
-        return SqlCondition(scans, test, is_scan=True)
+        return SqlCondition(scans, test, is_scan=True, texts=scanned)
     either = Sql(
         "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
         (asked, asked),
     )
     if len(folded) == TRIGRAM:  # where the index says that it is there, it is
-        return SqlCondition(among(either), test)
-    return SqlCondition(scans, test, Narrowing(either, _WORTH_ANYWHERE))
+        return SqlCondition(among(either), test, texts=either)
+    return SqlCondition(scans, test, Narrowing(either, _WORTH_ANYWHERE), texts=scanned)
 
 
 def among(texts: Sql) -> Sql:

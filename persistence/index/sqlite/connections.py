@@ -65,6 +65,10 @@ _LEAST_INODES = 16
 _USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 
+UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
+"""Pragmas for a file that nobody uses before it is finished, and that is removed if that fails."""
+
+
 class UnusableError(Exception):
     """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
 

@@ -128,6 +128,8 @@ class _Plan:
         if not self._conditions:
             total = self._documents
             return total, self._paging.walked(total, _EVERYTHING)
+        if len(self._conditions) == 1 and self._conditions[0].texts is not None and self._is_all:
+            return self._of_texts(self._conditions[0], self._conditions[0].texts)
         selecting, reach = self._selecting(self._conditions)
         tests = [each for each in self._conditions if each is not selecting]
         if selecting.narrowing is not None:
@@ -137,6 +139,25 @@ class _Plan:
         elif reach is not None and reach < _FEW:
             return self._met(selecting, tests)
         return self._found(selecting, selecting.selects.on(self._numbers), tested(tests))
+
+    @property
+    def _is_all(self) -> bool:
+        """Return whether all documents of the index are searched, so that a text is one of a document that counts."""
+        row = self._connection.execute("SELECT sum(documents) FROM shelves").fetchone()
+        return self._documents == int(row[0])
+
+    def _of_texts(self, condition: SqlCondition, texts: Sql) -> tuple[int, list[int]]:
+        """Return the number of documents whose texts meet the only condition, and the page of them.
+
+        Where they are many, the texts are counted without a look at their documents, and the page is found by a walk.
+        """
+        narrowed = None if condition.narrowing is None else self._narrowed(condition.narrowing)
+        if narrowed is not None:
+            return self._found(condition, narrowed.on(self._numbers), tested(self._conditions))
+        total = int(self._connection.execute(f"SELECT count(*) FROM ({texts.text})", texts.parameters).fetchone()[0])
+        if total > _FEW:
+            return total, self._paging.walked(total, tested(self._conditions))
+        return total, self._paging.gathered(self._rows(among(texts).on(self._numbers)))
 
     def _met(self, selecting: SqlCondition, tests: Iterable[SqlCondition]) -> tuple[int, list[int]]:
         """Return the number of documents that meet all conditions, and the page of them, where few meet the first.

@@ -14,8 +14,11 @@ from persistence.index.sources import DocumentName
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.records import ROWS_PER_MILLISECOND, PreparedDocument, first_row
+from persistence.index.sqlite.rests_file import RESTS, RestsFile
 from persistence.index.sqlite.state import (
+    ADD_REST,
     COMPLETE,
+    FIELD_TEXTS,
     FIELDS,
     INDEXES,
     SCHEMA,
@@ -24,6 +27,7 @@ from persistence.index.sqlite.state import (
     TEXTS,
     IndexState,
     KeptRow,
+    optimize,
     tune_for_changes,
     tune_for_filling,
     write_fact,
@@ -32,7 +36,6 @@ from persistence.index.sqlite.texts import TRIGRAM, quoted
 from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
-_ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, shelf, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?"
@@ -110,7 +113,7 @@ class IndexWriter(IndexState):
         many(_ADD_DOCUMENT, documents_of)
         many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
         many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
-        many(_ADD_REST, [(text, each.rest) for each, (_, text, _) in placed])
+        self._add_rests([(text, each.rest) for each, (_, text, _) in placed])
         for each, (row, _, partition) in placed:
             self._enter(partition, row, each.entries)
         several = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
@@ -138,6 +141,9 @@ class IndexWriter(IndexState):
             row = taken[first] + 1 if first in taken else self._free(first)
             taken[first] = row
             yield each, (row, text, self.partition_of(each))
+
+    def _add_rests(self, rests: list[tuple[int, str]]) -> None:
+        self.connection.executemany(ADD_REST, rests)
 
     def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:
         self.connection.executemany(
@@ -182,16 +188,20 @@ class NewIndex(IndexWriter):
         super().__init__(path, connections.connected(path))
         self._hidden = hidden
         self._staged: dict[int, list[tuple[int, int | str, int | str, int, int]]] = {}
-        pragmas = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
         try:
-            for pragma in (*pragmas, "cache_size = -65536"):
+            self._rests = RestsFile(path + RESTS)
+        except BaseException:
+            self.connection.close()
+            raise
+        try:
+            for pragma in (*connections.UNSAFE, "cache_size = -65536"):
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(TABLES)
             files.ensure_file(path + STAGED)
             self.connection.execute("ATTACH ? AS staged", (path + STAGED,))
-            for pragma in pragmas:
+            for pragma in connections.UNSAFE:
                 self.connection.execute(f"PRAGMA staged.{pragma}")
-            tune_for_filling(self.connection)
+            tune_for_filling(self.connection, FIELD_TEXTS)
             self.connection.execute("BEGIN")
             write_fact(self.connection, SCHEMA_FACT, SCHEMA)
         except BaseException:
@@ -205,22 +215,28 @@ class NewIndex(IndexWriter):
             self.connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
             found.clear()
 
+    def close(self) -> None:
+        """Close the files."""
+        self._rests.close()
+        super().close()
+
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably.
 
         ``tree`` is the identity of the tree.
         """
+        self._rests.finish()
         for number in sorted(self._staged):
             self.connection.execute(
                 "INSERT INTO entries (number, shelf, fold, value, row, edge)"
                 f" SELECT {number}, shelf, fold, value, row, edge FROM staged.{_table(number)}"
                 " ORDER BY shelf, fold, value, row"
             )
-        for table in TEXTS:
-            self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+        optimize(self.connection, FIELD_TEXTS)
         self.connection.execute("COMMIT")
-        tune_for_changes(self.connection)
+        tune_for_changes(self.connection, FIELD_TEXTS)
         self.connection.executescript(INDEXES)
+        self._rests.move_into(self.connection)
         self.tree = tree
         write_fact(self.connection, COMPLETE, 1)
         self.connection.execute("DETACH staged")
@@ -232,6 +248,9 @@ class NewIndex(IndexWriter):
         """Return the partition that is seen, or the hidden one."""
         is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
         return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
+
+    def _add_rests(self, rests: list[tuple[int, str]]) -> None:
+        self._rests.add(rests)
 
     def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:
         for number, fold, value, edge in found:
@@ -333,5 +352,5 @@ def make_empty(path: str) -> None:
 
 def remove_index(path: str) -> None:
     """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
-    for suffix in ("", "-wal", "-shm", "-journal", STAGED):
+    for suffix in ("", "-wal", "-shm", "-journal", STAGED, RESTS):
         files.remove(path + suffix)

@@ -23,6 +23,11 @@ SCHEMA = 2
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
 """The columns of text of indexed controls."""
 
+RESTS_TABLE = (
+    "CREATE VIRTUAL TABLE rests USING fts5(rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0)"
+)
+ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
+
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
@@ -47,7 +52,7 @@ CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
 );
-CREATE VIRTUAL TABLE rests USING fts5(rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0);
+{RESTS_TABLE};
 """
 """Tables and columns have the names in existing files.
 
@@ -61,8 +66,10 @@ CREATE INDEX documents_by_shelf ON documents (shelf, row);
 """
 """Apart, because a new index is filled before it has them."""
 
-TEXTS = ("fields", "rests")
-"""The tables of the index of texts."""
+FIELD_TEXTS = ("fields",)
+REST_TEXTS = ("rests",)
+TEXTS = (*FIELD_TEXTS, *REST_TEXTS)
+"""The tables of the index of texts: of indexed controls, and of all else."""
 
 SCHEMA_FACT = "schema"
 TREE = "tree"
@@ -86,24 +93,33 @@ def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> N
     connection.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
 
-def tune(connection: sqlite3.Connection, **settings: int) -> None:
-    """Set options of the index of texts (SQLite FTS5, 6); raises ``sqlite3.Error``."""
-    for table in TEXTS:
+def tune(connection: sqlite3.Connection, tables: Iterable[str], **settings: int) -> None:
+    """Set options of tables of the index of texts (SQLite FTS5, 6); raises ``sqlite3.Error``."""
+    for table in tables:
         for name, value in settings.items():
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
 
 
-def tune_for_changes(connection: sqlite3.Connection) -> None:
+def tune_for_changes(connection: sqlite3.Connection, tables: Iterable[str] = TEXTS) -> None:
     """Let a change write as little as possible: by default, each would rewrite a large part of the index.
 
     Pieces are merged sixteen at a time when there are so many, and by the updater when it has nothing else to do.
     """
-    tune(connection, automerge=0, crisismerge=16, hashsize=1 << 20)
+    tune(connection, tables, automerge=0, crisismerge=16, hashsize=1 << 20)
 
 
-def tune_for_filling(connection: sqlite3.Connection) -> None:
-    """Let a new index be written in large pieces, which are merged at the end."""
-    tune(connection, automerge=0, crisismerge=1_000, hashsize=16 << 20)
+def tune_for_filling(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Let the pieces of a new index be merged at the end only.
+
+    A piece of 1 MiB is made in the processor's cache. One of 16 MiB takes half as long again for each text.
+    """
+    tune(connection, tables, automerge=0, crisismerge=1_000, hashsize=1 << 20)
+
+
+def optimize(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Merge all pieces of tables of the index of texts; raises ``sqlite3.Error``."""
+    for table in tables:
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
 def is_whole(connection: sqlite3.Connection) -> bool:

@@ -20,9 +20,9 @@ from persistence.errors import DiskError
 from persistence.index.sources import UNKNOWN, DocumentName, IndexedDefinition, Source
 from persistence.index.sqlite.engine import PreparedDocument, VersionKeys, prepared
 
-_BATCH = 500
+_BATCH = 200
 _LARGEST_BATCH = 1 << 20
-"""Bytes of documents after which a chunk is full, however few they are: it is held as a whole."""
+"""Characters of the texts of documents after which no more are read at once, however few they are: they are held."""
 _AHEAD = 4
 """Chunks of each process that are read before they are written."""
 _LOOK = 1.0
@@ -37,25 +37,27 @@ class DocumentReader:
     versions: Mapping[int, tuple[VersionKeys, IndexedDefinition]]
 
     def chunks(self) -> Iterator[list[DocumentName]]:
-        """Yield the names of all documents, as many at a time as may be held as a whole."""
-        chunk: list[DocumentName] = []
-        size = 0
-        for name in self.source.documents():
-            chunk.append(name)
-            size += self.source.size(name)
-            if len(chunk) == _BATCH or size > _LARGEST_BATCH:
-                yield chunk
-                chunk, size = [], 0
-        yield chunk
+        """Yield the names of all documents, some at a time."""
+        names = self.source.documents()
+        while chunk := list(islice(names, _BATCH)):
+            yield chunk
 
-    def read(self, names: list[DocumentName]) -> list[PreparedDocument]:
-        """Read some documents, without those that are deleted or damaged."""
+    def read(self, names: list[DocumentName]) -> tuple[int, list[PreparedDocument]]:
+        """Read the first documents of some names, as many as may be held, without those that are deleted or damaged.
+
+        Return how many names were looked at, too.
+        """
         found = []
-        for name in names:
+        size = 0
+        for at, name in enumerate(names, 1):
             read = self.source.read(name, self.source.fingerprint(name), lambda version: self._version(version)[1])
             if read is not None:
-                found.append(prepared(read, self._version(read.hit.facts.version)[0]))
-        return found
+                document = prepared(read, self._version(read.hit.facts.version)[0])
+                found.append(document)
+                size += len(document.rest) + len(document.card)
+                if size > _LARGEST_BATCH:
+                    return at, found
+        return len(names), found
 
     def _version(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
         return self.versions.get(version) or (VersionKeys(version, 1, {}), UNKNOWN)
@@ -72,20 +74,29 @@ def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, lis
     """
     chunks = reader.chunks()
     first = list(islice(chunks, 2))
-    if processes == 1 or len(first) == 1:
-        for chunk in chain(first, chunks):
-            yield len(chunk), reader.read(chunk)
+    chunks = chain(first, chunks)
+    if processes == 1 or len(first) <= 1:
+        for chunk in chunks:
+            left = chunk
+            while left:
+                looked_at, batch = reader.read(left)
+                left = left[looked_at:]
+                yield looked_at, batch
         return
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(reader, os.getpid()))
-    running: deque[tuple[int, Future[bytes]]] = deque()
+    running: deque[tuple[list[DocumentName], Future[bytes]]] = deque()
     try:
-        for chunk in chain(first, chunks):
-            running.append((len(chunk), _submitted(executor, chunk)))
-            if len(running) > _AHEAD * processes:
-                yield _received(*running.popleft())
-        while running:
-            yield _received(*running.popleft())
+        while True:
+            for chunk in islice(chunks, _AHEAD * processes - len(running)):
+                running.append((chunk, _submitted(executor, chunk)))
+            if not running:
+                return
+            chunk, future = running.popleft()
+            looked_at, batch = _received(future)
+            if looked_at < len(chunk):
+                running.append((chunk[looked_at:], _submitted(executor, chunk[looked_at:])))
+            yield looked_at, batch
     except BrokenProcessPool:
         raise DiskError("a process that was reading documents for the index was killed") from None
     finally:
@@ -101,17 +112,17 @@ def _submitted(executor: ProcessPoolExecutor, chunk: list[DocumentName]) -> Futu
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _received(looked_at: int, future: Future[bytes]) -> tuple[int, list[PreparedDocument]]:
-    received = _decode(future.result())
+def _received(future: Future[bytes]) -> tuple[int, list[PreparedDocument]]:
+    received: tuple[int, list[PreparedDocument]] | str = _decode(future.result())
     if isinstance(received, str):
         raise DiskError(f"reading documents for the index: {received}")
-    return looked_at, received
+    return received
 
 
 # In the processes that read.
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[PreparedDocument] | str).decode
+_decode = msgspec.msgpack.Decoder(tuple[int, list[PreparedDocument]] | str).decode
 
 _readers: list[DocumentReader] = []
 """The reader of this process."""
