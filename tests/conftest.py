@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 from persistence import client_request
-from tests import forkserver, in_process, on_database, on_granian, opened, proxied, url_building
+from tests import cheap, forkserver, in_process, on_database, on_granian, opened, proxied
 from tests import service as services
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -51,8 +53,28 @@ def pytest_configure(config: pytest.Config) -> None:
     services.is_proxied = config.getoption("--proxied")
     services.is_granian = config.getoption("--granian")
     settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
-    url_building.leave_out()
+    cheap.leave_out()
     forkserver.fork_rebuilds()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the modules of tests, each process of xdist from another one on: none compiles what another has compiled.
+
+    One that cannot be imported is imported once more when it is collected, and reported.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not worker:
+        return
+    config = session.config
+    left_out = [Path(each).absolute() for each in config.getoption("ignore") or ()]
+    found = sorted(path for each in config.args for path in Path(each).absolute().rglob("test_*.py"))
+    modules = [path for path in found if not any(path.is_relative_to(each) for each in left_out)]
+    first = len(modules) * int(worker) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for path in (*modules[first:], *modules[:first]):
+        with suppress(Exception, pytest.skip.Exception), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out the long ones, and xdist reads the groups

@@ -31,7 +31,7 @@ import gunicorn.config
 import msgspec
 
 from persistence.index.sync.jobs import IndexJob
-from tests import url_building
+from tests import cheap
 
 PROJECT = Path(__file__).parents[1]
 _PRELOADED = (
@@ -304,7 +304,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     for module in _PRELOADED:
         import_module(module)
-    url_building.leave_out()
+    cheap.leave_out()
     gc.collect()
     gc.freeze()
     program = _serve(connection)

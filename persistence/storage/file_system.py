@@ -77,16 +77,17 @@ def _write(path: str) -> None:
         files.sync(descriptor)
 
 
-_CONTENDER = "import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcept BlockingIOError: sys.exit(7)"
+_LOCKED = 7
+_CONTEND = f"import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcept BlockingIOError: sys.exit({_LOCKED})"
+_CONTENDER = (sys.executable, "-S", "-E", "-c", _CONTEND)
+"""Ends with ``_LOCKED`` if the file of its last argument is locked; our own interpreter, our own text."""
 
 
 def _lock(path: str) -> None:
     with open(path, "rb") as file:
         try_lock(file.fileno())
-        contender = subprocess.run(  # noqa: S603 - our own interpreter, our own text
-            [sys.executable, "-S", "-E", "-c", _CONTENDER, path], check=False, capture_output=True, timeout=20
-        )
-    if contender.returncode != 7:  # noqa: PLR2004 - the contender's own code for "locked", two lines above
+        contender = subprocess.run([*_CONTENDER, path], check=False, capture_output=True, timeout=20)  # noqa: S603
+    if contender.returncode != _LOCKED:
         raise OSError("a second process was not locked out")
 
 

@@ -256,7 +256,8 @@ class Locks:
     def _of_number(self, stripes: _Stripes, number: int) -> Iterator[None]:
         began = time.monotonic()
         deadline = began + self._timeout
-        if not stripes.threads[number].acquire(timeout=self._timeout):
+        thread = stripes.thread(number)
+        if not thread.acquire(timeout=self._timeout):
             raise self._busy()
         try:
             # Opened each time: a descriptor inherited by a forked worker would share its lock with the parent.
@@ -269,7 +270,7 @@ class Locks:
             finally:
                 os.close(descriptor)
         finally:
-            stripes.threads[number].release()
+            thread.release()
 
     def _opened(self, path: str) -> int:
         try:
@@ -294,8 +295,12 @@ def _require_at(descriptor: int, path: str) -> None:
 
 
 class _Stripes:
-    """The lock files of one kind, and the locks between threads before them."""
+    """The lock files of one kind, and the locks between threads before them, each made when it is first needed."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.threads = tuple(threading.Lock() for _ in range(STRIPES))
+        self._threads: dict[int, threading.Lock] = {}
+
+    def thread(self, number: int) -> threading.Lock:
+        """Return the lock between threads of a stripe."""
+        return self._threads.get(number) or self._threads.setdefault(number, threading.Lock())

@@ -1,22 +1,32 @@
-"""Cheap applications for tests: no functions that build URLs, and each route parsed once for all of them.
+"""Cheap applications and services for tests, which make hundreds.
 
 Only the pages build URLs. Werkzeug compiles two functions for it for every route, which is two thirds of the time to
-make an application, and tests make hundreds. So these functions are compiled when they are first needed. What a route
-is parsed to is the same in every application.
+make an application. So these functions are compiled when they are first needed. What a route is parsed to is the same
+in every application: each is parsed once.
+
+A service starts an interpreter to see whether locks lock out a second process. Here ``flock`` does, where there is one.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from werkzeug.routing import BaseConverter, Rule
 from werkzeug.routing.rules import RulePart
 
+from persistence.storage import file_system
+
 Builder = Callable[..., tuple[str, str]]
 
 _compile = Rule._compile_builder  # noqa: SLF001
 _parse = Rule._parse_rule  # noqa: SLF001
+
+CONTENDER = file_system._CONTENDER  # noqa: SLF001
+"""The program by which a service looks for locks."""
+
+_FLOCK = shutil.which("flock")
 
 
 class _Parsed(NamedTuple):
@@ -30,7 +40,7 @@ _parsed: dict[str, _Parsed] = {}
 
 
 def leave_out() -> None:
-    """Let routes of this process be made without what they do not need."""
+    """Let applications and services of this process be made without what they do not need."""
 
     def postponed(rule: Rule, append_unknown: bool = True) -> Builder:  # noqa: FBT001, FBT002
         def build(own: Rule, **values: object) -> tuple[str, str]:
@@ -54,3 +64,7 @@ def leave_out() -> None:
 
     Rule._compile_builder = postponed  # type: ignore[method-assign]  # noqa: SLF001
     Rule._parse_rule = parsed  # type: ignore[method-assign]  # noqa: SLF001
+    if _FLOCK is not None:
+        locked = file_system._LOCKED  # noqa: SLF001
+        contender = ("sh", "-c", f'exec "{_FLOCK}" --nonblock --conflict-exit-code {locked} "$0" true')
+        file_system._CONTENDER = contender  # noqa: SLF001
