@@ -81,6 +81,9 @@ TRIMMED_FROM = 8 << 20
 ARENAS = 2
 """Heaps of the C library. Each keeps the memory that it once needed."""
 
+WRITTEN_AT_ONCE = 8 << 20
+"""Bytes of a body that wait in memory before the disk is told to write them, while more arrive."""
+
 LARGE_BLOCK = 1 << 20
 """Bytes of a block that is allocated from the system directly, and given back at once."""
 

@@ -31,14 +31,14 @@ def sync(descriptor: int) -> None:
     FSYNCS.append(time.perf_counter() - began)
 
 
-def begin_writeback(descriptor: int) -> None:
-    """Let the kernel start writing a file now, without waiting.
+def begin_writeback(descriptor: int, begin: int = 0, size: int = 0) -> None:
+    """Let the kernel start writing a file now, or so many bytes of it, without waiting.
 
     When several small files are fsynced in a row, the blocks of all of them are then allocated before the first
     fsync, and on a journaling file system one journal commit serves them all.
     """
     with suppress(OSError):  # a hint; what counts is the fsync that follows
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
 def ensure_file(path: str) -> None:

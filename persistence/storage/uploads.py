@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from persistence.errors import disk_errors
+from persistence.limits.requests import WRITTEN_AT_ONCE
 from persistence.model.sidecar import ClientHash, fresh_id
 from persistence.storage import directories, files
 from persistence.storage.integrity import digest_text
@@ -54,6 +55,7 @@ class Upload:
         self.id = fresh_id()
         self.size = 0
         self._hash = hashlib.sha256()
+        self._begun = 0
         self._path: str | None = None
         descriptor = files.open_unnamed(root)
         if descriptor is None:
@@ -68,6 +70,9 @@ class Upload:
         files.write_all(self._descriptor, chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
+        if self.size - self._begun >= WRITTEN_AT_ONCE:
+            files.begin_writeback(self._descriptor, self._begun, self.size - self._begun)
+            self._begun = self.size
 
     @property
     def digest(self) -> str:
