@@ -12,7 +12,7 @@ from persistence.cli import main
 from persistence.storage import directories, files
 
 VARIABLE = "WITHOUT"
-_ByDescriptor = Callable[[int], None]
+_ByDescriptor = Callable[..., None]
 
 
 def without_content_fsync() -> None:
@@ -43,9 +43,9 @@ DEFECTS: Mapping[str, Callable[[], None]] = {
 
 
 def _unless(is_meant: Callable[[str], bool], protection: _ByDescriptor) -> _ByDescriptor:
-    def weakened(descriptor: int) -> None:
+    def weakened(descriptor: int, *part: int) -> None:
         if not is_meant(os.readlink(f"/proc/self/fd/{descriptor}")):
-            protection(descriptor)
+            protection(descriptor, *part)
 
     return weakened
 
