@@ -6,7 +6,9 @@ each takes the memory of the interpreter along (docs/performance.md has what tha
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +16,7 @@ _ALL = frozenset(os.sched_getaffinity(0))
 """The processors of this process at its start, before it was kept on one of them."""
 
 _LEAST_WORKERS, _MOST_WORKERS = 2, 4
+_CPU_MAX = "/sys/fs/cgroup/cpu.max"
 
 
 def count() -> int:
@@ -23,7 +26,17 @@ def count() -> int:
 
 def workers(wanted: int) -> int:
     """Return the number of worker processes; 0 is one for each processor, but two at least and four at most."""
-    return wanted or min(max(count(), _LEAST_WORKERS), _MOST_WORKERS)
+    return wanted or min(max(min(count(), _quota()), _LEAST_WORKERS), _MOST_WORKERS)
+
+
+def _quota() -> int:
+    """Return how many processors' time a container may use, as its control group says; many where nothing does."""
+    try:
+        with open(_CPU_MAX, encoding="ascii") as file:
+            quota, period = file.read().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError, ZeroDivisionError):  # there is none, or it is max
+        return sys.maxsize
 
 
 def one_for(size: int, taken: Iterable[int | None]) -> int | None:

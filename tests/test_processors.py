@@ -48,7 +48,21 @@ def test_there_is_a_worker_for_each_processor_unless_the_settings_say_how_many(
     available: int, wanted: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processors, "_ALL", frozenset(range(available)))
+    monkeypatch.setattr(processors, "_CPU_MAX", "/nothing/there")
     assert processors.workers(wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("max 100000\n", 4), ("300000 100000\n", 3), ("250000 100000\n", 3), ("50000 100000\n", 2), ("", 4)],
+)
+def test_a_container_has_no_more_workers_than_it_may_use_processors(
+    text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    monkeypatch.setattr(processors, "_ALL", frozenset(range(64)))
+    monkeypatch.setattr(processors, "_CPU_MAX", str(tmp_path / "cpu.max"))
+    assert processors.workers(0) == expected
 
 
 def test_processes_that_a_worker_starts_use_all_processors() -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.completion import form_names
-from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors
+from persistence.cli.options import Duration, common_options, load, opened_keys, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope, limited_administrators
@@ -55,20 +55,23 @@ def new(
     NAME is what the log calls the caller. Only a digest of the key is kept. A key without --scope and --form may do
     whatever the permissions of forms allow. What it may do cannot be changed: make another one, and retire this.
     """
-    settings = load(options).settings
+    effective = load(options)
+    settings = effective.settings
     with opened_keys(settings) as keys, usage_errors():
+        is_first = not keys.read()
         secret = keys.add(name, expires, scopes, forms)
         warning = limited_administrators([key for key in keys.read() if key.name == name], settings.administrators)
     if as_json:
         say_json({"name": name, "key": secret})
     else:
         click.echo(secret)
+    closed = ". From now on whoever is not trusted needs a key" if is_first else ""
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
-        "'Authorization: Bearer KEY', or as the password beside any user name. From now on whoever is not trusted "
-        "needs a key",
+        f"'Authorization: Bearer KEY', or as the password beside any user name{closed}",
         err=True,
     )
+    say_where(effective, "keys")
     if warning is not None:
         click.echo(f"persistence: {warning}", err=True)
 

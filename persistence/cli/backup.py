@@ -108,6 +108,11 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     if choice.file:
         yield manifest.SETTINGS, _read(choice.file)
     if not keys:
+        kept = key_files(choice)[manifest.ENCRYPTION_KEYS]
+        if settings.encryption_key or os.path.exists(kept):
+            where = "of the environment" if settings.encryption_key else f"in {kept}"
+            what = "are not in the backup, and nobody can read what is encrypted without them"
+            click.echo(f"the encryption keys {where} {what}: keep a copy of them, or save them with --keys", err=True)
         return
     if settings.encryption_key:
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)

@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 from persistence.cli.managing import managing
-from persistence.cli.options import ChosenTree, all_trees, common_options, load, on_each
+from persistence.cli.options import ChosenTree, all_trees, common_options, load, on_each, say_where
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
@@ -58,6 +58,7 @@ def new(*, as_json: bool, **options: str | None) -> None:
     else:
         click.echo(made)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
+    say_where(effective, "encryption_keys")
 
 
 @encryption_key.command("list", short_help="List the encryption keys.")

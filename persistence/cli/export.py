@@ -114,6 +114,9 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
     if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_jsonl)):
         raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
+    wanted = next((each for each in (".csv", ".jsonl") if target.lower().endswith(each)), "")
+    if wanted and not (as_csv or as_jsonl):
+        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if as_json and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_jsonl, bom)

@@ -329,6 +329,15 @@ def opened_keys(settings: Settings) -> Iterator[Keys]:
         yield open_keys(settings)
 
 
+def say_where(effective: Effective, name: str) -> None:
+    """Say on standard error where a file of keys is, if nothing has named it: the service may use another one."""
+    if not effective.file and effective.origins[name] == "default":
+        path = getattr(effective.settings, name)
+        click.echo(
+            f"persistence: there is no settings file here, so it is {path}: --config names the service's", err=True
+        )
+
+
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:
     """Do ``work`` on each tree as its owner; return the worst exit status.
 

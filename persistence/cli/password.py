@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from persistence.cli.options import common_options, load, opened_keys, usage_errors
+from persistence.cli.options import common_options, load, opened_keys, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, say_json
 
 _HEADINGS = ("NAME", "SET")
@@ -30,11 +30,13 @@ def set_(*, name: str, **options: str | None) -> None:
     It is asked for twice on a terminal, and else read from the first line of standard input. NAME is what the log and
     the audit call the administrator. Sessions that another password of NAME has begun end.
     """
-    settings = load(options).settings
+    effective = load(options)
+    settings = effective.settings
     text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
     with opened_keys(settings) as keys, usage_errors():
         keys.set_password(name, text)
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {settings.keys}", err=True)
+    say_where(effective, "keys")
 
 
 @password.command("list", short_help="List the administrators with a password.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import Duration, common_options, load, opened_keys, usage_errors, version_number
+from persistence.cli.options import Duration, common_options, load, opened_keys, say_where, usage_errors, version_number
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
@@ -68,12 +68,14 @@ def new_key(*, as_json: bool, **options: str | None) -> None:
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
-    with opened_keys(load(options).settings) as keys:
+    effective = load(options)
+    with opened_keys(effective.settings) as keys:
         made = keys.add_signing()
     if as_json:
         say_json({"id": made})
     else:
         click.echo(made)
+    say_where(effective, "keys")
 
 
 @signing_key.command("list", short_help="List the signing keys.")

@@ -64,9 +64,7 @@ def require_within(key: Key, request: Request) -> None:
     if key.scopes and not (request.method in _READS or route.only_reads):
         raise ForbiddenError(f"the API key {key.name} may only read")
     if key.forms and not (route.touches is Touches.NAMED and _covers(key, **(request.view_args or {}))):
-        raise ForbiddenError(
-            f"the API key {key.name} is limited to some forms, and this is not, or not only, about them"
-        )
+        raise ForbiddenError(f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more")
 
 
 def is_for_some_forms(request: Request) -> bool:

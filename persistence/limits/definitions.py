@@ -87,6 +87,9 @@ WATCHED_DIRECTORIES = 1 << 14
 A form needs one, and one more for each version. Those beyond are looked at each time.
 """
 
+LONGEST_WATCHED = 60.0
+"""Seconds for which a value is kept without a look at its files, and after which a refused watch is tried again."""
+
 LARGEST_CATALOG_FILE = 48 << 20
 """Bytes of the file in which workers share the published versions. It is read into memory."""
 

@@ -52,7 +52,13 @@ LARGEST_HANDED = 64 << 10
 """Bytes of a document whose values a PUT passes on to the index, so that the index need not read it again."""
 
 MOST_WAITING = 1_000
-"""Changes of a process that wait for the index before writers wait, too: a search takes them in before it answers."""
+"""New changes of a process that wait for the index before writers wait, too: a search takes them in before it answers.
+
+Those that something is in the way of, another rebuild or a flat view that is being filled, are not counted.
+"""
+
+MOST_READ_AHEAD = 1 << 20
+"""Characters of documents that are read before the transaction that writes them; the others are read in it."""
 
 LONGEST_TURN = 1.0
 """Seconds for which a writer, whose document is stored, waits for the index at most."""

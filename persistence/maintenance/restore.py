@@ -55,6 +55,7 @@ def choose(source: str) -> ChosenBackup:
             return ChosenBackup(path, manifest.read(path))
         found = complete(path) if os.path.isdir(path) else []
         if not found:
+            os.stat(path)
             raise StartupError(
                 f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
                 "then 'persistence check --repair'"

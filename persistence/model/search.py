@@ -166,7 +166,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The number of documents that match, or with ``has_more`` a smaller one, and the documents on the requested page.
+    """The number of documents that match, with ``has_more`` at most that, and the documents on the requested page.
 
     With ``has_more`` there is a document after that page.
     """

@@ -99,11 +99,10 @@ class DatabaseLeases(ManagedLeases):
         with self._database.joined("breaking the lease of", document) as connection:
             connection.execute(_KEEP, (document,))
             held = _living(connection, document)
-            if held is not None:
-                held.require_of(user)
+            if held is None:  # one that is taken meanwhile must not be ended
+                raise NotFoundError(f"nobody has leased the document {document}")
+            held.require_of(user)
             connection.execute(_END, (document,))
-        if held is None:
-            raise NotFoundError(f"nobody has leased the document {document}")
         return held
 
     @contextmanager

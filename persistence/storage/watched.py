@@ -5,8 +5,8 @@ watches its directory. So one look at the queue finds what a ``stat`` of every f
 that does not hold: on a file system that other machines may change, or where the kernel grants no more watches. There
 values are read each time.
 
-Not noticed are a write through a memory map of a file that is no longer open, and one through a link to the file in
-another directory. The service makes neither.
+Not noticed at once are a write through a memory map, one through a link to the file in another directory, and a mount
+over a directory inside. The service makes none of these, and no value is kept for longer than ``LONGEST_WATCHED``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import os
 import select
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from persistence.limits.definitions import WATCHED_DIRECTORIES
+from persistence.limits.definitions import LONGEST_WATCHED, WATCHED_DIRECTORIES
 
 T = TypeVar("T")
 
 Watch = Callable[[str], None]
 """Begins to watch a directory; to be called before anything in it is looked at."""
 
-_LOCAL = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010, 0x2FC12FC1})
-"""File systems of one machine, as statfs(2) numbers them: ext, XFS, btrfs, tmpfs, F2FS, ZFS."""
+_LOCAL = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010})
+"""File systems of one machine, as statfs(2) numbers them: ext, XFS, btrfs, tmpfs, F2FS. ZFS can be rolled back."""
 
 _CHANGES = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """Writes and the end of writing, attributes, names that come, go or move, and the directory itself gone or moved."""
@@ -45,7 +46,7 @@ _c = ctypes.CDLL(None, use_errno=True)
 class _Kept(Generic[T]):
     """A value, and the watches on the directories that it was read from."""
 
-    __slots__ = ("directory", "identity", "is_outdated", "value", "watches")
+    __slots__ = ("directory", "identity", "is_outdated", "since", "value", "watches")
 
     value: T
 
@@ -54,6 +55,7 @@ class _Kept(Generic[T]):
         self.identity = identity
         self.watches: list[int] = []
         self.is_outdated = False
+        self.since = time.monotonic()
 
 
 class WatchedValues(Generic[T]):
@@ -69,6 +71,8 @@ class WatchedValues(Generic[T]):
         self._device: int | None = None
         self._kept: dict[str, _Kept[T]] = {}
         self._watched: dict[int, _Kept[T]] = {}
+        self._reading: set[str] = set()
+        self._refused_until = 0.0
         self._close: Callable[[], object] = lambda: None
 
     def close(self) -> None:
@@ -86,11 +90,25 @@ class WatchedValues(Generic[T]):
                 queue = None
             else:
                 self._take_events(queue)
-                known = self._kept.get(directory)
-                if known is not None and known.identity == identity:
+                known, now = self._kept.get(directory), time.monotonic()
+                if known is not None and known.identity == identity and now < known.since + LONGEST_WATCHED:
                     return known.value
+                if known is not None:
+                    self._forget(known)
+                if directory in self._reading or now < self._refused_until:  # two would take each other's watches
+                    queue = None
+                else:
+                    self._reading.add(directory)
         if queue is None or identity is None:
             return read(lambda _: None)
+        try:
+            return self._made(directory, identity, read)
+        finally:
+            with self._lock:
+                self._reading.discard(directory)
+
+    def _made(self, directory: str, identity: tuple[int, int], read: Callable[[Watch], T]) -> T:
+        """Read a value, and keep it if nothing has changed meanwhile."""
         made = _Kept[T](directory, identity)
         try:
             value = made.value = read(lambda each: self._watch(made, each))
@@ -126,14 +144,18 @@ class WatchedValues(Generic[T]):
         self._queue = None
         self._kept.clear()
         self._watched.clear()
+        self._reading.clear()
 
     def _watch(self, made: _Kept[T], directory: str) -> None:
         with self._lock:
+            if made.is_outdated:
+                return
             number = -1
             if self._queue is not None and len(self._watched) < WATCHED_DIRECTORIES:
                 number = _c.inotify_add_watch(self._queue, os.fsencode(directory), _CHANGES | _ONLY_DIRECTORIES)
             if number < 0:
                 made.is_outdated = True
+                self._refused_until = time.monotonic() + LONGEST_WATCHED
                 return
             before = self._watched.get(number)
             self._watched[number] = made

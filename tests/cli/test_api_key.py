@@ -1,5 +1,6 @@
 """``persistence api-key``, and the starts that are refused because nobody, or anybody, could call."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -25,14 +26,39 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ended]) -> None:
     """So that it can be piped to where it is kept; what to do with it is said beside."""
     done = key("new", "runtime")
-    assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 1)
+    assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 2)
     assert "Authorization: Bearer KEY" in done.errors[0]
+    assert done.errors[0].endswith("From now on whoever is not trusted needs a key")
+    assert key("new", "another").errors[0].endswith("beside any user name")
+    key("retire", "another")
     secret = done.out.strip()
     (made,) = Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()
     assert (key_of(secret, [made]), made.name) == (made, "runtime")
     listed = key("list").out
     assert listed.splitlines()[1].startswith("runtime  20")
     assert secret not in listed
+
+
+@pytest.mark.parametrize(
+    ("command", "sent"),
+    [("api-key new ann", ""), ("signing-key new", ""), ("encryption-key new", ""), ("password set ann", "p" * 12)],
+)
+def test_whoever_makes_a_key_in_a_directory_without_settings_learns_where_it_is(
+    tmp_path: Path, command: str, sent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be the wrong directory, and the service open as before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(sent))
+    done = ended(command.split(), monkeypatch, capsys)
+    (file,) = (tmp_path / "var").glob("*keys.json")
+    assert done.status == 0
+    assert (
+        done.errors[-1] == f"persistence: there is no settings file here, so it is {file}: --config names the service's"
+    )
+    (tmp_path / "own.toml").write_text('keys = "own.json"\nencryption_keys = "own.json"\n')
+    monkeypatch.setattr("sys.stdin", io.StringIO(sent))
+    done = ended([*command.split(), "--config", "own.toml"], monkeypatch, capsys)
+    assert (done.status, [line for line in done.errors if "no settings file" in line]) == (0, [])
 
 
 def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Path, key: Callable[..., Ended]) -> None:

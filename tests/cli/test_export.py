@@ -98,6 +98,31 @@ def test_bad_options_are_refused_before_a_file_is_made(place: Place, tmp_path: P
     assert os.listdir(tmp_path) == ["data"]
 
 
+@pytest.mark.parametrize("name", ["all.csv", "all.JSONL"])
+def test_a_name_of_a_table_is_not_given_to_an_archive(place: Place, tmp_path: Path, name: str) -> None:
+    done = place.run("export", str(tmp_path / name))
+    assert (done.exit_code, (tmp_path / name).exists()) == (2, False)
+    assert f"would be a ZIP archive: --{name[4:].lower()} writes a table" in done.stderr
+
+
+def test_a_backup_says_that_it_lacks_the_encryption_keys(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, backups = tmp_path / "keys.json", str(tmp_path / "backups")
+    lacks = "are not in the backup, and nobody can read what is encrypted without them"
+    monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEYS", str(keys))
+    assert lacks not in place.run("backup", backups).stderr
+    EncryptionKeys(str(keys), trees=[str(place.root)]).new()
+    assert f"the encryption keys in {keys} {lacks}" in place.run("backup", backups).stderr
+    assert lacks not in place.run("backup", backups, "--keys").stderr
+
+
+def test_a_backup_that_does_not_exist_is_called_that(place: Place, tmp_path: Path) -> None:
+    done = place.run("restore", str(tmp_path / "nowhere"))
+    assert done.exit_code != 0
+    assert "No such file or directory" in str(done.exception or done.stderr)
+
+
 def test_an_unknown_form_leaves_no_file(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

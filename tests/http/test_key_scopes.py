@@ -170,9 +170,7 @@ def test_a_list_that_a_body_asks_for_is_of_any_form(rig: Rig) -> None:
     caller = rig.caller("limited", forms=("hr",))
     refused = caller.send("POST", f"{PUBLIC}/form/hr/leave", b"<forms/>")
     assert (refused.status_code, refused.text.count("\n")) == (403, 1)
-    assert refused.text.strip() == (
-        "the API key limited is limited to some forms, and this is not, or not only, about them"
-    )
+    assert refused.text.strip() == "the API key limited is for hr only, and this is about more"
     listed = caller.send("GET", f"{PUBLIC}/form/hr?all-forms=true&all-versions=true")
     assert "<application-name>hr<" in listed.text
     assert "fin" not in listed.text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from persistence.errors import BusyError
 from persistence.index.sync import updater
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
@@ -102,6 +103,36 @@ def test_a_writer_waits_while_too_many_changes_wait_but_not_for_ever(
     threading.Timer(0.3, index.may.set).start()
     assert 0.2 <= _write(updating, (99,)) < 15
     assert len(updating._changed) <= 30  # noqa: SLF001
+
+
+def test_writers_do_not_wait_for_a_flat_view_that_is_filled_for_long(
+    index: Index, updating: Updater, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes that are tried again are not counted, and are not lost."""
+    monkeypatch.setattr(updater, "_GATHERING", 0.0)
+    monkeypatch.setattr(updater, "LONGEST_TURN", 20)
+    index.may.set()
+    filling, tried = threading.Event(), list[list[str]]()
+    filling.set()
+
+    def refresh(_form: Form, documents: Iterable[str]) -> None:
+        if filling.is_set():
+            raise BusyError("another process makes views")
+        tried.append(list(documents))
+
+    monkeypatch.setattr(updating._flat, "refresh", refresh)  # noqa: SLF001
+    assert _write(updating, range(200)) < 15
+    deadline = time.monotonic() + 20
+    while sum(map(len, index.taken)) < 200:
+        assert time.monotonic() < deadline, index.taken
+        time.sleep(0.01)
+    filling.clear()
+    while {each for part in tried for each in part} < set(map(str, range(200))):
+        assert time.monotonic() < deadline, tried
+        time.sleep(0.01)
+    while updating.delay:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_writer_that_waits_goes_on_when_the_process_ends(

@@ -141,3 +141,55 @@ def test_values_are_read_each_time_after_it_was_closed(reading: Reading) -> None
     assert reading.value() == 1
     reading.values.close()
     assert [reading.value() for _ in range(2)] == [2, 3]
+
+
+def test_of_two_who_read_a_directory_at_once_one_keeps_its_value(reading: Reading) -> None:
+    """The second one watches nothing: it would take the watches of the first."""
+    inner: list[int] = []
+
+    def read_again() -> None:
+        if not inner:
+            inner.append(0)
+            inner[0] = reading.value()
+
+    assert reading.value(read_again) == 2
+    assert inner == [1]
+    assert [reading.value() for _ in range(2)] == [2, 2]
+
+
+def test_watches_that_are_refused_are_not_asked_for_each_time(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = reading.values._watch  # noqa: SLF001
+
+    def watch(made: object, directory: str) -> None:
+        asked.append(directory)
+        real(made, directory)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading.values, "_watch", watch)
+    monkeypatch.setattr(watched, "WATCHED_DIRECTORIES", 1)
+    assert [reading.value() for _ in range(3)] == [1, 2, 3]
+    assert len(asked) == 3
+    monkeypatch.setattr(watched, "WATCHED_DIRECTORIES", 8)
+    monkeypatch.setattr(reading.values, "_refused_until", 0.0)
+    assert [reading.value() for _ in range(2)] == [4, 4]
+
+
+def test_a_value_is_read_again_after_its_longest_time(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reading.value() == 1
+    monkeypatch.setattr(watched, "LONGEST_WATCHED", 0.0)
+    assert [reading.value() for _ in range(2)] == [2, 3]
+    assert len(reading.values._watched) == 3  # noqa: SLF001 - those of the values before are gone
+
+
+def test_the_watches_of_a_directory_that_was_exchanged_from_above_are_ended(tmp_path: Path, reading: Reading) -> None:
+    """No event says that a parent was renamed."""
+    above = Reading(tmp_path / "above")
+    above.values = reading.values
+    assert above.value() == 1
+    other = Reading(tmp_path / "other")
+    os.rename(tmp_path / "above", tmp_path / "former")
+    os.rename(tmp_path / "other", tmp_path / "above")
+    assert (above.value(), other.times) == (2, 0)
+    assert len(reading.values._watched) == 3  # noqa: SLF001

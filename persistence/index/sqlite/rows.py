@@ -236,11 +236,11 @@ class NewIndex(IndexWriter):
         self.connection.execute("COMMIT")
         tune_for_changes(self.connection, FIELD_TEXTS)
         self.connection.executescript(INDEXES)
+        self.connection.execute("DETACH staged")
+        files.remove(self.path + STAGED)  # first, so that there is room
         self._rests.move_into(self.connection)
         self.tree = tree
         write_fact(self.connection, COMPLETE, 1)
-        self.connection.execute("DETACH staged")
-        files.remove(self.path + STAGED)
         self.close()
         connections.sync(self.path)
 

@@ -24,7 +24,7 @@ from persistence.model.addresses import Form
 from persistence.storage.reader import StoreReader
 
 _PATIENCE = 1.0
-"""Seconds for which changes wait for a process that makes views: they are tried again later, and delay no others."""
+"""Seconds for which changes wait for a process that makes views: they, and later ones of the form, are tried again."""
 
 
 class FlatViews(Closable):

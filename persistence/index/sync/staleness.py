@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
+from persistence.limits.search import MOST_READ_AHEAD
 from persistence.storage import files, nofollow
 
 _BATCH = 1_000
@@ -268,11 +269,15 @@ class Refresh:
         if not self._index.is_complete:
             return {}
         definitions = cache(self._source.definition)
-        read = (self._source.read(each.name, each.fingerprint, definitions) for each in self._changed(documents))
-        return {
-            DocumentName(each.hit.document, each.hit.is_draft): (definitions(each.hit.facts.version), each)
-            for each in filter(None, read)
-        }
+        ahead, size = dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]](), 0
+        for each in self._changed(documents):
+            document = self._source.read(each.name, each.fingerprint, definitions)
+            if document is not None:
+                ahead[each.name] = definitions(document.hit.facts.version), document
+                size += len(document.rest) + sum(len(text) for texts in document.hit.values.values() for text in texts)
+            if size > MOST_READ_AHEAD:
+                break
+        return ahead
 
     def _states(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
         """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
@@ -293,7 +298,7 @@ class Refresh:
         if not self._index.is_complete:
             return
         self._index.remove([each.kept for each in states if each.kept is not None])
-        documents = filter(None, map(self._read, states))  # one at a time: they may be large
+        documents = filter(None, map(self._read, states))
         self._index.add(prepared(document, self.keys(document.hit.facts.version)[0]) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:

@@ -62,7 +62,7 @@ class Updater(Closable):
         self._failed = failed
         self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
         self._changed: deque[_Changed] = deque()
-        self._delayed: list[_Changed] = []
+        self._delayed: deque[_Changed] = deque()
         self._taken: list[_Changed] = []
         self._pause = _PAUSE
         self._retried = 0.0
@@ -83,7 +83,8 @@ class Updater(Closable):
     @property
     def delay(self) -> float:
         """Seconds for which the oldest change of this process has not been in the index."""
-        first = [part[0].at for part in (self._taken, self._delayed, tuple(self._changed)) if part]
+        waiting = (tuple(self._taken), tuple(self._delayed), tuple(self._changed))
+        first = [part[0].at for part in waiting if part]
         return max(0.0, time.monotonic() - min(first)) if first else 0.0
 
     def close(self) -> None:
@@ -137,19 +138,20 @@ class Updater(Closable):
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""
         if self._process != os.getpid() and not self._is_ending:
-            self._process = os.getpid()
-            self._thread = threading.Thread(target=self._run, name="updater", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="updater", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads: the next change tries again
+                self._failed(None, error)
+            else:
+                self._process, self._thread = os.getpid(), thread
 
     def _run(self) -> None:
         while not self._is_ending:
             try:
                 self._restore()
                 if self._is_changed():
-                    self._gather()
-                    self._taken = [self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))]
-                    with self._taking:
-                        self._taking.notify_all()
+                    self._taken = self._due()
                     self._update(self._taken)
                     self._taken = []
                 else:
@@ -166,15 +168,25 @@ class Updater(Closable):
             until = min(until, self._retried)
         with self._woken:
             self._woken.wait_for(lambda: bool(self._changed) or self._is_ending, max(until - now, 0))
-            if self._delayed and time.monotonic() >= self._retried:
-                self._changed.extend(self._delayed)
-                self._delayed.clear()
-            return bool(self._changed)
+            return bool(self._changed) or self._is_time_to_retry()
 
-    def _gather(self) -> None:
-        """Wait for more changes, unless there are enough already: else the next search would have ever more to do."""
+    def _due(self) -> list[_Changed]:
+        """Take the changes that are to be tried again; else wait for more new ones, unless there are enough already.
+
+        Were those tried again counted among the new ones, writers would wait for whatever is in the way.
+        """
         with self._woken:
-            self._woken.wait_for(lambda: len(self._changed) >= _AT_ONCE or self._is_ending, _GATHERING)
+            due = self._changed
+            if self._is_time_to_retry():
+                due = self._delayed
+            else:  # enough: else the next search would have ever more to do
+                self._woken.wait_for(lambda: len(self._changed) >= _AT_ONCE or self._is_ending, _GATHERING)
+            taken = [due.popleft() for _ in range(min(len(due), _AT_ONCE))]
+            self._taking.notify_all()
+            return taken
+
+    def _is_time_to_retry(self) -> bool:
+        return bool(self._delayed) and time.monotonic() >= self._retried
 
     def _wait(self, seconds: float) -> None:
         """Wait, but not when the process is to end."""
@@ -185,14 +197,15 @@ class Updater(Closable):
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
         for each in changed:
             by_form[each.form].append(each)
-        waiting = {
-            form
-            for form, documents in by_form.items()
-            if not all((self._has_indexed(form, documents), self._has_filled(form, documents)))
-        }
+        held = set() if time.monotonic() >= self._retried else {each.form for each in self._delayed}
+        waiting = set[Form]()
+        for form, documents in by_form.items():
+            is_indexed = self._has_indexed(form, documents)
+            if form in held or not self._has_filled(form, documents) or not is_indexed:
+                waiting.add(form)
         with suppress(OSError):
             self._journal.strike(each.ticket for each in changed if each.ticket and each.form not in waiting)
-        if waiting and not self._delayed:
+        if waiting and time.monotonic() >= self._retried:
             self._retried = time.monotonic() + self._pause
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         self._delayed.extend(each for each in changed if each.form in waiting)
