@@ -60,6 +60,8 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
+    if not keys:
+        _say_lacking(choice)
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
@@ -88,6 +90,15 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
     )
 
 
+def _say_lacking(choice: TreeChoice) -> None:
+    """Say that the encryption keys are not in the backup, if there are any."""
+    settings, path = choice.settings, key_files(choice)[manifest.ENCRYPTION_KEYS]
+    where = "of the environment" if settings.encryption_key else f"in {path}" if os.path.exists(path) else ""
+    if where:
+        lacking = "are not in the backup, and nobody can read what is encrypted without them"
+        summarize(f"the encryption keys {where} {lacking}: keep a copy of them, or save them with --keys")
+
+
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
     """Open the databases among the places, by the names of their parts."""
     for chosen in choice.trees:
@@ -108,11 +119,6 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     if choice.file:
         yield manifest.SETTINGS, _read(choice.file)
     if not keys:
-        kept = key_files(choice)[manifest.ENCRYPTION_KEYS]
-        if settings.encryption_key or os.path.exists(kept):
-            where = "of the environment" if settings.encryption_key else f"in {kept}"
-            what = "are not in the backup, and nobody can read what is encrypted without them"
-            click.echo(f"the encryption keys {where} {what}: keep a copy of them, or save them with --keys", err=True)
         return
     if settings.encryption_key:
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)

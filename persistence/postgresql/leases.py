@@ -97,12 +97,14 @@ class DatabaseLeases(ManagedLeases):
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
         """See ``ManagedLeases``."""
         with self._database.joined("breaking the lease of", document) as connection:
-            connection.execute(_KEEP, (document,))
-            held = _living(connection, document)
-            if held is None:  # one that is taken meanwhile must not be ended
-                raise NotFoundError(f"nobody has leased the document {document}")
-            held.require_of(user)
-            connection.execute(_END, (document,))
+            is_there = connection.execute(_KEEP, (document,)).fetchone() is not None
+            held = _living(connection, document) if is_there else None
+            if held is not None:
+                held.require_of(user)
+            if is_there:  # else it is another one, taken meanwhile
+                connection.execute(_END, (document,))
+        if held is None:
+            raise NotFoundError(f"nobody has leased the document {document}")
         return held
 
     @contextmanager

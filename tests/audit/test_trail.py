@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from persistence.audit.chain import Head, Seal, head_of, parsed
-from persistence.audit.events import AuditEvent
+from persistence.audit.events import REPAIRED, AuditEvent
 from persistence.audit.trail import AuditTrail, Rotation, lock_path, prepare, rotated
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
@@ -458,9 +458,10 @@ def writers(path: str) -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
         each.wait()
 
 
-def test_eight_processes_write_and_are_killed_and_no_line_is_torn_or_lost(
+def test_eight_processes_write_and_are_killed_and_no_line_is_lost(
     path: str, writers: Callable[[int], subprocess.Popen[bytes]]
 ) -> None:
+    """A kill may end a write between two pages of memory; the next writer closes that line, which counts for nobody."""
     chosen, names = random.Random(15), iter(range(100))
     running = {name: writers(name) for _ in range(8) if (name := next(names)) >= 0}
     while any(not os.path.getsize(f"{path[:-12]}/out-{name}") for name in running):
@@ -477,9 +478,12 @@ def test_eight_processes_write_and_are_killed_and_no_line_is_torn_or_lost(
     opened(AuditTrail(path)).append(EVENT)
     found = verdict(path)
     assert found.findings == []
-    ids = {
-        json.loads(line).get("id") for each in in_order(path, seal_of) for line in Path(each).read_bytes().splitlines()
-    }
+    lines = [line for each in in_order(path, seal_of) for line in Path(each).read_bytes().splitlines()]
+    events = [json.loads(line) for line in lines if line.endswith(b"}")]
+    torn = len(lines) - len(events)
+    assert torn <= sum(event["action"] == REPAIRED for event in events)
+    assert torn <= 16
+    ids = {event.get("id") for event in events}
     for out in Path(path).parent.glob("out-*"):
         said = [line for line in out.read_text().split("\n")[:-1] if line]
         assert all(f"{out.name[4:]}-{number}" in ids for number in said), out.name

@@ -139,8 +139,8 @@ def test_an_administrator_whose_key_is_limited_is_warned_about(
         " their limits"
     )
     monkeypatch.setenv("PERSISTENCE_ADMINISTRATORS", "boss,reports")
-    assert len(key("new", "boss").errors) == 1
-    assert len(key("new", "other", "--scope", "read").errors) == 1
+    assert warning not in key("new", "boss").errors
+    assert warning not in key("new", "other", "--scope", "read").errors
     assert key("new", "reports", "--scope", "read").errors[-1] == warning
     root.init("var/data")
     assert warning in ended(["check"], monkeypatch, capsys).errors

@@ -24,6 +24,7 @@ _CALLS = (*WRITING, *LOOKING)
 _SHOWN = 3
 _ATTEMPTS = 4
 _MOST_LOGS = 2
+_STAYS = re.compile(r"/\.index/|:inotify$")
 _LOG = re.compile(r"/\.index/\.pending/\w+( \(deleted\))?")
 _LOGS = "/logs of changes"
 _CLOSING = 4  # connections that have been answered and are not closed yet
@@ -193,12 +194,12 @@ class Trial:
 
 
 def opened(worker: int) -> Counter[str]:
-    """What a process has open, and how often; but for indexes, which stay open, of so many forms and no more."""
+    """What a process has open, and how often; but for indexes and the queue of changes, which stay open."""
     found = Counter[str]()
     for entry in Path(f"/proc/{worker}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
             found[_LOG.sub(_LOGS, os.readlink(entry))] += 1
-    return Counter({target: times for target, times in found.items() if "/.index/" not in target})
+    return Counter({target: times for target, times in found.items() if not _STAYS.search(target)})
 
 
 def open_below(worker: int, root: Path) -> Counter[str]:

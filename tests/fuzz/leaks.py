@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def held(service: Service) -> Held:
 
 
 def descriptors(pid: int) -> int:
-    """Open files of a process, but for those of an index: they stay open for the next search, of so many forms."""
+    """Open files of a process, but for those of an index, of so many forms, and the one queue of changes: they stay."""
     return sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir()))
 
 
@@ -116,9 +117,9 @@ def _rss(status: dict[str, str]) -> int:
 
 
 def _counts_as_open(descriptor: Path) -> bool:
-    """Whether a file is not one of an index."""
+    """Whether a file is neither one of an index nor the queue of changes, which the first list of forms opens."""
     try:
-        return "/.index/" not in str(descriptor.readlink())
+        return not re.search(r"/\.index/|:inotify$", str(descriptor.readlink()))
     except FileNotFoundError:
         return False
 
