@@ -49,6 +49,7 @@ NOT_OF_A_PAIR = {
     "test_reporting.py": _OF_A_TREE,
     "test_running.py": _OF_A_TREE,
     "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
+    "test_search_freshness.py::test_an_index_is_made_anew_in_a_process": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
     "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_FACE,
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
