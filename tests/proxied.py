@@ -48,6 +48,7 @@ NOT_OF_A_PAIR = {
     "test_remote_faults.py": "it has providers of its own",
     "test_reporting.py": _OF_A_TREE,
     "test_running.py": _OF_A_TREE,
+    "test_search.py::test_of_many_calls_to_reindex": _OF_A_TREE,
     "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
     "test_search_freshness.py::test_an_index_is_made_anew_in_a_process": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
