@@ -151,15 +151,13 @@ class Definition:
 
     def _own(self) -> tuple[bool, Permissions | None]:
         """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
-        if not self.is_stored:
-            return False, None
         try:
             known = self.summary
         except DamagedError:
             known = None
         if known is not None:
             return not known.deleted, known.permissions
-        return True, self._part("salvaged", salvaged_permissions)
+        return (True, self._part("salvaged", salvaged_permissions)) if self.is_stored else (False, None)
 
     def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
         known = _CONTROLS in self.parts
