@@ -7,8 +7,7 @@ from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
 from persistence.providers.provider import Route
 from persistence.services.rules import Get, must_live
-from persistence.storage.revision_list import position_at
-from persistence.storage.storage import Revisions
+from persistence.storage.storage import Revisions, position_at
 from persistence.storage.stored_revision import StoredRevision
 
 
