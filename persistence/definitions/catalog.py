@@ -188,6 +188,10 @@ class _KnownForm:
         self.listed: tuple[Iterable[tuple[int, Fingerprint]], tuple[PublishedVersion, ...]] = ((), ())
 
 
+_UNKNOWN_FORM = _KnownForm()
+"""Stands for every form of which no snapshot is cached."""
+
+
 class Catalog:
     """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``.
 
@@ -272,7 +276,7 @@ class Catalog:
     def grown(self, definition: Definition, size: int) -> None:
         """Count the bytes of a part that was read, if the definition is still cached."""
         with self._lock:
-            if self._kept(definition.form, definition.version) is definition:
+            if self._known.get(definition.form, _UNKNOWN_FORM).versions.get(definition.version) is definition:
                 definition.weight += size
                 self._weight += size
                 self._bound(definition)
@@ -293,17 +297,13 @@ class Catalog:
         return published.weight + PERMISSION_COSTS * text.count("<")
 
     def _at(self, form: Form, version: int, fingerprint: Fingerprint) -> Definition:
-        known = self._kept(form, version)
+        known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
         if known is not None and known.fingerprint == fingerprint:
             return known
         definition = Definition(form, version, fingerprint, self)
         if definition.is_stored:
             self._keep(definition)
         return definition
-
-    def _kept(self, form: Form, version: int) -> Definition | None:
-        known = self._known.get(form)
-        return None if known is None else known.versions.get(version)
 
     def _keep(self, definition: Definition) -> None:
         with self._lock:
@@ -330,7 +330,7 @@ class Catalog:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
-                if self._kept(summary.form, summary.version) is None:
+                if summary.version not in self._known.get(summary.form, _UNKNOWN_FORM).versions:
                     definition = Definition(summary.form, summary.version, fingerprint, self)
                     definition.parts[_SUMMARY] = summary
                     definition.weight = self.weigh(summary)
