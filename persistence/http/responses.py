@@ -66,8 +66,8 @@ class BareResponse(Response):
     default_mimetype = None
     automatically_set_content_length = False
 
-    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers, *, streams: bool = False) -> None:
-        super().__init__(body, status=status, direct_passthrough=streams)
+    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers) -> None:
+        super().__init__(body, status=status, direct_passthrough=True)
         self.headers._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
@@ -108,7 +108,7 @@ def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
         return xml(begin, headers)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers], streams=True)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers])
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
