@@ -36,8 +36,7 @@ from persistence.http.dispatching import Dispatch
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
-from persistence.http.log_lines import announce, choose
-from persistence.http.logs import RequestLog
+from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
@@ -216,7 +215,7 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = peers.parse(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.have_page, kept.key_uses.use)
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.exist, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
     logged = RequestLog(admitted, answered, kept.errors.add)
     needs_uris = settings.server == "granian"

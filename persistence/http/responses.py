@@ -206,7 +206,7 @@ class ResponseHeaders:
         """Return the headers of a PUT that was stored."""
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
-            headers.append((self._names["Operations"], str(written.operations)))
+            headers.append((self._names["Operations"], written.operations.text))
         if written.sidecar.encrypted and not written.address.is_main:
             headers.append((self._names["Did-Encrypt"], "true"))
         return headers
@@ -215,7 +215,7 @@ class ResponseHeaders:
         """Return the headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
         headers = self._of_change(removed.version, removed.tombstone)
         if removed.operations is not None:
-            headers.append((self._names["Operations"], str(removed.operations)))
+            headers.append((self._names["Operations"], removed.operations.text))
         return headers
 
     def of_clearing(self, cleared: Cleared) -> Headers:
@@ -247,7 +247,7 @@ def _optional(read: Read) -> list[tuple[str, str | None]]:
         ("Document", sidecar.source),
         ("Hash-Algorithm", None if hashed is None else hashed.algorithm),
         ("Hash-Value", None if hashed is None else hashed.value),
-        ("Operations", None if read.operations is None else str(read.operations)),
+        ("Operations", None if read.operations is None else read.operations.text),
     ]
     if not isinstance(read.address, DefinitionAddress):
         fields += [("Username", sidecar.creator), ("Group", sidecar.group)]
