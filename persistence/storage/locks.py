@@ -253,7 +253,7 @@ class Locks:
     def _locked(self, stripes: _Stripes, number: int) -> Iterator[None]:
         began = time.monotonic()
         deadline = began + self._timeout
-        thread = stripes.thread(number)
+        thread = stripes.threads[number]
         if not thread.acquire(timeout=self._timeout):
             raise self._busy()
         try:
@@ -292,12 +292,8 @@ def _require_at(descriptor: int, path: str) -> None:
 
 
 class _Stripes:
-    """The lock files of one kind, and the locks between threads before them, each made when it is first needed."""
+    """The lock files of one kind, and the locks between threads before them."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self._threads: dict[int, threading.Lock] = {}
-
-    def thread(self, number: int) -> threading.Lock:
-        """Return the lock between threads of a stripe."""
-        return self._threads.get(number) or self._threads.setdefault(number, threading.Lock())
+        self.threads = tuple(threading.Lock() for _ in range(STRIPES))

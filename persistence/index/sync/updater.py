@@ -128,10 +128,8 @@ class Updater(Closable):
         with self._woken:
             self._changed.append(_Changed(form, document, ticket, time.monotonic()))
             self._begin()
-            if len(self._changed) in {
-                1,
-                _AT_ONCE,
-            }:  # else it gathers: woken, it would take the interpreter from requests
+            # Else it gathers: woken, it would take the interpreter from requests.
+            if len(self._changed) in {1, _AT_ONCE}:
                 self._woken.notify()
             self._taken_up.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
 
