@@ -17,10 +17,9 @@ from pathlib import Path
 from servers import SERVICE, server
 
 from persistence.model.instants import next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
+from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
 from persistence.model.versions import FormMetadata
 from persistence.storage import sidecars
-from persistence.storage.integrity import digest_text
 from persistence.storage.root import init
 from persistence.storage.store import Store
 

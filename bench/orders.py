@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from persistence.model.instants import Instant, from_datetime
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
+from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
 from persistence.storage import sidecars
-from persistence.storage.integrity import digest_text
 from persistence.storage.root import init
 from persistence.storage.store import Store
 

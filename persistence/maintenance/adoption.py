@@ -27,12 +27,11 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
+from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id
 from persistence.model.versions import FormMetadata
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
 from persistence.storage import commit, files, nofollow, stored_revision
-from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.xml.streaming import XmlCheck

@@ -13,9 +13,8 @@ from persistence.errors import DamagedError, ReplacedError, StartupError
 from persistence.limits.requests import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
-from persistence.model.sidecar import Sidecar, shows_stamp, stamp
+from persistence.model.sidecar import Sidecar, digest_text, digits_of, shows_stamp, stamp
 from persistence.storage import copies, directories, files, nofollow
-from persistence.storage.integrity import digest_text, digits_of
 from persistence.storage.owner import Identity, being
 
 

@@ -38,8 +38,9 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import DamagedError, StartupError
+from persistence.model.sidecar import digest_text
 from persistence.storage import directories, files, nofollow
-from persistence.storage.integrity import digest_of_open, digest_text
+from persistence.storage.integrity import digest_of_open
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"

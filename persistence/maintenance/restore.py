@@ -21,9 +21,9 @@ from persistence.maintenance.backup_files import chunks
 from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Manifest
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
-from persistence.model.sidecar import fresh_id
+from persistence.model.sidecar import digest_text, fresh_id
 from persistence.storage import copies, directories, files, nofollow, owner, root
-from persistence.storage.integrity import digest_of_file, digest_of_open, digest_text
+from persistence.storage.integrity import digest_of_file, digest_of_open
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
 from persistence.storage.owner import Identity

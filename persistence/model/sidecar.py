@@ -18,6 +18,8 @@ SCHEMA = 2
 Version 1 had neither a checksum of itself nor the path of its content.
 """
 
+DIGEST_ALGORITHM = "sha256"
+
 LARGEST_VERSION = (1 << 63) - 1
 """The largest number that is read and written as JSON."""
 
@@ -116,7 +118,17 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
 
-_NO_BYTES = f"sha256:{hashlib.sha256().hexdigest()}"
+def digest_text(hexadecimal: str) -> str:
+    """Return a digest as sidecars have it: its algorithm, a colon and its digits."""
+    return f"{DIGEST_ALGORITHM}:{hexadecimal}"
+
+
+def digits_of(digest: str) -> str:
+    """Return the digits of a digest."""
+    return digest.removeprefix(f"{DIGEST_ALGORITHM}:")
+
+
+_NO_BYTES = digest_text(hashlib.new(DIGEST_ALGORITHM).hexdigest())
 
 
 def recorded(sidecar: Sidecar) -> Sidecar:

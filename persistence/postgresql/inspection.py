@@ -13,12 +13,11 @@ from persistence.errors import DamagedError
 from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, digest_text
 from persistence.postgresql.contents import sweep
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
-from persistence.storage.integrity import digest_text
 from persistence.storage.maintained import RecordCheck, StorageFault, StorageFinding
 
 _COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}

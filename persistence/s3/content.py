@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import DamagedError
 from persistence.limits.objects import FIRST_PIECE, LARGEST_PIECE
-from persistence.storage.integrity import digest_text
+from persistence.model.sidecar import digest_text
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from persistence.limits.objects import LARGEST_PIECE
+from persistence.model.sidecar import digest_text
 from persistence.s3.objects import ListedObject, Objects
-from persistence.storage.integrity import digest_text
 from persistence.storage.managed import TracedFile, Traces
 
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import DamagedError, ReplacedError
-from persistence.model.addresses import Address, Collection, DocumentAddress
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
 from persistence.model.instants import one_later
-from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from persistence.model.sidecar import Sidecar, digest_text, fresh_id, stamp
 from persistence.storage import copies, directories, files, nofollow, sidecars, stored_revision
-from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 from persistence.storage.uploads import Upload
@@ -31,7 +30,7 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     """
     if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
         return sidecar
-    other = address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT, DATA_XML)
     try:
         twin = stored_revision.read_sidecar(layout.paths(other))
     except DamagedError:

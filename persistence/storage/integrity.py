@@ -22,12 +22,11 @@ from typing import BinaryIO
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.limits.requests import CHUNK
 from persistence.model.instants import epoch_seconds
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import DIGEST_ALGORITHM, Sidecar, digest_text
 from persistence.storage import nofollow, sidecars
 from persistence.storage.layout import FilePaths, revision_of
 from persistence.xml.streaming import XmlCheck
 
-_ALGORITHM = "sha256"
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
 SETTLED = 2_000_000_000
@@ -136,16 +135,6 @@ class StateChangedError(Exception):
     """A file is not in the state in which it was looked at."""
 
 
-def digest_text(hexadecimal: str) -> str:
-    """Return a digest as sidecars have it: its algorithm, a colon and its digits."""
-    return f"{_ALGORITHM}:{hexadecimal}"
-
-
-def digits_of(digest: str) -> str:
-    """Return the digits of a digest."""
-    return digest.removeprefix(f"{_ALGORITHM}:")
-
-
 def digest_of_file(path: str) -> str:
     """Return the digest of a regular file's content, not through a link; raises ``OSError``."""
     with open(nofollow.open_file(path), "rb") as file:
@@ -190,7 +179,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 
 
 def _digest(pieces: Iterable[bytes]) -> str:
-    hashing = hashlib.new(_ALGORITHM)
+    hashing = hashlib.new(DIGEST_ALGORITHM)
     for piece in pieces:
         hashing.update(piece)
     return digest_text(hashing.hexdigest())

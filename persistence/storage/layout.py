@@ -165,11 +165,15 @@ def _directory(segment: str) -> str:
     return name
 
 
-@lru_cache(NAMES_KEPT // 4)
 def _application(app: str) -> str:
     if app in OTHERS:
         raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
     return _directory(app)
+
+
+@lru_cache(NAMES_KEPT // 8)  # two names each
+def _form(form: Form) -> str:
+    return f"{_application(form.app)}/{_directory(form.name)}"
 
 
 def _too_long() -> BadAddressError:
@@ -232,19 +236,25 @@ def is_unfinished_own(name: str) -> bool:
 class FilePaths:
     """The paths of one resource: its directory, its file name, and the names around it.
 
-    ``content`` is the path of its content, ``sidecar`` the path of its commit record.
+    ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
+    next one, before its rename commits it. ``history`` is the directory of older revisions.
     """
 
     directory: str
     name: str
     content: str = field(init=False, repr=False, compare=False)
     sidecar: str = field(init=False, repr=False, compare=False)
+    next_sidecar: str = field(init=False, repr=False, compare=False)
+    history: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Join the two paths that are always asked for."""
-        content = f"{self.directory}/{self.name}"
+        """Join the paths, each of which a write asks for several times."""
+        directory, name = self.directory, self.name
+        content = f"{directory}/{name}"
         object.__setattr__(self, "content", content)
         object.__setattr__(self, "sidecar", f"{content}{SIDECAR_SUFFIX}")
+        object.__setattr__(self, "next_sidecar", f"{directory}/.{name}{SIDECAR_SUFFIX}")
+        object.__setattr__(self, "history", f"{directory}{_IN_HISTORY}")
 
     @property
     def address(self) -> str:
@@ -264,11 +274,6 @@ class FilePaths:
         collection = self.directory.rsplit("/", 2)[-2]
         return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
 
-    @property
-    def next_sidecar(self) -> str:
-        """The next sidecar, before its rename commits it."""
-        return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
-
     def next_content(self, content_id: str) -> str:
         """Return the content of a revision between its arrival and its last rename.
 
@@ -278,11 +283,6 @@ class FilePaths:
         if len(name) * _WIDEST > LONGEST_NAME and len(os.fsencode(name)) > LONGEST_NAME:
             name = f".{self.name}.{content_id[:_SHORT]}"
         return f"{self.directory}/{name}"
-
-    @property
-    def history(self) -> str:
-        """The directory of older revisions."""
-        return f"{self.directory}/{HISTORY}"
 
     def revision(self, instant: Instant) -> FilePaths:
         """Return an older revision."""
@@ -302,8 +302,10 @@ class Layout:
             BadAddressError: one of its names cannot be a file name.
         """
         if isinstance(address, DefinitionAddress):
-            return FilePaths(f"{self.form(address.form)}/{_DEFINITIONS}/{address.version}", _file(address.name))
-        return FilePaths(self.document(address.form, address.collection, address.document), _file(address.name))
+            folder = f"{_DEFINITIONS}/{address.version}"
+        else:
+            folder = f"{address.collection.value}/{_directory(address.document)}"
+        return FilePaths(f"{self.root}/{_form(address.form)}/{folder}", _file(address.name))
 
     def application(self, app: str) -> str:
         """Return the directory of an application.
@@ -315,7 +317,7 @@ class Layout:
 
     def form(self, form: Form) -> str:
         """Return the directory of a form."""
-        return f"{self.root}/{_application(form.app)}/{_directory(form.name)}"
+        return f"{self.root}/{_form(form)}"
 
     def versions(self, form: Form) -> str:
         """Return the directory of the versions of a form's definition."""
@@ -327,7 +329,7 @@ class Layout:
 
     def document(self, form: Form, collection: Collection, document: str) -> str:
         """Return the directory of a document."""
-        return f"{self.form(form)}/{collection.value}/{_directory(document)}"
+        return f"{self.root}/{_form(form)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
         """Return the directory of the index of a form's data."""

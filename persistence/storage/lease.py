@@ -209,7 +209,8 @@ class Lease:
         except FileNotFoundError:
             return None
         try:
-            return _decode(nofollow.read_small(descriptor)[:_LENGTH])
+            text = nofollow.read_small(descriptor)[:_LENGTH].strip()
+            return msgspec.json.decode(text, type=Content) if text else None
         except (msgspec.DecodeError, ValueError, RecursionError):
             return None
         finally:
@@ -279,11 +280,6 @@ def _alone(path: str) -> Iterator[bool]:
 def _padded(content: Content | None) -> bytes:
     text = b"" if content is None else msgspec.json.encode(content)
     return text.ljust(_LENGTH - 1) + b"\n"
-
-
-def _decode(data: bytes) -> Content | None:
-    text = data.strip()
-    return msgspec.json.decode(text, type=Content) if text else None
 
 
 def _line(path: Path) -> str:

@@ -195,19 +195,19 @@ class Locks:
 
     def document(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of an address's scope in this tree."""
-        return self._holding(self._documents, scope)
+        return self._locked(self._documents, stripe(scope))
 
     def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of a document that another service has: a slow service there blocks no writer here."""
-        return self._holding(self._elsewhere, scope)
+        return self._locked(self._elsewhere, stripe(scope))
 
     def lease(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of a document's lease."""
-        return self._holding(self._leases, scope)
+        return self._locked(self._leases, stripe(scope))
 
     def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of creating the only document of a form."""
-        return self._holding(self._creations, scope)
+        return self._locked(self._creations, stripe(scope))
 
     def require_writable(self) -> None:
         """Make sure that nobody keeps writers out. The stripe of what is to be written must be held.
@@ -243,20 +243,17 @@ class Locks:
             if not _wait_for(descriptor, time.monotonic() + self._timeout):
                 raise BusyError("somebody else keeps writers out of the data directory")
             for number in range(STRIPES):  # a writer that has looked before holds one of them
-                with self._of_number(self._documents, number):
+                with self._locked(self._documents, number):
                     pass
             yield partial(_require_at, descriptor, self._read_only)
         finally:
             os.close(descriptor)
 
-    def _holding(self, stripes: _Stripes, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        return self._of_number(stripes, stripe(scope))
-
     @contextmanager
-    def _of_number(self, stripes: _Stripes, number: int) -> Iterator[None]:
+    def _locked(self, stripes: _Stripes, number: int) -> Iterator[None]:
         began = time.monotonic()
         deadline = began + self._timeout
-        thread = stripes.thread(number)
+        thread = stripes.threads[number]
         if not thread.acquire(timeout=self._timeout):
             raise self._busy()
         try:
@@ -295,12 +292,8 @@ def _require_at(descriptor: int, path: str) -> None:
 
 
 class _Stripes:
-    """The lock files of one kind, and the locks between threads before them, each made when it is first needed."""
+    """The lock files of one kind, and the locks between threads before them."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self._threads: dict[int, threading.Lock] = {}
-
-    def thread(self, number: int) -> threading.Lock:
-        """Return the lock between threads of a stripe."""
-        return self._threads.get(number) or self._threads.setdefault(number, threading.Lock())
+        self.threads = tuple(threading.Lock() for _ in range(STRIPES))

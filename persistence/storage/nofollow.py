@@ -13,7 +13,7 @@ import ctypes
 import errno
 import os
 import stat
-from functools import cache
+from functools import cache, partial
 
 from persistence.limits.documents import LARGEST_SMALL_FILE
 
@@ -40,6 +40,10 @@ class NotOpenedError(OSError):
     """A link, or a socket, is where a file was to be opened, or a link on the way to it."""
 
 
+_KINDS: dict[int | None, type[OSError]] = {errno.ELOOP: NotOpenedError, errno.ENXIO: NotOpenedError}
+"""Errors of a kind of their own. Of all others ``OSError`` finds the usual kind by their number."""
+
+
 def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
     """Return a descriptor of the file at an absolute path; a pipe or a device does not block.
 
@@ -53,7 +57,7 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
         try:
             return os.open(path, flags | os.O_NOFOLLOW)
         except OSError as refused:
-            raise _kind(refused.errno)(*refused.args, path) from refused
+            raise _KINDS.get(refused.errno, OSError)(*refused.args, path) from refused
     encoded = os.fsencode(path)
     if 0 in encoded:  # C would take the text before it for the path
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
@@ -63,12 +67,7 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
             return descriptor
         error = ctypes.get_errno()
         if error != errno.EINTR:
-            raise _kind(error)(error, os.strerror(error), path)
-
-
-def _kind(error: int | None) -> type[OSError]:
-    """Return the kind of error; Python finds the usual ones by their number where it is that of all."""
-    return NotOpenedError if error in {errno.ELOOP, errno.ENXIO} else OSError
+            raise _KINDS.get(error, OSError)(error, os.strerror(error), path)
 
 
 @cache
@@ -92,9 +91,8 @@ def _has_openat2() -> bool:
     return True
 
 
-def open_directory(path: str) -> int:
-    """Return a directory at an absolute path without links."""
-    return open_to_read(path, os.O_RDONLY | os.O_DIRECTORY)
+open_directory = partial(open_to_read, flags=os.O_RDONLY | os.O_DIRECTORY)
+"""Returns a directory at an absolute path without links; raises as ``open_to_read``."""
 
 
 def open_file(path: str) -> int:

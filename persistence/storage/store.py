@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
 from persistence.closable import Closable, closed
-from persistence.errors import disk_errors
+from persistence.errors import as_disk_error, disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.model.instants import Instant
 from persistence.storage import directories, file_system, files, root
@@ -80,6 +80,7 @@ class Store(StoreReader, ManagedStorage, Closable):
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
+        self._service_path = self._layout.own(SERVICE)
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
         self._leases = DocumentLeases(self.root, self._locks, self._require_writable)
@@ -142,14 +143,14 @@ class Store(StoreReader, ManagedStorage, Closable):
             BusyError: the lock was not to be had before its deadline, the store was closed, nobody may write for now,
                 or another machine has taken the tree over.
         """
-        self._require_open()
         change = ChangeEvents(self._listener)
         try:
-            with disk_errors("writing", address):
-                self._require_writable()
-                with self._locks.document(address.scope):
-                    self._locks.require_writable()
-                    yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
+            self._require_writable()
+            with self._locks.document(address.scope):
+                self._locks.require_writable()
+                yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
+        except OSError as error:
+            raise as_disk_error(error, "writing", address) from error
         finally:
             change.ends()
 
@@ -211,7 +212,7 @@ class Store(StoreReader, ManagedStorage, Closable):
         """
         with self._sharing:
             try:
-                is_held = os.path.samestat(os.stat(self._layout.own(SERVICE)), os.fstat(self._service.fileno()))
+                is_held = os.path.samestat(os.stat(self._service_path), os.fstat(self._service.fileno()))
             except FileNotFoundError:
                 is_held = False
         if not is_held:

@@ -99,8 +99,7 @@ def read_committed(paths: FilePaths) -> tuple[Sidecar | None, FileFingerprint | 
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     try:
-        fingerprint = _of_status(os.fstat(descriptor))
-        return _decoded(descriptor, paths), fingerprint
+        return _decoded(descriptor, paths), file_fingerprint(descriptor)
     finally:
         os.close(descriptor)
 
@@ -166,17 +165,17 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
     found = _stamped(paths, sidecar, content=content)
     if found is None:
         return _read_guarded(paths, integrity, content=content)
-    return verified(paths, integrity, found)
+    return verified(paths, integrity, found) if integrity.verify_up_to else found
 
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
-    """Return a revision whose open content has the digest of its sidecar, where the policy wants to know.
+    """Return a revision whose open content has the digest of its sidecar, up to the size that the policy says.
 
     Raises:
         DamagedError: it has not; it is closed.
         OSError: it cannot be read; it is closed.
     """
-    if integrity.verify_up_to and found.file is not None and not found.is_edited:
+    if found.file is not None and not found.is_edited:
         try:
             integrity.verify(paths, found.sidecar, found.file.fileno())
         except (DamagedError, OSError):
@@ -245,16 +244,15 @@ def fingerprint(content: str) -> Fingerprint:
     return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
-def file_fingerprint(path: str) -> FileFingerprint | None:
-    """Return the fingerprint of what is at a path; ``None`` where there is nothing. Raises ``OSError``."""
+def file_fingerprint(file: str | int) -> FileFingerprint | None:
+    """Return the fingerprint of an open file, or of what is at a path; ``None`` where there is nothing.
+
+    Raises ``OSError``.
+    """
     try:
-        status = os.lstat(path)
+        status = os.lstat(file) if isinstance(file, str) else os.fstat(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _of_status(status: os.stat_result) -> FileFingerprint:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
@@ -331,23 +329,21 @@ def _beside(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> _Lying | No
 
 def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
     """The status of a file, and the file; anything else that lies there (a link, a directory) counts as missing."""
-    if not content:
-        return _of_file(os.lstat(path)), None
+    descriptor = None
+    if content:
+        try:
+            descriptor = nofollow.open_to_read(path)
+        except NotOpenedError as error:
+            raise FileNotFoundError from error
     try:
-        descriptor = nofollow.open_to_read(path)
-    except NotOpenedError as error:
-        raise FileNotFoundError from error
-    try:
-        return _of_file(os.fstat(descriptor)), FileIO(descriptor)
+        status = os.lstat(path) if descriptor is None else os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError
+        return status, None if descriptor is None else FileIO(descriptor)
     except OSError:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         raise
-
-
-def _of_file(status: os.stat_result) -> os.stat_result:
-    if not stat.S_ISREG(status.st_mode):
-        raise FileNotFoundError
-    return status
 
 
 def is_still_at(descriptor: int, path: str) -> bool:

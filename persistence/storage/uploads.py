@@ -15,11 +15,10 @@ from io import FileIO
 from types import TracebackType
 from typing import Self
 
-from persistence.errors import disk_errors
+from persistence.errors import as_disk_error
 from persistence.limits.requests import WRITTEN_AT_ONCE
-from persistence.model.sidecar import ClientHash, fresh_id
+from persistence.model.sidecar import ClientHash, digest_text, fresh_id
 from persistence.storage import directories, files
-from persistence.storage.integrity import digest_text
 from persistence.storage.layout import SPOOL
 from persistence.storage.locks import try_lock
 
@@ -36,8 +35,10 @@ class Spool:
 
     def upload(self) -> Upload:
         """Begin to receive a content; raises ``DiskError``."""
-        with disk_errors("receiving a body"):
+        try:
             return Upload(self._root, f"{self._root}/{SPOOL}")
+        except OSError as error:
+            raise as_disk_error(error, "receiving a body") from error
 
     def sweep(self) -> None:
         """Remove what killed workers have left."""

@@ -42,7 +42,7 @@ class Writer:
     def current(self, address: Address) -> StoredRevision | None:
         """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
         paths = self._layout.paths(address)
-        committed = commit.recover(paths, self._set_aside if self._keeps(address) else None)
+        committed = commit.recover(paths, partial(self._rescue, address))
         self._committed[address] = committed
         return stored_revision.facts(paths, self._integrity, committed.sidecar) if committed.sidecar else None
 
@@ -162,6 +162,11 @@ class Writer:
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
+
+    def _rescue(self, address: Address, paths: FilePaths) -> None:
+        """Set an edit aside that a killed commit would replace, where what is replaced is kept."""
+        if self._keeps(address):
+            self._set_aside(paths)
 
     def _set_aside(self, paths: FilePaths) -> None:
         """Move a file away that a person left here and that was never adopted: it must not be overwritten."""

@@ -32,7 +32,7 @@ from persistence.model.addresses import (
     DocumentAddress,
 )
 from persistence.model.instants import Instant, next_after
-from persistence.model.sidecar import Sidecar, described
+from persistence.model.sidecar import Sidecar, described, digest_text
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import V4_0_0
 from persistence.providers.provider import Route
@@ -44,7 +44,6 @@ from persistence.services.imports.revisions import ImportedRevision, check_facts
 from persistence.services.leasing import protecting
 from persistence.services.receiving import receiving, type_by_name
 from persistence.services.rules import living
-from persistence.storage.integrity import digest_text
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload

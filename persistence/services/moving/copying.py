@@ -17,9 +17,8 @@ from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullE
 from persistence.limits.imports import LARGEST_AT_ONCE, MOST_AT_ONCE
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Address, DocumentAddress
-from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.model.sidecar import SCHEMA, Sidecar, digest_text
 from persistence.services.moving.states import FileStates, MovedUnit, RevisionMark, UnitState
-from persistence.storage.integrity import digest_text
 from persistence.storage.storage import Revisions, RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
