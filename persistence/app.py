@@ -29,10 +29,8 @@ from persistence.http.apis import (
 from persistence.http.application import add_health
 from persistence.http.audit import RequestAudit
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
-from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
-from persistence.http.dispatching import Dispatch
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
@@ -40,6 +38,7 @@ from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
+from persistence.http.routing import CleanRequests, Dispatch
 from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
 from persistence.measuring import Measuring

@@ -32,9 +32,9 @@ from persistence.errors import (
     status_of,
 )
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, PAGES_PATH, ROOT_PATH
-from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
+from persistence.http.routing import sent_path
 from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT

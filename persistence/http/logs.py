@@ -216,7 +216,7 @@ class RequestLog:
         body = self._app(environ, start)
         status, headers = answered
         seconds, method, code = time.perf_counter() - began, environ["REQUEST_METHOD"], int(status[:3] or 0)
-        size = next((int(value) for name, value in headers if name == "Content-Length"), None)
+        size = next((int(value) for name, value in reversed(headers) if name == "Content-Length"), None)
         facts: dict[str, Any] = {
             "id": number,
             "method": method,

@@ -67,8 +67,9 @@ class BareResponse(Response):
     automatically_set_content_length = False
 
     def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers) -> None:
-        super().__init__(body, status=status, direct_passthrough=True)
-        self.headers._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
+        fields = ResponseHeaderFields()
+        fields._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
+        super().__init__(body, status=status, headers=fields, direct_passthrough=True)
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
         """Return the headers as they are."""

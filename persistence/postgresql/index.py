@@ -19,11 +19,12 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget, ReindexingStatus
-from persistence.index.queries import ScopeOfPartitions
+from persistence.index.queries import searched_owners
 from persistence.index.sources import DefinitionState
 from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
+from persistence.model.users import OwnerSets
 from persistence.postgresql.conditions import SearchedPartition
 from persistence.postgresql.database import Database
 from persistence.postgresql.index_rows import IndexRows
@@ -107,13 +108,12 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.restart()
             with self._searching(form, number, query, budget) as (connection, allow):
-                asked = ScopeOfPartitions(scope)
                 rows, texts = _first_rows(connection)
                 found = [_Partition.of(row) for row in rows]
-                found = [each for each in found if asked.owners(each.version, is_draft=each.is_draft) is not None]
+                found = [each for each in found if each.owners(scope) is not None]
                 stale = self._stale(form, found)
                 if not stale.versions and not stale.documents:
-                    searched = [each.searched(asked) for each in found if each.documents and each.is_seen]
+                    searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
                     allow(sum(each.documents for each in searched))
                     return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
             self._bring_up_to_date(form, stale)
@@ -209,8 +209,11 @@ class _Partition:
         """Return whether its documents have to be read again."""
         return not self.is_seen and self.indexed.state is not DefinitionState.DELETED
 
-    def searched(self, asked: ScopeOfPartitions) -> SearchedPartition:
-        owner_sets = asked.owners(self.version, is_draft=self.is_draft) or frozenset()
+    def owners(self, scope: Scope) -> OwnerSets | None:
+        return searched_owners(scope, self.version, is_draft=self.is_draft)
+
+    def searched(self, scope: Scope) -> SearchedPartition:
+        owner_sets = self.owners(scope) or frozenset()
         return SearchedPartition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from persistence.index.cards import Fact, key_of
-from persistence.index.queries import OwnerFacts, ScopeOfPartitions, owner_groups
+from persistence.index.queries import OwnerFacts, owner_groups, searched_owners
 from persistence.model.search import Scope
 from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
 
@@ -58,11 +58,10 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         "SELECT p.number, p.documents, v.controls, p.version, p.draft FROM partitions p JOIN versions v USING (version)"
         " WHERE NOT p.hidden AND p.documents > 0 ORDER BY p.number"
     )
-    asked = ScopeOfPartitions(scope)
     return [
         Partition(number, documents, frozenset(json.loads(controls or "[]")), bool(draft), owner_sets)
         for number, documents, controls, version, draft in found.fetchall()
-        if (owner_sets := asked.owners(version, is_draft=bool(draft))) is not None
+        if (owner_sets := searched_owners(scope, version, is_draft=bool(draft))) is not None
     ]
 
 
