@@ -8,7 +8,7 @@ from persistence import processors, starting
 from persistence.app import policy_of
 from persistence.cli.server_log import require_log
 from persistence.errors import PersistenceError
-from persistence.http.log_lines import announce, choose
+from persistence.http.logs import announce, choose
 from persistence.metrics import shared
 from persistence.settings import load
 

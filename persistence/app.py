@@ -29,18 +29,16 @@ from persistence.http.apis import (
 from persistence.http.application import add_health
 from persistence.http.audit import RequestAudit
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
-from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
-from persistence.http.dispatching import Dispatch
 from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
-from persistence.http.log_lines import announce, choose
-from persistence.http.logs import RequestLog
+from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
+from persistence.http.routing import CleanRequests, Dispatch
 from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
 from persistence.measuring import Measuring
@@ -216,7 +214,7 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = peers.parse(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.have_page, kept.key_uses.use)
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.exist, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
     logged = RequestLog(admitted, answered, kept.errors.add)
     needs_uris = settings.server == "granian"

@@ -60,12 +60,12 @@ class Measuring:
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
 
     def _places(self) -> Iterator[Measure]:
-        for room in self._providers.rooms():
-            if not room.fault:
-                yield from self._leases(room.place)
-            yield Measure("persistence_place_up", 0 if room.fault else 1, (room.place,))
-            if room.free is not None:
-                yield Measure("persistence_place_free_bytes", room.free, (room.place,))
+        for space in self._providers.free_space():
+            if not space.fault:
+                yield from self._leases(space.place)
+            yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
+            if space.free is not None:
+                yield Measure("persistence_place_free_bytes", space.free, (space.place,))
 
     def _leases(self, place: str) -> Iterator[Measure]:
         """Yield the number of leases in a place, if documents are stored there."""

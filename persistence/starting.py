@@ -14,7 +14,7 @@ from persistence import __version__
 from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_keys, warn_of_properties
 from persistence.errors import StartupError
 from persistence.http.callers import Opens, Policy
-from persistence.http.log_lines import choose
+from persistence.http.logs import choose
 from persistence.pages.sessions import Administrators
 from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties

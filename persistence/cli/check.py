@@ -33,7 +33,7 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import limited_administrators
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
-from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
+from persistence.maintenance.findings import FindingTotals, Outcome, Remedy, Report, Severity
 from persistence.maintenance.last_runs import LastCheck, record
 from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
@@ -94,9 +94,9 @@ def check(*, is_status: bool, **options: Any) -> None:
     if run.not_found and status != FAILED:
         raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory or database")
     if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
-        record(choice.settings.home, LastCheck.of(run.tally, run.seconds, is_deep=wanted.deep))
+        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
     if wanted.as_json:
-        say_json(_summary_facts(run.tally, run.seconds))
+        say_json(_summary_facts(run.totals, run.seconds))
     sys.exit(status)
 
 
@@ -149,10 +149,10 @@ class _Shown:
 
 
 class _Run:
-    """One run of the command over trees and directories of attachments; ``tally`` counts the findings of all."""
+    """One run of the command over trees and directories of attachments; ``totals`` counts the findings of all."""
 
     def __init__(self, choice: TreeChoice, wanted: _Wanted) -> None:
-        self.tally = Tally()
+        self.totals = FindingTotals()
         self.seconds = 0.0
         self.not_found = set(wanted.paths)
         self._choice = choice
@@ -166,8 +166,8 @@ class _Run:
             return self._check_database(chosen, prefix)
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
-            noting = stack.enter_context(OfflineJournal(root))
-            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=noting)
+            journal = stack.enter_context(OfflineJournal(root))
+            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=journal)
             if not os.path.isdir(tree.root):
                 raise missing(tree.root)
             parts = self._parts(tree.parts, is_only=not prefix)
@@ -184,11 +184,11 @@ class _Run:
                 deep=wanted.deep,
             )
             run = Check(tree, index, options)
-            status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.tally)
+            status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.totals)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
-                noting.leave()
+                journal.leave()
                 with suppress(OSError, PersistenceError):  # the next search takes in what was noted
                     index.recover()
             return status
@@ -203,7 +203,7 @@ class _Run:
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
             run = StorageCheck(place.database, bodies_of, wanted.remedies, wanted.dry_run, wanted.deep)
             parts = self._parts(run.part, is_only=not prefix)
-            status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.tally)
+            status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.totals)
             self._usable_databases.append(chosen.place)
             return status
 
@@ -240,7 +240,7 @@ class _Run:
         if not parts:
             return 0
         reports = chain.from_iterable(map(run.run, parts))
-        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.tally)
+        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.totals)
 
     def check_objects(self) -> Iterator[int]:
         """Check the places in object stores for objects without a record in a usable place; yield exit statuses."""
@@ -255,7 +255,7 @@ class _Run:
                         bodies_at(place), partial(choice.place_of_objects, place=place), places, remedies
                     )
                     shown = _Shown(lambda: 0, str, f"{place}: ")
-                    yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.tally)
+                    yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.totals)
             except PersistenceError as error:
                 say_failed(str(place), error)
                 yield FAILED
@@ -281,8 +281,8 @@ class _Run:
                 self.not_found.discard(path)
         return parts
 
-    def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], tally: Tally) -> int:
-        """Print the reports and the summary, which ``tally`` counts; return the exit status."""
+    def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], totals: FindingTotals) -> int:
+        """Print the reports and the summary, which ``totals`` counts; return the exit status."""
         started = time.monotonic()
         prefix, as_json = shown.prefix, self._wanted.as_json
         with progress(f"{prefix}checking", shown.count) as bar:
@@ -296,14 +296,14 @@ class _Run:
                     )
         seconds = time.monotonic() - started
         if not as_json:
-            summarize(f"{prefix}{_summary(tally, seconds)}")
-        self.tally.include(tally)
+            summarize(f"{prefix}{_summary(totals, seconds)}")
+        self.totals.include(totals)
         self.seconds += seconds
-        if tally.remaining:
+        if totals.remaining:
             return REMAINS
-        if tally.edits:
+        if totals.edits:
             return EDITED
-        return REPAIRED if tally.mended else 0
+        return REPAIRED if totals.mended else 0
 
 
 def _say_keys(settings: Settings) -> None:
@@ -365,21 +365,21 @@ def _facts(shown: _Shown, report: Report) -> dict[str, object]:
     }
 
 
-def _summary_facts(tally: Tally, seconds: float) -> dict[str, object]:
+def _summary_facts(totals: FindingTotals, seconds: float) -> dict[str, object]:
     return {
-        "folders": tally.folders,
-        **{severity.value: tally.found[severity] for severity in Severity},
-        "mended": tally.mended,
-        "remaining": tally.remaining,
-        "edits": tally.edits,
+        "folders": totals.folders,
+        **{severity.value: totals.found[severity] for severity in Severity},
+        "mended": totals.mended,
+        "remaining": totals.remaining,
+        "edits": totals.edits,
         "seconds": round(seconds, 3),
     }
 
 
-def _summary(tally: Tally, seconds: float) -> str:
-    speed = f"{seconds:.1f} s, {tally.folders / seconds:.0f} a second" if seconds else "at once"
+def _summary(totals: FindingTotals, seconds: float) -> str:
+    speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
     return (
-        f"{tally.folders} documents, drafts and form versions ({speed}): {tally.found[Severity.DAMAGE]} damaged, "
-        f"{counted(tally.found[Severity.LEFTOVER], 'leftover')}, {counted(tally.found[Severity.NOTICE], 'notice')}; "
-        f"{tally.mended} repaired, {tally.remaining} remaining"
+        f"{totals.folders} documents, drafts and form versions ({speed}): {totals.found[Severity.DAMAGE]} damaged, "
+        f"{counted(totals.found[Severity.LEFTOVER], 'leftover')}, {counted(totals.found[Severity.NOTICE], 'notice')}; "
+        f"{totals.mended} repaired, {totals.remaining} remaining"
     )

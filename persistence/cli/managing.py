@@ -46,8 +46,8 @@ def managing(tree: ChosenTree) -> Iterator[Managed]:
         root = StoreReader(tree.root).root
         with disk_errors(f"data directory {root}"):
             owner.require(root)
-        with OfflineJournal(root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
-            yield _opened(providers, root, noting.leave)
+        with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
+            yield _opened(providers, root, journal.leave)
 
 
 @contextmanager

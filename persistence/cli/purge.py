@@ -30,7 +30,7 @@ from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
-from persistence.services.purge_plans import PurgeRules, PurgeTally, retention_rules
+from persistence.services.purge_plans import PurgeRules, PurgeTotals, retention_rules
 from persistence.services.purging import StoragePurge, purge_documents
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
@@ -130,30 +130,30 @@ class _Run:
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
         """Purge a tree; return the exit status."""
-        total, before, began = PurgeTally(), self._problems, time.monotonic()
+        total, before, began = PurgeTotals(), self._problems, time.monotonic()
         with _opened(tree) as purging:
             forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
-                    tally = PurgeTally()
+                    of_form = PurgeTotals()
                     for result in self._results(purging, tree, form):
                         bar.step()
                         if isinstance(result, PersistenceError):
                             self._problem(f"{prefix}{result}")
                         else:
-                            tally.add(result)
-                    if not tally.is_empty and self._as_json:
-                        bar.say(json_text({"tree": tree.name, "form": str(form), **_facts(tally)}))
-                    elif not (tally.is_empty or is_quiet()):
-                        bar.say(safe(f"{prefix}{form}: {_line(tally)}"))
-                    total.add(tally)
+                            of_form.add(result)
+                    if not of_form.is_empty and self._as_json:
+                        bar.say(json_text({"tree": tree.name, "form": str(form), **_facts(of_form)}))
+                    elif not (of_form.is_empty or is_quiet()):
+                        bar.say(safe(f"{prefix}{form}: {_line(of_form)}"))
+                    total.add(of_form)
         self._say_total(tree, prefix, total, self._problems - before, time.monotonic() - began)
         if self._is_trial and not total.is_empty:
             summarize("nothing was changed: --yes does it")
         return REMAINS if self._problems > before else 0
 
-    def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTally, problems: int, seconds: float) -> None:
+    def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTotals, problems: int, seconds: float) -> None:
         if self._as_json:
             facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
             say_json({**facts, "seconds": round(seconds, 3)})
@@ -161,7 +161,7 @@ class _Run:
             done = "would go" if self._is_trial else "purged"
             say(f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
 
-    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTally | PersistenceError]:
+    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTotals | PersistenceError]:
         rules = self._rules
         if rules is None:
             try:
@@ -202,25 +202,25 @@ def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
         place.leave()
 
 
-def _facts(tally: PurgeTally) -> dict[str, object]:
+def _facts(totals: PurgeTotals) -> dict[str, object]:
     return {
-        "revisions": tally.revisions,
-        "deleted_documents": tally.documents,
-        "drafts": tally.drafts,
-        "attachments": tally.attachments,
-        "bytes": tally.freed,
+        "revisions": totals.revisions,
+        "deleted_documents": totals.documents,
+        "drafts": totals.drafts,
+        "attachments": totals.attachments,
+        "bytes": totals.freed,
     }
 
 
-def _line(tally: PurgeTally) -> str:
+def _line(totals: PurgeTotals) -> str:
     parts = [
         counted(number, what)
         for number, what in (
-            (tally.revisions, "revision"),
-            (tally.documents, "deleted document"),
-            (tally.drafts, "draft"),
-            (tally.attachments, "attachment"),
+            (totals.revisions, "revision"),
+            (totals.documents, "deleted document"),
+            (totals.drafts, "draft"),
+            (totals.attachments, "attachment"),
         )
         if number
     ]
-    return f"{', '.join(parts) or 'nothing'}, {tally.freed} bytes"
+    return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"

@@ -17,7 +17,7 @@ from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
-from persistence.http.log_lines import announce, choose
+from persistence.http.logs import announce, choose
 from persistence.metrics import shared
 from persistence.providers.locations import own_directories
 from persistence.providers.preparing import init_places

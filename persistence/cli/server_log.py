@@ -17,7 +17,7 @@ import sys
 from gunicorn.glogging import Logger
 
 from persistence.errors import StartupError
-from persistence.http.log_lines import ServerLines, apply, look
+from persistence.http.logs import ServerLines, apply, look
 from persistence.settings import Settings
 from persistence.storage import files
 

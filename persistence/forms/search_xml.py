@@ -309,7 +309,7 @@ def _attributes(hit: Hit, operations: Operations) -> str:
         "workflow-stage": hit.facts.stage,
         "name": hit.document,
         "draft": "true" if hit.is_draft else "false",
-        "operations": str(operations),
+        "operations": operations.text,
     }
     return "".join(attribute(name, value) for name, value in known.items() if value is not None)
 

@@ -77,7 +77,9 @@ class QueryApi:
         user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
         body = body_of(request.environ, LARGEST_QUERY)
         answered = ask(self.face.services(request).searching, form, version, body, user)
-        notice = None if is_for_some_forms(request) else answered.notice  # it may name the nearest of all forms
+        notice = answered.notice
+        if notice is not None and is_for_some_forms(request):  # it may name the nearest of all forms
+            notice = None
         return xml_in_pieces(answered.pieces, self.headers.of_notice(notice))
 
 

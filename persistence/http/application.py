@@ -44,6 +44,9 @@ HEALTH_PATHS = ("/healthz", "/readyz")
 ROOT_PATH = "/"
 """The path that a person types."""
 
+PAGES_PATH = "/admin"
+"""The path of the pages for administrators, which are below it."""
+
 METRICS_PATH = "/metrics"
 """The path that Prometheus asks for."""
 

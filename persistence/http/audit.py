@@ -23,7 +23,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
 from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.parsing import RequestParser
+from persistence.http.parsing import TOKEN, RequestParser
 from persistence.http.responses import headers_of, refusal
 from persistence.limits.requests import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
@@ -172,7 +172,7 @@ class RequestAudit:
             key=environ.get(CALLER, ""),
             peer=str(peer_of(environ) or ""),
             forwarded=one_line(forwarded[:LONGEST_FORWARDED]) if forwarded else "",
-            token=bool(found.query_string) and "fr-access-token" in found.args,
+            token=bool(found.query_string) and TOKEN in found.args,
         )
         noted = environ.get(_FACTS)
         return replace(event, **noted) if noted else event

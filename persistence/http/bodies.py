@@ -17,8 +17,8 @@ from persistence.errors import (
     NotSupportedError,
     TruncatedBodyError,
 )
+from persistence.http.logs import RECEIVED
 from persistence.limits.requests import CHUNK, MOST_DRAINED
-from persistence.metrics.requests import RECEIVED
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -31,10 +31,10 @@ from persistence.errors import (
     UnauthorizedError,
     status_of,
 )
-from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, ROOT_PATH
-from persistence.http.clean_requests import sent_path
+from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
+from persistence.http.routing import sent_path
 from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
@@ -226,26 +226,26 @@ class CallersOnly:
         read_keys: Callable[[], tuple[Key, ...]],
         sites: AllowedSites,
         readers_of_metrics: Trusted,
-        is_page: Callable[[WSGIEnvironment], bool],
+        has_pages: Callable[[], bool],
         used: Callable[[str], None],
     ) -> None:
-        """``read_keys`` returns the keys that are valid now; it and ``is_page`` raise ``DiskError``, ``DamagedError``.
+        """``read_keys`` returns the keys that are valid now, and ``has_pages`` whether the pages are on.
 
-        ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else. ``is_page`` returns whether a
-        request is for the pages, and these are on. ``used`` is called with the name of each key that opened something.
+        Both raise ``DiskError`` and ``DamagedError``. ``readers_of_metrics`` may read ``/metrics`` without a key, and
+        nothing else. ``used`` is called with the name of each key that opened something.
         """
         self._app = app
         self._policy = own
         self._read_keys = read_keys
         self._sites = sites
         self._readers_of_metrics = readers_of_metrics
-        self._is_page = is_page
+        self._has_pages = has_pages
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read, which the log explains."""
         try:
-            if self._is_page(environ):
+            if _is_for_pages(environ) and self._has_pages():
                 self._sites.check(environ, has_key=False)
                 return self._app(environ, start_response)
             who = self._caller(environ)
@@ -309,3 +309,14 @@ def _is_for(environ: WSGIEnvironment, paths: tuple[str, ...]) -> bool:
         return sent_path(environ) in paths
     except ValueError:
         return False
+
+
+def _is_for_pages(environ: WSGIEnvironment) -> bool:
+    """Return whether a request is for the pages for administrators."""
+    if PAGES_PATH not in (environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""):
+        return False
+    try:
+        path = sent_path(environ)
+    except ValueError:
+        return False
+    return path == PAGES_PATH or path.startswith(f"{PAGES_PATH}/")

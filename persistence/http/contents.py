@@ -113,7 +113,7 @@ def send_transformed(request: Request, content: TransformedContent, headers: Hea
     if content.size <= _AT_ONCE:
         with disk_errors("reading form data"):
             return BareResponse(b"".join(content), 200, headers)
-    return BareResponse(Unbroken(content, request.environ[REQUEST_ID]), 200, headers, streams=True)
+    return BareResponse(Unbroken(content, request.environ[REQUEST_ID]), 200, headers)
 
 
 def _is_for_nginx(request: Request, read: Read) -> bool:
@@ -167,7 +167,7 @@ def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Hea
     if isinstance(file, BufferedReader):
         _begin(file)
     measured = cast("BinaryIO", _Measured(file, size, request.environ[REQUEST_ID]))
-    return BareResponse(wrap_file(request.environ, measured, _AT_ONCE), status, headers, streams=True)
+    return BareResponse(wrap_file(request.environ, measured, _AT_ONCE), status, headers)
 
 
 def _begin(file: BufferedReader) -> None:

@@ -69,9 +69,7 @@ class ExportApi:
             logs.write("not-exported", is_error=True, id=number, cause=line)
 
         export = self.exporting.begin(query)
-        return BareResponse(
-            logs.Unbroken(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers(), streams=True
-        )
+        return BareResponse(logs.Unbroken(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers())
 
 
 def _headers() -> Headers:

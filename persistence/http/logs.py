@@ -1,39 +1,158 @@
-"""The log: one structured line for each request, with the id by which it is found. Bodies are never logged."""
+"""The log: its lines, as JSON or for people, and the one of each request, with the id by which it is found.
+
+The lines of the service, of gunicorn and of libraries have one format. Each process has one, and one level, which the
+settings decide. Bodies are never logged.
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import secrets
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from persistence.errors import PersistenceError
-from persistence.http import log_lines
-from persistence.metrics.requests import RECEIVED, Answered
+from persistence.errors import PersistenceError, one_line
+from persistence.model.texts import json_line
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from persistence.metrics.requests import Answered
+
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+LEVELS: dict[LogLevel, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_PLAIN = re.compile(r"[\w./:@%+,*()-]+", re.ASCII)
+_OF_PYTHON = {"critical": "error", "notset": "info"}
 
 REQUEST_ID = "persistence.request_id"
 CAUSE = "persistence.cause"
 CALLER = "persistence.caller"
 USER = "persistence.user_name"
-"""Environ keys: the id of a request, the line with which it was refused, the name of its key, or ``trusted``, and the
-name of its user, if the log is to have it."""
+RECEIVED = "persistence.received"
+"""Environ keys: the id of a request, the line with which it was refused, the name of its key, or ``trusted``, the name
+of its user, if the log is to have it, and the bytes of its body that were read."""
 
 _HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
+class _Chosen:
+    """The format and the level of this process, before anybody has chosen."""
+
+    format: LogFormat = "json"
+    is_text = False
+    level = logging.INFO
+
+
+def choose(log_format: LogFormat, level: LogLevel) -> None:
+    """Choose the format and the level; ``auto`` is for people where standard error is a terminal, else JSON."""
+    _Chosen.format = log_format
+    _Chosen.level = LEVELS[level]
+    look()
+    apply()
+
+
+def look() -> None:
+    """Look whether standard error is a terminal, as it may lead elsewhere by now."""
+    _Chosen.is_text = _Chosen.format == "text" or (_Chosen.format == "auto" and sys.stderr.isatty())
+
+
+def apply() -> None:
+    """Let gunicorn log from the level of this process on, and libraries from warnings on at least."""
+    logging.getLogger("gunicorn.error").setLevel(_Chosen.level)
+    logging.getLogger().setLevel(max(_Chosen.level, logging.WARNING))
+
+
+def line(facts: Mapping[str, Any]) -> bytes:
+    """Return a line without its end; the facts have ``timestamp``, ``level`` and ``event``."""
+    return _text(dict(facts)) if _Chosen.is_text else json_line(facts)
+
+
+def _write(event: str, level: LogLevel, facts: Mapping[str, object], exception: BaseException | None = None) -> None:
+    """Write a line about an event to standard error, with its time, unless its level is below that of this process.
+
+    Raises:
+        OSError, ValueError: it cannot be written.
+    """
+    if LEVELS[level] < _Chosen.level:
+        return
+    every = {**facts, "event": event, "level": level, "timestamp": _now()}
+    if exception is not None:
+        every["exception"] = "".join(traceback.format_exception(exception))
+    stream = sys.stderr.buffer
+    stream.write(line(every) + b"\n")
+    stream.flush()
+
+
 def write(event: str, *, is_error: bool, exception: BaseException | None = None, **facts: object) -> None:
     """Write one line; where that fails it is lost, because a log must not cost a client its answer."""
     with suppress(OSError, ValueError):
-        log_lines.write(event, "error" if is_error else "info", facts, exception)
+        _write(event, "error" if is_error else "info", facts, exception)
+
+
+def announce(text: str, level: LogLevel = "info") -> None:
+    """Write a line about the start of the service, or about its settings."""
+    if not _Chosen.is_text:
+        _write("service", level, {"message": one_line(text)})
+    elif LEVELS[level] >= _Chosen.level:
+        sys.stderr.write(f"persistence: {one_line(text)}\n")
+        sys.stderr.flush()
+
+
+def _now() -> str:
+    """Return the time now as the log has it."""
+    return f"{datetime.now(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
+
+
+class ServerLines(logging.Formatter):
+    """Formats what gunicorn and libraries log as the lines of the service are; the event is ``server``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line."""
+        level = record.levelname.lower()
+        facts: dict[str, Any] = {
+            "event": "server",
+            "message": record.getMessage(),
+            "pid": record.process,
+            "level": _OF_PYTHON.get(level, level),
+            "timestamp": _now(),
+        }
+        if record.exc_info:
+            facts["exception"] = self.formatException(record.exc_info)
+        return line(facts).decode()
+
+
+def _text(facts: dict[str, Any]) -> bytes:
+    """Return a line for people: time, level, event or message, and the rest as ``name=value``."""
+    timestamp, level = facts.pop("timestamp", _now()), facts.pop("level", "info")
+    event, exception = facts.pop("event", ""), facts.pop("exception", None)
+    words = [timestamp, f"{level:<7}", one_line(str(facts.pop("message", event)))]
+    words += [f"{name}={_value(value)}" for name, value in facts.items() if value is not None]
+    text = " ".join(words)
+    if exception:
+        text += "".join(f"\n    {one_line(each)}" for each in str(exception).splitlines())
+    return text.encode()
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json_line(text).decode()
 
 
 def broken_off(number: object, cause: str) -> OSError:
@@ -97,7 +216,7 @@ class RequestLog:
         body = self._app(environ, start)
         status, headers = answered
         seconds, method, code = time.perf_counter() - began, environ["REQUEST_METHOD"], int(status[:3] or 0)
-        size = next((int(value) for name, value in headers if name == "Content-Length"), None)
+        size = next((int(value) for name, value in reversed(headers) if name == "Content-Length"), None)
         facts: dict[str, Any] = {
             "id": number,
             "method": method,

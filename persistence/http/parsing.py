@@ -61,6 +61,9 @@ def environ_key(header: str) -> str:
     return "HTTP_" + header.upper().replace("-", "_")
 
 
+TOKEN = "fr-access-token"  # noqa: S105 - the name of a parameter
+"""The parameter with the access token; it has the same name in both dialects (spec crud 1)."""
+
 _USER = "persistence.user"
 """Environ key: the user of a request, which is read once."""
 
@@ -87,7 +90,7 @@ class RequestParser:
             user=self._user(environ, sent),
             data_format=args.get("data-format-version"),
             decrypt=sent.get("Decrypt") == "true",
-            token=_token(args),
+            token=args.get(TOKEN) or None,
         )
 
     def put(self, request: Request) -> Put:
@@ -106,7 +109,7 @@ class RequestParser:
             client_hash=_client_hash(sent),
             flat_view=_is_true(sent.get("Create-Flat-View")),
             holder=sent.get("Path-To-Holder"),
-            token=_token(args),
+            token=args.get(TOKEN) or None,
         )
 
     def delete(self, request: Request) -> Delete:
@@ -129,7 +132,7 @@ class RequestParser:
             version=self._version(environ, sent),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ, sent),
-            token=_token(request.args),
+            token=request.args.get(TOKEN) or None,
         )
 
     def restore(self, request: Request) -> Revert:
@@ -145,7 +148,7 @@ class RequestParser:
             as_of=as_of,
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ, sent),
-            token=_token(args),
+            token=args.get(TOKEN) or None,
         )
 
     def version_of_token(self, request: Request) -> VersionRequest:
@@ -199,7 +202,7 @@ class RequestParser:
 
     def bearer(self, request: Request) -> Bearer:
         """Return the user that the caller names, and the access token of the request."""
-        return Bearer(self.user(request), _token(request.args))
+        return Bearer(self.user(request), request.args.get(TOKEN) or None)
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""
@@ -230,16 +233,16 @@ class RequestParser:
 
     def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
         user: User | None = environ.get(_USER)
-        if user is None:  # the audit asks once more
-            user = environ[_USER] = self._parsed_user(environ, sent)
-        return user
-
-    def _parsed_user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
+        if user is not None:  # the audit asks once more
+            return user
         if sent.get("Credentials", "").strip():
             self._require_utf8(environ, sent, "Credentials")
-            return users.parse_credentials(sent["Credentials"])
-        self._require_utf8(environ, sent, "Username", "Group", "Roles")
-        return users.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
+            user = users.parse_credentials(sent["Credentials"])
+        else:
+            self._require_utf8(environ, sent, "Username", "Group", "Roles")
+            user = users.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
+        environ[_USER] = user
+        return user
 
     def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
         """Refuse headers that are not UTF-8: guessed at, one could be the name of another user.
@@ -323,11 +326,6 @@ def is_forced(request: Request) -> bool:
 def _refuse_purge(request: Request) -> None:
     if is_forced(request):
         raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
-
-
-def _token(args: Mapping[str, str]) -> str | None:
-    """Return the access token, if any: its parameter has the same name in both dialects (spec crud 1)."""
-    return args.get("fr-access-token") or None
 
 
 def _is_true(sent: str | None) -> bool:

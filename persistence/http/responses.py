@@ -66,9 +66,10 @@ class BareResponse(Response):
     default_mimetype = None
     automatically_set_content_length = False
 
-    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers, *, streams: bool = False) -> None:
-        super().__init__(body, status=status, direct_passthrough=streams)
-        self.headers._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
+    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers) -> None:
+        fields = ResponseHeaderFields()
+        fields._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
+        super().__init__(body, status=status, headers=fields, direct_passthrough=True)
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
         """Return the headers as they are."""
@@ -108,7 +109,7 @@ def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
         return xml(begin, headers)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers], streams=True)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers])
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -206,7 +207,7 @@ class ResponseHeaders:
         """Return the headers of a PUT that was stored."""
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
-            headers.append((self._names["Operations"], str(written.operations)))
+            headers.append((self._names["Operations"], written.operations.text))
         if written.sidecar.encrypted and not written.address.is_main:
             headers.append((self._names["Did-Encrypt"], "true"))
         return headers
@@ -215,7 +216,7 @@ class ResponseHeaders:
         """Return the headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
         headers = self._of_change(removed.version, removed.tombstone)
         if removed.operations is not None:
-            headers.append((self._names["Operations"], str(removed.operations)))
+            headers.append((self._names["Operations"], removed.operations.text))
         return headers
 
     def of_clearing(self, cleared: Cleared) -> Headers:
@@ -247,7 +248,7 @@ def _optional(read: Read) -> list[tuple[str, str | None]]:
         ("Document", sidecar.source),
         ("Hash-Algorithm", None if hashed is None else hashed.algorithm),
         ("Hash-Value", None if hashed is None else hashed.value),
-        ("Operations", None if read.operations is None else str(read.operations)),
+        ("Operations", None if read.operations is None else read.operations.text),
     ]
     if not isinstance(read.address, DefinitionAddress):
         fields += [("Username", sidecar.creator), ("Group", sidecar.group)]

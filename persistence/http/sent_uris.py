@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 from persistence.http.callers import peer_of
-from persistence.http.clean_requests import UNCLEAR
 from persistence.http.parsing import environ_key
+from persistence.http.routing import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

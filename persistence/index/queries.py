@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import NamedTuple, Protocol
 
 from persistence.errors import BadRequestError
@@ -39,20 +38,12 @@ class OwnedPartition(Protocol):
         """Return the owners; all of them where it is empty."""
 
 
-class ScopeOfPartitions:
-    """A scope, asked about one partition after the other."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._owners_of = cache(scope.seen.of_version)
-
-    def owners(self, version: int, *, is_draft: bool) -> OwnerSets | None:
-        """Return the owners whose documents are seen in a partition; ``None`` where it is not searched."""
-        versions = self._scope.versions
-        if is_draft not in _DRAFTS[self._scope.drafts.kind] or (versions is not None and version not in versions):
-            return None
-        owner_sets = self._owners_of(version)
-        return None if NOBODY in owner_sets else owner_sets
+def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets | None:
+    """Return the owners whose documents are seen in a partition; ``None`` where it is not searched."""
+    if is_draft not in _DRAFTS[scope.drafts.kind] or (scope.versions is not None and version not in scope.versions):
+        return None
+    owner_sets = scope.seen.of_version(version)
+    return None if NOBODY in owner_sets else owner_sets
 
 
 def owner_groups(

@@ -151,7 +151,7 @@ class AttachmentsCheck:
     ) -> None:
         """Raise ``StartupError`` if there is no directory ``base``."""
         self._treatment = Treatment(remedies)
-        self.tally = self._treatment.tally
+        self.totals = self._treatment.totals
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise StartupError(f"there is no directory {self.tree.root} for attachments")
@@ -176,7 +176,7 @@ class AttachmentsCheck:
                     yield self._settle(item)
                     continue
                 yield from self._document(item)
-                self.tally.folders += 1
+                self.totals.folders += 1
                 yield None
 
     def _document(self, folder: Folder) -> Iterator[Report]:

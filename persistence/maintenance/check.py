@@ -79,7 +79,7 @@ class Check:
 
     def __init__(self, tree: FolderTree, index: MaintainedIndex, options: CheckOptions) -> None:
         self._treatment = Treatment(options.remedies, options.dry_run)
-        self.tally = self._treatment.tally
+        self.totals = self._treatment.totals
         self._tree = tree
         self._inspector = Inspector(tree, options.bodies_of, options.integrity, deep=options.deep)
         self._indexes = IndexInspector(tree, index, deep=options.deep)
@@ -128,7 +128,7 @@ class Check:
             if isinstance(item, Finding):
                 yield self._treat_in_root(item)
             elif slices is None or stripe(item.scope) in slices:
-                self.tally.folders += 1
+                self.totals.folders += 1
                 yield from self._check(item)
                 yield None
 
@@ -167,11 +167,11 @@ class Check:
             with self._tree.locked(folder) as change:
                 if self._treatment.is_dry:
                     for finding in self._inspector.inspect(folder):
-                        yield self.tally.add(self._foretell(folder, finding))
+                        yield self.totals.add(self._foretell(folder, finding))
                 else:
-                    yield from map(self.tally.add, self._settle(folder, change))
+                    yield from map(self.totals.add, self._settle(folder, change))
         except BusyError as error:
-            yield self.tally.add(Report(FindingKind.BUSY.at(folder.path, str(error)), Outcome.FOUND))
+            yield self.totals.add(Report(FindingKind.BUSY.at(folder.path, str(error)), Outcome.FOUND))
 
     def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
         """Take care of a folder under its lock, until nothing more can be done."""

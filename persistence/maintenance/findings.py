@@ -166,7 +166,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Tally:
+class FindingTotals:
     """How many folders (documents, drafts, versions of definitions) a check has seen, and findings by severity.
 
     ``edits`` were made by hand and not adopted.
@@ -188,7 +188,7 @@ class Tally:
         self.edits += outcome is Outcome.FOUND and kind.adopts is Adopts.EDITS
         return report
 
-    def include(self, other: Tally) -> None:
+    def include(self, other: FindingTotals) -> None:
         """Add the counts of another check."""
         self.folders += other.folders
         self.mended += other.mended
@@ -199,23 +199,23 @@ class Tally:
 
 @dataclass(slots=True)
 class Treatment:
-    """The remedies that a check applies, or only foretells if it ``is_dry``; ``tally`` counts the outcomes."""
+    """The remedies that a check applies, or only foretells if it ``is_dry``; ``totals`` counts the outcomes."""
 
     remedies: frozenset[Remedy]
     is_dry: bool = False
-    tally: Tally = field(default_factory=Tally)
+    totals: FindingTotals = field(default_factory=FindingTotals)
 
     def apply(self, finding: Finding, mend: Callable[[], object]) -> Report:
         """Repair a finding, if repairs are asked for."""
         if finding.kind.remedy not in self.remedies:
-            return self.tally.add(Report(finding, Outcome.FOUND))
+            return self.totals.add(Report(finding, Outcome.FOUND))
         if self.is_dry:
-            return self.tally.add(Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}"))
+            return self.totals.add(Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}"))
         try:
             mend()
         except (OSError, PersistenceError) as error:
-            return self.tally.add(Report(finding, Outcome.FAILED, cause_of(error)))
-        return self.tally.add(Report(finding, Outcome.MENDED, finding.kind.deed))
+            return self.totals.add(Report(finding, Outcome.FAILED, cause_of(error)))
+        return self.totals.add(Report(finding, Outcome.MENDED, finding.kind.deed))
 
 
 def cause_of(error: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import PersistenceError, disk_errors
-from persistence.maintenance.findings import Severity, Tally
+from persistence.maintenance.findings import FindingTotals, Severity
 from persistence.model.instants import Instant, next_after
 from persistence.storage import directories, files, nofollow, owner
 from persistence.storage.layout import PAGES, Layout
@@ -36,17 +36,17 @@ class LastCheck(msgspec.Struct, frozen=True):
     is_deep: bool
 
     @classmethod
-    def of(cls, tally: Tally, seconds: float, *, is_deep: bool) -> LastCheck:
+    def of(cls, totals: FindingTotals, seconds: float, *, is_deep: bool) -> LastCheck:
         """Return the record of a check that has just ended."""
         return cls(
             next_after(None),
-            tally.folders,
-            damage=tally.found[Severity.DAMAGE],
-            leftover=tally.found[Severity.LEFTOVER],
-            notice=tally.found[Severity.NOTICE],
-            mended=tally.mended,
-            remaining=tally.remaining,
-            edits=tally.edits,
+            totals.folders,
+            damage=totals.found[Severity.DAMAGE],
+            leftover=totals.found[Severity.LEFTOVER],
+            notice=totals.found[Severity.NOTICE],
+            mended=totals.mended,
+            remaining=totals.remaining,
+            edits=totals.edits,
             seconds=round(seconds, 1),
             is_deep=is_deep,
         )

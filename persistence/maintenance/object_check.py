@@ -37,7 +37,7 @@ class ObjectsCheck:
         self._records_of = records_of
         self._places = places
         self._treatment = Treatment(remedies)
-        self.tally = self._treatment.tally
+        self.totals = self._treatment.totals
         self._known = cache(self._is_known)
 
     def run(self, below: str = "") -> Iterator[Report | None]:

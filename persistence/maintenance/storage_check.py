@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from persistence.errors import BadRequestError, ConfigurationError, DamagedError
 from persistence.maintenance.body_check import BodiesOf, body_fault
-from persistence.maintenance.findings import Finding, FindingKind, Remedy, Report, Tally, Treatment
+from persistence.maintenance.findings import Finding, FindingKind, FindingTotals, Remedy, Report, Treatment
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -55,7 +55,7 @@ class StorageCheck:
     remedies: frozenset[Remedy] = frozenset()
     is_dry: bool = False
     is_deep: bool = False
-    tally: Tally = field(default_factory=Tally)
+    totals: FindingTotals = field(default_factory=FindingTotals)
 
     def run(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Report | None]:
         """Check the database once: yield its findings below some names, and ``None`` for a folder that is done.
@@ -65,14 +65,14 @@ class StorageCheck:
         """
         if not parts:
             return
-        treatment = Treatment(self.remedies, self.is_dry, self.tally)
+        treatment = Treatment(self.remedies, self.is_dry, self.totals)
 
         def judged(address: DocumentAddress, record: Sidecar) -> tuple[StorageFault, str] | None:
             return self._body_fault(address, record) if _is_within(str(address), parts) else None
 
         for found in self.database.inspect(self.is_deep, judged):
             if found is None:
-                self.tally.folders += 1
+                self.totals.folders += 1
                 yield None
             elif _is_within(found.place, parts):
                 yield treatment.apply(_finding(found), found.mend or _nothing)

@@ -131,7 +131,7 @@ class TreeBackup:
             for snapshot in opened:
                 self._add_folder(snapshot, problems)
             for body in bodies:
-                with _noting(problems):
+                with _collecting(problems):
                     body.add()
         return problems
 
@@ -139,7 +139,7 @@ class TreeBackup:
         folder, elsewhere = opened.folder, set[str]()
         for name, sidecar_file in opened.sidecars.items():
             place, record = self._inside(folder.paths(name)), sidecar_file.sidecar
-            with _noting(problems):
+            with _collecting(problems):
                 problem = None if record is None else self._objects.add(folder, name, record, place)
                 if problem is not None:
                     problems += [problem] * bool(problem)
@@ -149,13 +149,13 @@ class TreeBackup:
         for name, file in opened.contents.items():
             if name in elsewhere:
                 continue
-            with _noting(problems):
+            with _collecting(problems):
                 self._add_content(folder.paths(name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
-            with _noting(problems):
+            with _collecting(problems):
                 self._add_revision(folder, revision)
         for path in opened.history.strays:
-            with _noting(problems), _opened(path) as stray:
+            with _collecting(problems), _opened(path) as stray:
                 if stray is not None:
                     self.part.add(self.tree.inside(path), stray, None)
 
@@ -293,12 +293,12 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     for name in found.sidecars | found.contents | set(found.next_contents):
         place = folder.paths(name)
         if name in found.sidecars:
-            with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
+            with _collecting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
                 snapshot.sidecars[name] = _read(file, place)
         sidecar = snapshot.sidecar(name)
         if sidecar is None and name in snapshot.sidecars:
             problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
-        with _noting(problems, place.content):
+        with _collecting(problems, place.content):
             if sidecar is not None and sidecar.id in found.next_contents.get(name, ()):
                 path = place.next_content(sidecar.id)
             elif name in found.contents:
@@ -360,8 +360,8 @@ def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
 
 
 @contextmanager
-def _noting(problems: list[str], path: str = "") -> Iterator[None]:
-    """Note damage, and also that the file at ``path`` cannot be opened; the rest is saved all the same."""
+def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
+    """Add damage, or that the file at ``path`` cannot be opened, to the problems; the rest is saved all the same."""
     try:
         yield
     except DamagedError as error:

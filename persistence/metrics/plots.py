@@ -19,7 +19,7 @@ from prometheus_client import Metric
 from prometheus_client.utils import floatToGoString
 
 from persistence.metrics.instruments import LATENCIES, REQUESTS, SECONDS
-from persistence.metrics.shared import PLOTS, PLOTS_ROOM
+from persistence.metrics.shared import PLOTS, PLOTS_BYTES
 from persistence.storage import files
 
 SPAN = 10
@@ -68,7 +68,7 @@ class Plots:
     def __init__(self, directory: str) -> None:
         descriptor = files.open_shared(f"{directory}/{PLOTS}")
         try:
-            self._map = mmap.mmap(descriptor, PLOTS_ROOM)
+            self._map = mmap.mmap(descriptor, PLOTS_BYTES)
         finally:
             os.close(descriptor)
 

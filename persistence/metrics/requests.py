@@ -17,9 +17,6 @@ from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SER
 Answered = tuple[str, str, int, float, int, int]
 """Method, path, status, seconds until the response could begin, bytes received and sent."""
 
-RECEIVED = "persistence.received"
-"""Environ key: the bytes of the body of a request that were read."""
-
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"})
 _OTHER = "other"
 _LEASES = frozenset({"LOCK", "UNLOCK"})

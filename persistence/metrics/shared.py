@@ -34,12 +34,12 @@ _SLOT = "worker-"
 _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable by which the library finds the directory; so workers find it, too."""
 
-_ROOM = {"counter": 1 << 18, "histogram": 1 << 19, "gauge_livesum": 1 << 14, "gauge_livemax": 1 << 14}
+_BYTES = {"counter": 1 << 18, "histogram": 1 << 19, "gauge_livesum": 1 << 14, "gauge_livemax": 1 << 14}
 """Bytes of the files of one worker, by their kinds: more than all combinations of labels need that can occur."""
 
 PLOTS = "plots"
 """The file of samples for plots."""
-PLOTS_ROOM = 1 << 18
+PLOTS_BYTES = 1 << 18
 """Its bytes."""
 
 
@@ -81,7 +81,7 @@ def begin() -> None:
         sweep(above)
         path = own_directory(above)
         atexit.register(_end, path, os.getpid())
-        _take_room(f"{path}/{PLOTS}", PLOTS_ROOM)
+        _reserve(f"{path}/{PLOTS}", PLOTS_BYTES)
     os.environ[_VARIABLE] = path
 
 
@@ -117,8 +117,8 @@ def joined() -> SharedMetrics:
     with disk_errors(f"metrics in {path}"):
         number = next(number for number in count() if _is_taken(f"{path}/{_SLOT}{number}"))
         multiprocess.mark_process_dead(number, path)
-        for kind, size in _ROOM.items():
-            _take_room(f"{path}/{kind}_{number}.db", size)
+        for kind, size in _BYTES.items():
+            _reserve(f"{path}/{kind}_{number}.db", size)
     values.ValueClass = values.MultiProcessValue(lambda: number)
     return SharedMetrics(path, number)
 
@@ -147,7 +147,7 @@ def _numbers(path: str) -> Iterator[int]:
             yield int(name.removeprefix(_SLOT))
 
 
-def _take_room(path: str, size: int) -> None:
+def _reserve(path: str, size: int) -> None:
     descriptor = files.open_shared(path)
     try:
         if os.fstat(descriptor).st_size < size:

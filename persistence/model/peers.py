@@ -29,6 +29,7 @@ def address(text: str) -> IPv4Address | IPv6Address | None:
     return found if isinstance(found, IPv4Address) else found.ipv4_mapped or found
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(peer: Peer) -> bool:
     """Return whether a peer is on this machine: 127.0.0.0/8 or ::1."""
     return isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
@@ -21,16 +21,20 @@ FINDING = (READ, UPDATE, DELETE)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The allowed operations in their fixed order, or ``None`` where no permissions are defined."""
+    """The allowed operations in their fixed order, or ``None`` where no permissions are defined.
+
+    ``text`` has them as answers do.
+    """
 
     allowed: tuple[str, ...] | None
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", "*" if self.allowed is None else " ".join(self.allowed))
 
     def allows(self, *any_of: str) -> bool:
         """Return whether one of the operations is allowed."""
         return self.allowed is None or any(name in self.allowed for name in any_of)
-
-    def __str__(self) -> str:
-        return "*" if self.allowed is None else " ".join(self.allowed)
 
 
 UNRESTRICTED = Operations(None)

@@ -44,13 +44,13 @@ class OverviewPage:
 
     def show(self) -> str:
         """Answer ``/admin/``."""
-        rooms = {room.place: room for room in self.providers.rooms()}
+        spaces = {space.place: space for space in self.providers.free_space()}
         served = served_places(self.effective.settings, self.effective.properties)
         home = self.effective.settings.home
         return render_template(
             "overview.html",
             facts=list(self._facts()),
-            places=[(place, rooms.get(place.address)) for place in served],
+            places=[(place, spaces.get(place.address)) for place in served],
             shortage=self.providers.shortage(),
             last_check=last(home, LastCheck),
             last_backup=last(home, LastBackup),

@@ -10,7 +10,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flask import Request
 from msgspec.structs import replace
@@ -19,13 +18,9 @@ from werkzeug.wrappers import Response
 from persistence import passwords
 from persistence.crypto import session_cookies
 from persistence.crypto.session_cookies import LoginSession, credential_of
-from persistence.http.clean_requests import sent_path
 from persistence.keys import Key, Keys, key_of
 from persistence.limits.pages import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
 from persistence.pages.logins import LoginRecord
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 COOKIE = "persistence_session"
 
@@ -45,16 +40,6 @@ class Administrators:
     def exist(self) -> bool:
         """Return whether anybody could log in."""
         return bool(self.keys.passwords()) or bool(self._keys())
-
-    def have_page(self, environ: WSGIEnvironment) -> bool:
-        """Return whether a request is for the pages, and these are on."""
-        if "/admin" not in (environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""):
-            return False
-        try:
-            path = sent_path(environ)
-        except ValueError:
-            return False
-        return (path == "/admin" or path.startswith("/admin/")) and self.exist()
 
     def credential(self, name: str, secret: str) -> str | None:
         """Return the digest of the key or password with which somebody logs in; ``None`` where it is neither."""

@@ -75,6 +75,7 @@ class Site:
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
         self._blueprint.context_processor(self._context)
+        self._blueprint.before_request(self._identify)
         self._blueprint.after_request(self._finish)
         error_pages.add_to(self._blueprint)
         self._route("/admin/static/<name>", "asset", self._asset)
@@ -100,12 +101,11 @@ class Site:
         self.form(action.path, action.name, view)
 
     def add_to(self, app: Flask) -> None:
-        """Add everything to an application. It must come before the audit, which names the administrator."""
+        """Add everything to an application, a ``Dispatch``: the audit is to name the administrator."""
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(FILTERS)
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
-        app.before_request(self._identify)
         app.register_blueprint(self._blueprint)
 
     def _route(self, rule: str, name: str, view: View, *methods: str) -> None:
@@ -114,8 +114,6 @@ class Site:
 
     def _identify(self) -> str | AnyResponse | None:
         """Find the session of a request for a page; who has none is led to the login."""
-        if request.blueprint != NAME:
-            return None
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
         if not self.sessions.administrators.exist():
             return refusal(request.environ, HTTPStatus.NOT_FOUND, "there is nothing under this path")

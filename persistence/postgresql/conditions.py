@@ -21,7 +21,7 @@ from persistence.postgresql.texts import TRIGRAM, KnownTexts, KnownValues, like,
 class SearchedPartition:
     """A partition that a search looks at.
 
-    ``controls`` are the indexed controls of its edition, by path; ``owner_sets`` are those whose documents are seen.
+    ``controls`` are the indexed controls of its version, by path; ``owner_sets`` are those whose documents are seen.
     """
 
     number: int

@@ -166,7 +166,7 @@ class PooledConnections(Closable):
             if pool is None:
                 pool = ConnectionPool(
                     self.address.conninfo,
-                    connection_class=self._noting(),
+                    connection_class=self._session_class(),
                     kwargs={"autocommit": True},
                     min_size=0,
                     max_size=self._most,
@@ -181,11 +181,11 @@ class PooledConnections(Closable):
                 self._pools[os.getpid()] = pool
             return pool
 
-    def _noting(self) -> type[Session]:
-        """Return the class of connections that notes why none can be had: the pool says only that it waited."""
+    def _session_class(self) -> type[Session]:
+        """Return the class of connections that records why none can be had: the pool says only that it waited."""
         connections = self
 
-        class Noting(Session):
+        class Recording(Session):
             @classmethod
             def connect(cls, conninfo: str = "", **options: Any) -> Self:
                 try:
@@ -196,7 +196,7 @@ class PooledConnections(Closable):
                 connections._refused = ""
                 return made
 
-        return Noting
+        return Recording
 
     def _look(self, connection: Session, waited: float) -> None:
         """Give up a commit that waits for replicas: cancelling would let others see what they may never have."""

@@ -19,21 +19,22 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget, ReindexingStatus
-from persistence.index.queries import ScopeOfPartitions
+from persistence.index.queries import searched_owners
 from persistence.index.sources import DefinitionState
 from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
+from persistence.model.users import OwnerSets
 from persistence.postgresql.conditions import SearchedPartition
 from persistence.postgresql.database import Database
-from persistence.postgresql.editions import Edition, SourceOf
 from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.indexed_versions import SourceOf, VersionState
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reindexing import Failed, IndexJobs, RereadDocuments
 from persistence.postgresql.searches import DatabaseSearch
 from persistence.postgresql.selections import BoundSql, joined
 from persistence.postgresql.session import Session
-from persistence.postgresql.texts import known, looking
+from persistence.postgresql.texts import known, select_texts
 from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
@@ -46,8 +47,8 @@ _PARTITIONS = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SELECT number, version, draft, partition.round,
     (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = number),
-    edition.round, state, data_format, fingerprint, keys
-FROM partition JOIN edition USING (form, version) WHERE form = %s ORDER BY number
+    indexed_version.round, state, data_format, fingerprint, keys
+FROM partition JOIN indexed_version USING (form, version) WHERE form = %s ORDER BY number
 """
 _DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
 
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Stale:
-    """The work to be done before a search: editions to be renewed, and documents that were read by an older one."""
+    """The work to be done before a search: versions to be renewed, and documents that were read by an older one."""
 
     versions: frozenset[int]
     documents: int
@@ -107,23 +108,22 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.restart()
             with self._searching(form, number, query, budget) as (connection, allow):
-                asked = ScopeOfPartitions(scope)
                 rows, texts = _first_rows(connection)
                 found = [_Partition.of(row) for row in rows]
-                found = [each for each in found if asked.owners(each.version, is_draft=each.is_draft) is not None]
+                found = [each for each in found if each.owners(scope) is not None]
                 stale = self._stale(form, found)
                 if not stale.versions and not stale.documents:
-                    searched = [each.searched(asked) for each in found if each.documents and each.is_seen]
+                    searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
                     allow(sum(each.documents for each in searched))
                     return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
             self._bring_up_to_date(form, stale)
         raise _being_read(form)
 
     def _stale(self, form: Form, found: Iterable[_Partition]) -> _Stale:
-        editions = {each.version: each.edition for each in found}
-        is_current = self._rows.editions.is_current
+        versions = {each.version: each.indexed for each in found}
+        is_current = self._rows.versions.is_current
         return _Stale(
-            frozenset(version for version, edition in editions.items() if not is_current(form, version, edition)),
+            frozenset(version for version, indexed in versions.items() if not is_current(form, version, indexed)),
             sum(each.documents for each in found if each.is_outdated),
         )
 
@@ -135,7 +135,7 @@ class DatabaseIndex(Closable):
         """
         for version in sorted(stale.versions):
             with self._database.transaction("indexing", form) as connection:
-                self._rows.editions.renew(connection, form, version)
+                self._rows.versions.renew(connection, form, version)
         if stale.documents > READ_AT_ONCE:
             self.jobs.begin(form)
             raise _being_read(form)
@@ -166,7 +166,7 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.allow_for(documents)
 
-        texts = looking(number, query)
+        texts = select_texts(number, query)
         first = BoundSql(_PARTITIONS, (number,))
         first = first if texts is None else joined(";", (first, texts))
         with self._database.transaction("searching", form, first=first.text, values=first.parameters) as connection:
@@ -186,32 +186,35 @@ class DatabaseIndex(Closable):
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition with its edition, and how many documents it has."""
+    """A partition with its version as it is indexed, and how many documents it has."""
 
     number: int
     version: int
     is_draft: bool
     round: int
     documents: int
-    edition: Edition
+    indexed: VersionState
 
     @classmethod
     def of(cls, row: tuple[int, int, bool, int, int, int, str, str, str, str]) -> _Partition:
-        return cls(*row[:5], Edition.of_row(row[5:]))
+        return cls(*row[:5], VersionState.of_row(row[5:]))
 
     @property
     def is_seen(self) -> bool:
-        """Return whether its documents were read by the edition as it is: others are hidden (spec search 2.5)."""
-        return self.round == self.edition.round
+        """Return whether its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
+        return self.round == self.indexed.round
 
     @property
     def is_outdated(self) -> bool:
         """Return whether its documents have to be read again."""
-        return not self.is_seen and self.edition.state is not DefinitionState.DELETED
+        return not self.is_seen and self.indexed.state is not DefinitionState.DELETED
 
-    def searched(self, asked: ScopeOfPartitions) -> SearchedPartition:
-        owner_sets = asked.owners(self.version, is_draft=self.is_draft) or frozenset()
-        return SearchedPartition(self.number, self.documents, self.edition.numbers, self.is_draft, owner_sets)
+    def owners(self, scope: Scope) -> OwnerSets | None:
+        return searched_owners(scope, self.version, is_draft=self.is_draft)
+
+    def searched(self, scope: Scope) -> SearchedPartition:
+        owner_sets = self.owners(scope) or frozenset()
+        return SearchedPartition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
 
 
 class DatabaseReindexer:

@@ -17,8 +17,8 @@ from persistence.index.sources import DocumentName, ReadAhead
 from persistence.limits.database import LARGEST_REREAD
 from persistence.model.addresses import DATA_XML, Form
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.editions import SourceOf
 from persistence.postgresql.index_rows import IndexRows, KeptDocument, ReadDocument, columns_of, count
+from persistence.postgresql.indexed_versions import SourceOf
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DRAFT, FormNumbers
 from persistence.storage.stored_revision import StoredRevision

@@ -29,7 +29,7 @@ from persistence.index.cards import (
 from persistence.index.sources import DocumentName, IndexedDefinition, ReadAhead, Source
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.editions import Edition, Editions, PartitionKey, SourceOf
+from persistence.postgresql.indexed_versions import IndexedVersions, PartitionKey, SourceOf, VersionState
 from persistence.postgresql.places import FormNumbers, lock_key
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
@@ -96,17 +96,17 @@ class ReadDocument:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The rows of a document and its draft, and editions by version, asked for."""
+    """The rows of a document and its draft, and indexed versions by number, asked for."""
 
     kept: Cursor[TupleRow]
-    editions: Mapping[int, Cursor[TupleRow]]
+    versions: Mapping[int, Cursor[TupleRow]]
 
 
 class IndexRows:
     """Writes the rows of the index, within the transaction of this thread. Methods raise domain errors."""
 
     def __init__(self, database: Database, numbers: FormNumbers, source_of: SourceOf) -> None:
-        self.editions = Editions(database, numbers, source_of)
+        self.versions = IndexedVersions(database, numbers, source_of)
         self._database = database
         self._numbers = numbers
         self._source_of = source_of
@@ -114,14 +114,14 @@ class IndexRows:
     def published(self, form: Form, version: int) -> None:
         """Go by the definition of a version as it is now, from the commit on."""
         with self._database.reading("indexing", form) as connection:
-            self.editions.renew(connection, form, version)
+            self.versions.renew(connection, form, version)
 
     def changing(self, form: Form, document: str, version: int) -> None:
         """Ask for what is needed to bring the rows of a document of a version up to date. They are locked."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             kept = self._kept(connection, number, document)
-            connection.asked[form, document] = _Asked(kept, {version: self.editions.ask(connection, number, version)})
+            connection.asked[form, document] = _Asked(kept, {version: self.versions.ask(connection, number, version)})
 
     def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
         """Bring the rows of a document and its draft up to date; ``is_rewritten`` writes all of them."""
@@ -130,7 +130,7 @@ class IndexRows:
             asked = connection.asked.pop((form, document), None)
             if not isinstance(asked, _Asked):
                 asked = _Asked(self._kept(connection, number, document), {})
-            reading = self.reading(connection, form, asked.editions)
+            reading = self.reading(connection, form, asked.versions)
             now = dict(reading.read(document))  # what is read for it, the same round trip reads
             kept = {is_draft: KeptDocument(*row) for is_draft, *row in asked.kept.fetchall()}
             change = _Change(connection, number, document)
@@ -141,7 +141,7 @@ class IndexRows:
     def difference(self, form: Form, document: str) -> str | None:
         """Return how the rows of a document and its draft differ from what is stored now; ``None`` if they do not.
 
-        Rows of an older edition are as good: they are brought up to date before a search answers.
+        Rows by an older state of a definition are as good: they are brought up to date before a search answers.
         """
         number = self._numbers.require(form)
         with self._database.transaction("comparing the index of", form) as connection:
@@ -164,24 +164,26 @@ class IndexRows:
     def reading(
         self, connection: Rows, form: Form, asked: Mapping[int, Cursor[TupleRow]] | None = None
     ) -> DocumentReading:
-        """Read documents of a form in the transaction of a connection; some editions were ``asked`` for already."""
+        """Read documents of a form in the transaction of a connection; some versions were ``asked`` for already."""
 
-        def current(version: int) -> Edition:
-            return self.editions.current(connection, form, version, None if asked is None else asked.get(version))
+        def current(version: int) -> VersionState:
+            return self.versions.current(connection, form, version, None if asked is None else asked.get(version))
 
-        return DocumentReading(self._numbers.require(form), self._source_of(form), self.editions, current)
+        return DocumentReading(self._numbers.require(form), self._source_of(form), self.versions, current)
 
 
 class DocumentReading:
-    """Reads documents of a form as they are stored now, in a transaction, by the editions of their versions."""
+    """Reads documents of a form as they are stored now, in a transaction, by the definitions of their versions."""
 
-    def __init__(self, number: int, source: Source, editions: Editions, current: Callable[[int], Edition]) -> None:
-        """Read by ``current``, the editions of the versions of a form with a number."""
+    def __init__(
+        self, number: int, source: Source, versions: IndexedVersions, current: Callable[[int], VersionState]
+    ) -> None:
+        """Read by ``current``, the indexed versions of a form with a number."""
         self._number = number
         self._source = source
-        self._editions = editions
+        self._versions = versions
         self._current = current
-        self._known: dict[int, Edition] = {}
+        self._known: dict[int, VersionState] = {}
 
     def read(self, document: str, ahead: ReadAhead | None = None) -> Iterator[tuple[bool, ReadDocument]]:
         """Read the draft and the saved document, unless they were read ``ahead``."""
@@ -189,10 +191,10 @@ class DocumentReading:
             read = self._source.read(DocumentName(document, is_draft), "stored", self._definition, ahead)
             if read is not None:
                 version = read.hit.facts.version
-                edition = self._known[version]
-                key = PartitionKey(self._number, version, is_draft, edition.round)
-                card, rest = card_of(read, edition.numbers), plain(read.rest.casefold())
-                yield is_draft, ReadDocument(version, self._editions.partition(key), card, rest)
+                indexed = self._known[version]
+                key = PartitionKey(self._number, version, is_draft, indexed.round)
+                card, rest = card_of(read, indexed.numbers), plain(read.rest.casefold())
+                yield is_draft, ReadDocument(version, self._versions.partition(key), card, rest)
 
     def _definition(self, version: int) -> IndexedDefinition:
         if version not in self._known:

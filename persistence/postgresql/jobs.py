@@ -68,7 +68,7 @@ class DatabaseJob(JobRecord):
 
     def write(self, text: bytes) -> None:
         """See ``JobRecord``."""
-        with self._database.apart(f"noting the progress of the {self._doing}") as connection:
+        with self._database.apart(f"recording the progress of the {self._doing}") as connection:
             connection.execute(_WRITE, (self._doing, text))
 
     @property

@@ -56,7 +56,7 @@ class DatabaseLeases(ManagedLeases):
                 raise _refusal(held)
             bucket = zlib.crc32(address.document.encode()) % _BUCKETS
             if held is None:
-                _make_room(connection, bucket)
+                _evict_expired(connection, bucket)
             values = {"document": address.document, "bucket": bucket, "holder": holder.user, "group": holder.group}
             connection.execute(_TAKE, values | {"seconds": seconds})
 
@@ -138,7 +138,7 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-def _make_room(connection: Rows, bucket: int) -> None:
+def _evict_expired(connection: Rows, bucket: int) -> None:
     """Remove some expired leases beside a new one.
 
     Raises:

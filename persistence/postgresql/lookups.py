@@ -41,8 +41,8 @@ class _FormXhtml(NamedTuple):
     sidecar: bytes
 
 
-def looking(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
-    """Return what finds the current sidecars of an address, and of the main one beside it.
+def select_sidecars(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
+    """Return the statement and parameters that find the current sidecars of an address, and of the main one beside it.
 
     Of a document, also those of all of its draft, and the definitions of its form, if they are few.
     """
@@ -77,7 +77,7 @@ class Lookup:
         self._definitions: dict[Form, dict[int, _FormXhtml | None]] = {}
 
     def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
-        """Know what ``looking`` has found, and that there is nothing else of it."""
+        """Know what ``select_sidecars`` has found, and that there is nothing else of it."""
         if isinstance(address, DocumentAddress):
             definitions = [row for row in rows if row[0] == DEFINITION]
             rows = [row for row in rows if row[0] != DEFINITION]

@@ -23,9 +23,9 @@ from persistence.index.sources import DefinitionState
 from persistence.limits.database import LISTED_ROWS, MOST_READERS, REREAD_AT_ONCE
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database
-from persistence.postgresql.editions import SourceOf
 from persistence.postgresql.index_batches import IndexBatches
 from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.indexed_versions import SourceOf
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.places import FormNumbers
 
@@ -45,8 +45,8 @@ _READERS = min(MOST_READERS, max(2, processors.count()))
 """Threads of a job: while one waits for the database, another one reads."""
 
 _OUTDATED = """
-SELECT number FROM partition JOIN edition USING (form, version)
-WHERE form = %s AND partition.round < edition.round AND state <> %s
+SELECT number FROM partition JOIN indexed_version USING (form, version)
+WHERE form = %s AND partition.round < indexed_version.round AND state <> %s
 AND EXISTS (SELECT FROM partition_total WHERE partition = number)
 """
 _DOCUMENTS = """
@@ -104,7 +104,7 @@ class RereadDocuments:
         self._batches = IndexBatches(database, numbers, rows, source_of)
 
     def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
-        """Read the documents again that were read by an older edition."""
+        """Read the documents again that were read by an older state of a definition."""
         number = self._numbers.require(form)
         while partitions := self._partitions(number):
             before = self._count(partitions)
@@ -116,7 +116,7 @@ class RereadDocuments:
                 return
 
     def count_outdated(self, form: Form) -> int:
-        """Return how many documents were read by an older edition."""
+        """Return how many documents were read by an older state of a definition."""
         return self._count(self._partitions(self._numbers.require(form)))
 
     def everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:

@@ -33,9 +33,9 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.editions import SourceOf
 from persistence.postgresql.failures import cause
 from persistence.postgresql.flat_catalogue import Generation, GenerationState, States
+from persistence.postgresql.indexed_versions import SourceOf
 
 _BATCH = 100
 """Documents whose rows are written in one transaction; saves of them wait for it."""

@@ -142,13 +142,13 @@ def _ensure_schema(connection: Rows, name: str, database: Database) -> None:
 
 
 def _ensure(
-    connection: Rows, looking: sql.Composed | sql.SQL, making: sql.Composed | sql.SQL, database: Database
+    connection: Rows, test: sql.Composed | sql.SQL, creation: sql.Composed | sql.SQL, database: Database
 ) -> None:
     """Make something in the database that is missing there."""
-    if connection.execute(looking).fetchone() is not None:
+    if connection.execute(test).fetchone() is not None:
         return
     try:
-        connection.execute(making)
+        connection.execute(creation)
     except (
         codes.InsufficientPrivilege,
         codes.UndefinedFile,
@@ -156,6 +156,6 @@ def _ensure(
         codes.InvalidSchemaName,
     ) as error:
         raise StartupError(
-            f"{database.address}: an administrator of the database has to run {making.as_string(connection)!r}"
+            f"{database.address}: an administrator of the database has to run {creation.as_string(connection)!r}"
             f" ({cause(error)})"
         ) from error

@@ -32,7 +32,7 @@ from persistence.postgresql.database import Database
 from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
-from persistence.postgresql.lookups import Lookup, decoded, looking
+from persistence.postgresql.lookups import Lookup, decoded, select_sidecars
 from persistence.postgresql.places import (
     DATA,
     DEFINITION,
@@ -251,7 +251,7 @@ class DatabaseStorage(ManagedStorage):
         """See ``RevisionStorage``: what is usually asked for is read at once."""
         lookup, number = Lookup(), self._number(address)
         if number is not None:
-            statement, values = looking(number, address)
+            statement, values = select_sidecars(number, address)
             with self.database.reading("reading", address) as connection:
                 lookup.add(address, connection.execute(statement.encode(), values, binary=True).fetchall())
         self._lookups.inside.append(lookup)

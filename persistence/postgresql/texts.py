@@ -53,7 +53,7 @@ class KnownValues:
 KnownTexts = Mapping[ControlFilter, KnownValues]
 
 
-def looking(form: int, query: Query) -> BoundSql | None:
+def select_texts(form: int, query: Query) -> BoundSql | None:
     """Return the statement that looks at the controls in which a query looks for texts; ``None`` if there are none."""
     asked = []
     for place, control in enumerate(_texts_of(query)):

@@ -20,7 +20,7 @@ from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
 from persistence.postgresql.failures import RETRY_AFTER
-from persistence.postgresql.lookups import Lookup, looking
+from persistence.postgresql.lookups import Lookup, select_sidecars
 from persistence.postgresql.places import DATA, DRAFT, FormNumbers, ResourceKey, place_of, twin_of
 from persistence.postgresql.session import Session
 from persistence.storage.managed import ManagedWriting
@@ -215,7 +215,7 @@ class DatabaseWriter(ManagedWriting):
         return 0 if row is None else int(row[0])
 
     def _looked(self, number: int, address: Address) -> Cursor[TupleRow]:
-        statement, values = looking(number, address)
+        statement, values = select_sidecars(number, address)
         return self._connection.execute(statement.encode(), values, binary=True)
 
     def _replace(

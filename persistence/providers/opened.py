@@ -84,7 +84,7 @@ def readable_bodies(
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """The free bytes of a place; ``None`` where that is not known, and then ``fault`` may say why."""
 
     place: str
@@ -162,20 +162,20 @@ class Providers(Closable):
 
     def shortage(self) -> str | None:
         """Return what keeps the service from writing somewhere, or soon will; ``None`` where nothing does."""
-        for room in self.rooms():
-            if room.fault:
-                return room.fault
-            if room.free is not None and room.free < self._settings.min_free:
-                return f"{room.free} bytes are free in {room.place}; the floor is {self._settings.min_free}"
+        for space in self.free_space():
+            if space.fault:
+                return space.fault
+            if space.free is not None and space.free < self._settings.min_free:
+                return f"{space.free} bytes are free in {space.place}; the floor is {self._settings.min_free}"
         return None
 
-    def rooms(self) -> Iterator[Room]:
-        """Yield the room in every place that must be writable."""
+    def free_space(self) -> Iterator[FreeSpace]:
+        """Yield the free space in every place that must be writable."""
         for place in self.written:
             try:
-                yield Room(place.root, place.free_bytes())
+                yield FreeSpace(place.root, place.free_bytes())
             except (BusyError, DiskError) as error:
-                yield Room(place.root, None, str(error))
+                yield FreeSpace(place.root, None, str(error))
 
     def connections(self) -> tuple[int, int]:
         """Return how many connections to databases this process has open, and how many it may have."""

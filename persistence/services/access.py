@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
@@ -266,6 +267,7 @@ def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Vi
         owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
         return VisibleOwners(lambda _: owners)
 
+    @cache  # each partition of an index asks
     def of_version(version: int) -> OwnerSets:
         if version == definition.version:
             return permissions.readable_owners(defined, user, any_of)

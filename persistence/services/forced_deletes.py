@@ -22,7 +22,7 @@ from persistence.providers.provider import Provider, Route
 from persistence.services.access import Access, subject_of
 from persistence.services.documents import Documents
 from persistence.services.leasing import protecting
-from persistence.services.purge_plans import PurgeRules, PurgeTally, RemovedFile
+from persistence.services.purge_plans import PurgeRules, PurgeTotals, RemovedFile
 from persistence.services.purging import StoragePurge, purge_documents, remove_file
 from persistence.services.rules import Delete, Get, Read, Removed, check_precondition
 from persistence.storage.stored_revision import StoredRevision
@@ -156,12 +156,12 @@ def _older(route: Route, address: DocumentAddress, current: Sidecar) -> list[Ins
 
 @dataclass(slots=True)
 class _Summary:
-    tally: PurgeTally = field(default_factory=PurgeTally)
+    totals: PurgeTotals = field(default_factory=PurgeTotals)
     problems: list[str] = field(default_factory=list)
 
-    def add(self, result: PurgeTally | PersistenceError) -> None:
-        if isinstance(result, PurgeTally):
-            self.tally.add(result)
+    def add(self, result: PurgeTotals | PersistenceError) -> None:
+        if isinstance(result, PurgeTotals):
+            self.totals.add(result)
         elif len(self.problems) < MOST_PURGE_PROBLEMS:
             self.problems.append(str(result))
 
@@ -211,13 +211,13 @@ def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
 
 
 def _answer(summary: _Summary, *, dry: bool) -> bytes:
-    tally = summary.tally
+    totals = summary.totals
     numbers = {
-        "revisions": tally.revisions,
-        "documents": tally.documents,
-        "drafts": tally.drafts,
-        "attachments": tally.attachments,
-        "bytes": tally.freed,
+        "revisions": totals.revisions,
+        "documents": totals.documents,
+        "drafts": totals.drafts,
+        "attachments": totals.attachments,
+        "bytes": totals.freed,
     }
     attributes = attribute("dry-run", "true" if dry else "false")
     attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())

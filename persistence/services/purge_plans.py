@@ -33,7 +33,7 @@ class PurgeRules:
 
 
 @dataclass(slots=True)
-class PurgeTally:
+class PurgeTotals:
     """The number of things that a purge removes, or would remove, and the bytes that it frees.
 
     Revisions are counted apart from those of documents and attachments that go with all their history.
@@ -45,7 +45,7 @@ class PurgeTally:
     attachments: int = 0
     freed: int = 0
 
-    def add(self, other: PurgeTally) -> None:
+    def add(self, other: PurgeTotals) -> None:
         """Add another one."""
         self.revisions += other.revisions
         self.documents += other.documents
@@ -88,7 +88,7 @@ class PurgePlan:
     draft: Sidecar | None = None
     files: list[RemovedFile] = field(default_factory=list)
     witnesses: tuple[str | None, ...] = ()
-    tally: PurgeTally = field(default_factory=PurgeTally)
+    totals: PurgeTotals = field(default_factory=PurgeTotals)
 
     @property
     def main(self) -> DocumentAddress:
@@ -122,8 +122,8 @@ class PurgePlanning:
         draft = main.moved(Collection.DRAFT)
         newest = newest_of(self._store, draft) if rules.drafts is not None else None
         if newest is not None and _is_before(newest, rules.drafts):
-            plan.draft, plan.tally.drafts = newest, 1
-            plan.tally.freed += self._store.freed_by_folder(draft)
+            plan.draft, plan.totals.drafts = newest, 1
+            plan.totals.freed += self._store.freed_by_folder(draft)
         current = self._store.sidecar(main)
         if current is not None and current.deleted and _is_before(current, rules.tombstones):
             self._whole(current)
@@ -137,8 +137,8 @@ class PurgePlanning:
     def _whole(self, tombstone: Sidecar) -> None:
         """Let a deleted document go; bodies that are elsewhere go with their records, before it."""
         plan = self._plan
-        plan.tombstone, plan.tally.documents = tombstone, 1
-        plan.tally.freed += self._store.freed_by_folder(self._main)
+        plan.tombstone, plan.totals.documents = tombstone, 1
+        plan.totals.freed += self._store.freed_by_folder(self._main)
         for name in self._store.names(self._main):
             address = self._main.moved(Collection.DATA, name)
             if address.is_main:
@@ -147,8 +147,8 @@ class PurgePlanning:
             bodies = self._bodies(address, sidecar, older)
             if sidecar is not None and bodies is not None:
                 plan.files.append(RemovedFile(address, sidecar, older))
-                plan.tally.attachments += 1
-                plan.tally.freed += bodies
+                plan.totals.attachments += 1
+                plan.totals.freed += bodies
 
     def _file(self, address: DocumentAddress) -> None:
         """Let older revisions of a file go, or a deleted attachment."""
@@ -163,19 +163,19 @@ class PurgePlanning:
         gone = [each for each in older if cutoff is not None and each < cutoff and each != sidecar.modified]
         if gone:
             self._plan.older.append((address, gone))
-            self._plan.tally.revisions += len(gone)
-            self._plan.tally.freed += sum(self._store.freed(address, each) for each in gone)
+            self._plan.totals.revisions += len(gone)
+            self._plan.totals.freed += sum(self._store.freed(address, each) for each in gone)
             if not address.is_main:
-                self._plan.tally.freed += self._bodies(address, None, gone) or 0
+                self._plan.totals.freed += self._bodies(address, None, gone) or 0
 
     def _remove(
         self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
     ) -> None:
-        tally = self._plan.tally
+        totals = self._plan.totals
         self._plan.files.append(RemovedFile(address, current, older, is_orphan))
-        tally.attachments += 1
-        tally.freed += sum(self._store.freed(address, each) for each in (None, *older))
-        tally.freed += self._bodies(address, current, older) or 0
+        totals.attachments += 1
+        totals.freed += sum(self._store.freed(address, each) for each in (None, *older))
+        totals.freed += self._bodies(address, current, older) or 0
 
     def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
         """Return the bytes of the bodies of revisions that are elsewhere; ``None`` where none is."""
@@ -211,9 +211,9 @@ class PurgePlanning:
         plan = self._plan
         for each in [each for each in plan.older if each[0] == address]:
             plan.older.remove(each)
-            plan.tally.revisions -= len(each[1])
-            plan.tally.freed -= sum(self._store.freed(address, instant) for instant in each[1])
-            plan.tally.freed -= self._bodies(address, None, each[1]) or 0
+            plan.totals.revisions -= len(each[1])
+            plan.totals.freed -= sum(self._store.freed(address, instant) for instant in each[1])
+            plan.totals.freed -= self._bodies(address, None, each[1]) or 0
 
 
 def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:

@@ -20,7 +20,7 @@ from persistence.services.purge_plans import (
     PurgePlan,
     PurgePlanning,
     PurgeRules,
-    PurgeTally,
+    PurgeTotals,
     RemovedFile,
     newest_of,
     witnesses_of,
@@ -48,7 +48,7 @@ class StoragePurge:
         if plan.tombstone is None or plan.tombstone.id != tombstone.id:
             return False
         self._carry_out(plan)
-        return plan.tally.documents > 0
+        return plan.totals.documents > 0
 
     def has(self, form: Form, document: str) -> bool:
         """Return whether there is anything of a document, or a draft of it."""
@@ -63,7 +63,7 @@ class StoragePurge:
         """
         return PurgePlanning(self.store, rules, PurgePlan(form, document)).made()
 
-    def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTally:
+    def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
         """Remove the parts of a document that rules let go, and what crashes have left; return what is gone.
 
         Raises:
@@ -72,9 +72,9 @@ class StoragePurge:
         for collection in Collection:
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
         plan = self.plan(form, document, rules)
-        if not plan.tally.is_empty:
+        if not plan.totals.is_empty:
             self._carry_out(plan)
-        return plan.tally
+        return plan.totals
 
     def storage_of(self, form: Form) -> RevisionStorage:
         """Return the storage of a form's data, with the bodies of its attachments from wherever they are."""
@@ -82,17 +82,17 @@ class StoragePurge:
         return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
-        """Do what a plan says, as far as nobody has changed the document meanwhile; correct its tally."""
+        """Do what a plan says, as far as nobody has changed the document meanwhile; correct its totals."""
         storage = self.storage_of(plan.form)
         for address, instants in plan.older:
             remove_older(storage, address, instants)
         for each in plan.files:
             if not self._remove_file(storage, plan, each):
-                plan.tally.attachments -= 1
+                plan.totals.attachments -= 1
         if plan.tombstone is not None and not self._discard(storage, plan, plan.tombstone):
-            plan.tally.documents = 0
+            plan.totals.documents = 0
         if plan.draft is not None and not self._discard_draft(storage, plan, plan.draft):
-            plan.tally.drafts = 0
+            plan.totals.drafts = 0
 
     def _remove_file(self, storage: RevisionStorage, plan: PurgePlan, file: RemovedFile) -> bool:
         def is_as_found() -> bool:
@@ -169,13 +169,13 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 
 def purge_documents(
     purging: StoragePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
-) -> Iterator[PurgeTally | PersistenceError]:
+) -> Iterator[PurgeTotals | PersistenceError]:
     """Purge documents of a form, or with ``is_trial`` only find out what would go; yield the result of each.
 
     A document that cannot be purged yields its error, and the others are purged all the same.
     """
     for document in documents:
         try:
-            yield purging.plan(form, document, rules).tally if is_trial else purging.purge(form, document, rules)
+            yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)
         except PersistenceError as error:
             yield error

@@ -60,7 +60,7 @@ class DocumentLeases(ManagedLeases):
                 raise held.refusal(now)
             if held is None:
                 directories.ensure(os.path.dirname(path))
-                self._make_room(path, now)
+                self._evict_expired(path, now)
             _write(path, DocumentLease.beginning(address.document, holder, seconds, now))
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
@@ -135,7 +135,7 @@ class DocumentLeases(ManagedLeases):
                 _write(path, held)
         return held
 
-    def _make_room(self, path: str, now: Moment) -> None:
+    def _evict_expired(self, path: str, now: Moment) -> None:
         """Remove some of the expired leases beside a new one, which is at a random place among them.
 
         Each new lease looks at several, so fewer are expired than live, on average.

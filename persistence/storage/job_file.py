@@ -54,5 +54,5 @@ class JobFile(JobRecord):
 
     def write(self, text: bytes) -> None:
         """See ``JobRecord``."""
-        with disk_errors(f"noting the progress of the {self._doing}"):
+        with disk_errors(f"recording the progress of the {self._doing}"):
             files.write_durably(self._path, text)

@@ -195,19 +195,19 @@ class Locks:
 
     def document(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of an address's scope in this tree."""
-        return self._holding(self._documents, stripe(scope))
+        return self._locked(self._documents, stripe(scope))
 
     def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of a document that another service has: a slow service there blocks no writer here."""
-        return self._holding(self._elsewhere, stripe(scope))
+        return self._locked(self._elsewhere, stripe(scope))
 
     def lease(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of a document's lease."""
-        return self._holding(self._leases, stripe(scope))
+        return self._locked(self._leases, stripe(scope))
 
     def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
         """Hold the stripe of creating the only document of a form."""
-        return self._holding(self._creations, stripe(scope))
+        return self._locked(self._creations, stripe(scope))
 
     def require_writable(self) -> None:
         """Make sure that nobody keeps writers out. The stripe of what is to be written must be held.
@@ -243,14 +243,14 @@ class Locks:
             if not _wait_for(descriptor, time.monotonic() + self._timeout):
                 raise BusyError("somebody else keeps writers out of the data directory")
             for number in range(STRIPES):  # a writer that has looked before holds one of them
-                with self._holding(self._documents, number):
+                with self._locked(self._documents, number):
                     pass
             yield partial(_require_at, descriptor, self._read_only)
         finally:
             os.close(descriptor)
 
     @contextmanager
-    def _holding(self, stripes: _Stripes, number: int) -> Iterator[None]:
+    def _locked(self, stripes: _Stripes, number: int) -> Iterator[None]:
         began = time.monotonic()
         deadline = began + self._timeout
         thread = stripes.threads[number]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.fuzz import leaks
 from tests.fuzz.leaks import Held
-from tests.fuzz.runs import Job, Tally, run
+from tests.fuzz.runs import Job, RunTotals, run
 from tests.fuzz.verdict import DIFFERENCES
 from tests.service import Service, running
 from tests.table import table
@@ -43,8 +43,8 @@ def main() -> int:
     began = time.monotonic()
     results = list(_both(options.requests // 2, options.seed))
     _report(results)
-    _say(f"{sum(tally.requests for _, tally, *_ in results)} requests in {time.monotonic() - began:.0f} s")
-    violations = [f"{dialect}: {what}" for dialect, tally, *_ in results for what in tally.violations]
+    _say(f"{sum(totals.requests for _, totals, *_ in results)} requests in {time.monotonic() - began:.0f} s")
+    violations = [f"{dialect}: {what}" for dialect, totals, *_ in results for what in totals.violations]
     for violation in violations:
         _say(f"VIOLATION {violation}")
     return 1 if violations else 0
@@ -55,7 +55,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-Row = tuple[str, Tally, Held, Held, int]
+Row = tuple[str, RunTotals, Held, Held, int]
 
 
 def _both(requests: int, seed: int) -> Iterator[Row]:
@@ -71,13 +71,13 @@ def _measured(pool: ProcessPoolExecutor, service: Service, dialect: str, request
     """Each kind in turn, with what the service held before and after."""
     for kind, share in SHARES.items():
         before = leaks.held(service)
-        tally = _jobs(pool, service, dialect, round(requests * share), seed, (kind,))
+        totals = _jobs(pool, service, dialect, round(requests * share), seed, (kind,))
         after = leaks.held(service)
         grown = leaks.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + leaks.OTHER_THREADS)
         for what in (*grown, *leaks.strays(service)):
-            tally.complain(what)
-        _say(f"{dialect}, {kind}: {tally.requests} requests")
-        yield dialect, tally, before, after, len(leaks.strays(service)) + after.leftovers
+            totals.complain(what)
+        _say(f"{dialect}, {kind}: {totals.requests} requests")
+        yield dialect, totals, before, after, len(leaks.strays(service)) + after.leftovers
 
 
 def _jobs(
@@ -87,14 +87,14 @@ def _jobs(
     requests: int,
     seed: int,
     kinds: tuple[str, ...] = tuple(SHARES),
-) -> Tally:
+) -> RunTotals:
     """Kinds of requests in equal numbers, in parallel."""
     each = requests // (_PARTS * len(kinds))
     jobs = [Job(kind, service.port, dialect, each, seed + part) for kind in kinds for part in range(_PARTS)]
-    tally = Tally(" ".join(kinds))
+    totals = RunTotals(" ".join(kinds))
     for own in pool.map(run, jobs):
-        tally.add(own)
-    return tally
+        totals.add(own)
+    return totals
 
 
 def _report(results: list[Row]) -> None:
@@ -104,21 +104,21 @@ def _report(results: list[Row]) -> None:
     )
     _say(f"\n{table(headings, map(_row, results))}\n")
     differences: dict[str, int] = {}
-    for _, tally, *_ in results:
-        for name, count in tally.differences.items():
+    for _, totals, *_ in results:
+        for name, count in totals.differences.items():
             differences[name] = differences.get(name, 0) + count
     rows = ((name, count, DIFFERENCES.get(name, "a violation")) for name, count in sorted(differences.items()))
     _say(f"{table(('service and libxml2 differ', 'documents', 'decision'), rows)}\n")
 
 
 def _row(result: Row) -> tuple[object, ...]:
-    dialect, tally, before, after, left = result
+    dialect, totals, before, after, left = result
     hundreds = {
-        number: sum(n for status, n in tally.statuses.items() if (status or 0) // 100 == number) for number in range(6)
+        number: sum(n for status, n in totals.statuses.items() if (status or 0) // 100 == number) for number in range(6)
     }
     return (
-        *(dialect, tally.kind, tally.requests, hundreds[2], hundreds[3], hundreds[4], tally.statuses[501]),
-        *(hundreds[5] - tally.statuses[501], tally.of_server, tally.statuses[None], f"{tally.slowest:.2f}"),
+        *(dialect, totals.kind, totals.requests, hundreds[2], hundreds[3], hundreds[4], totals.statuses[501]),
+        *(hundreds[5] - totals.statuses[501], totals.of_server, totals.statuses[None], f"{totals.slowest:.2f}"),
         *(before.descriptors, after.descriptors, before.memory, after.memory, left),
     )
 

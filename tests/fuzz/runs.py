@@ -28,7 +28,7 @@ Case = TypeVar("Case")
 
 
 @dataclass
-class Tally:
+class RunTotals:
     """What was seen: answers by status (``None`` for none), the slowest one in seconds, and what must not be."""
 
     kind: str
@@ -55,7 +55,7 @@ class Tally:
         if what in self.violations or len(self.violations) < _MOST_VIOLATIONS:
             self.violations[what] += 1
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunTotals) -> None:
         """Take in what another run of the same kind saw."""
         self.statuses += other.statuses
         self.of_server += other.of_server
@@ -75,14 +75,14 @@ class Job:
     seed: int | None
 
 
-def run(job: Job) -> Tally:
+def run(job: Job) -> RunTotals:
     """Do a job."""
     return _KINDS[job.kind](job)
 
 
-def _described(job: Job) -> Tally:
+def _described(job: Job) -> RunTotals:
     """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
-    tally, ask = _asking(job)
+    totals, ask = _asking(job)
     strategies = list(described.strategies(job.dialect))
     each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
     rounds = max(1, each // _ROUND)
@@ -95,50 +95,50 @@ def _described(job: Job) -> Tally:
         own = replace(job, seed=None if job.seed is None else job.seed + number * _APART)
         for _, strategy in strategies:
             _repeat(own, each // rounds + 1, strategy, send)
-    return tally
+    return totals
 
 
-def _odd(job: Job) -> Tally:
+def _odd(job: Job) -> RunTotals:
     """Requests that no client library would send."""
-    tally, ask = _asking(job)
+    totals, ask = _asking(job)
     _repeat(job, job.requests, odd.requests(_PREFIXES[job.dialect].encode()), ask)
-    return tally
+    return totals
 
 
-def _xml(job: Job) -> Tally:
+def _xml(job: Job) -> RunTotals:
     """XML as bodies; two to five requests for each document."""
-    tally, ask = _asking(job)
-    bodies, all_places = Bodies(ask, _PREFIXES[job.dialect], differences=tally.differences), places(f"xml-{job.seed}")
+    totals, ask = _asking(job)
+    bodies, all_places = Bodies(ask, _PREFIXES[job.dialect], differences=totals.differences), places(f"xml-{job.seed}")
     bodies.hold(all_places)
 
     def put(case: tuple[Place, bytes]) -> None:
         for complaint in bodies.put(*case):
-            tally.complain(complaint)
+            totals.complain(complaint)
 
     cases = st.sampled_from(all_places).flatmap(
         lambda place: st.tuples(st.just(place), documents() | definitions if place.attachments else documents())
     )
     _repeat(job, job.requests // 2, cases, put)
-    return tally
+    return totals
 
 
-_KINDS: dict[str, Callable[[Job], Tally]] = {"described": _described, "odd": _odd, "XML": _xml}
+_KINDS: dict[str, Callable[[Job], RunTotals]] = {"described": _described, "odd": _odd, "XML": _xml}
 KINDS = tuple(_KINDS)
 
 
-def _asking(job: Job) -> tuple[Tally, Callable[[Request], Exchange]]:
-    """A tally, and a function that sends, counts and judges a request."""
-    tally = Tally(job.kind)
+def _asking(job: Job) -> tuple[RunTotals, Callable[[Request], Exchange]]:
+    """Return new totals, and a function that sends, counts and judges a request."""
+    totals = RunTotals(job.kind)
     known = interface.read(job.dialect)
 
     def ask(request: Request) -> Exchange:
         seen = exchange(job.port, request)
-        tally.see(seen)
+        totals.see(seen)
         for complaint in judge.complaints(seen, known):
-            tally.complain(f"{complaint}: {request}")
+            totals.complain(f"{complaint}: {request}")
         return seen
 
-    return tally, ask
+    return totals, ask
 
 
 def _repeat(job: Job, times: int, strategy: SearchStrategy[Case], act: Callable[[Case], object]) -> None:

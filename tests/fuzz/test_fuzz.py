@@ -22,10 +22,10 @@ def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect
     """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""
     with running(tmp_path, dialect=dialect, workers=1, threads=2) as service:
         before = leaks.held(service)
-        tally = run(Job(kind, service.port, dialect, requests, None))
+        totals = run(Job(kind, service.port, dialect, requests, None))
         after = leaks.held(service)
-        assert dict(tally.violations) == {}
-        assert tally.requests >= requests
-        assert {status // 100 for status in tally.statuses if status} >= {2, 4}
+        assert dict(totals.violations) == {}
+        assert totals.requests >= requests
+        assert {status // 100 for status in totals.statuses if status} >= {2, 4}
         assert list(leaks.growth(before, after, most_memory=64 << 10, most_threads=2 + leaks.OTHER_THREADS)) == []
         assert leaks.strays(service) == []

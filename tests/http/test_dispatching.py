@@ -9,7 +9,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import MapAdapter
 
 from persistence.app import Service, create_app
-from persistence.http.dispatching import RouteFinder
+from persistence.http.routing import RouteFinder
 from persistence.settings import Settings
 from persistence.storage.root import init
 

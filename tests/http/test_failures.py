@@ -9,8 +9,8 @@ from flask import Flask, Response
 
 from persistence.dialect import SVC
 from persistence.http import application
-from persistence.http.clean_requests import CleanRequests
 from persistence.http.logs import RequestLog
+from persistence.http.routing import CleanRequests
 from persistence.http.scopes import Touches
 
 

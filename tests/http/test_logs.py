@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from persistence.http import log_lines
-from persistence.http.log_lines import ServerLines, choose
+from persistence.http import logs
+from persistence.http.logs import ServerLines, choose
 from tests.service import PUBLIC, running
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (debug|info|warning|error) +\S.*")
@@ -23,9 +23,9 @@ SOURCE = Path(__file__).parents[2] / "persistence"
 def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the format and the level of this process as they were."""
     for name in ("format", "is_text", "level"):
-        chosen = log_lines._Chosen  # noqa: SLF001 - there is one of each process
+        chosen = logs._Chosen  # noqa: SLF001 - there is one of each process
         monkeypatch.setattr(chosen, name, getattr(chosen, name))
-    monkeypatch.setattr(log_lines, "apply", lambda: None)
+    monkeypatch.setattr(logs, "apply", lambda: None)
 
 
 def _lines(directory: Path, **settings: str) -> list[str]:
@@ -70,26 +70,26 @@ def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("level", "written"), [("info", True), ("warning", False), ("error", False)])
 def test_lines_below_the_level_are_not_announced(
-    capsys: pytest.CaptureFixture[str], level: log_lines.LogLevel, *, written: bool
+    capsys: pytest.CaptureFixture[str], level: logs.LogLevel, *, written: bool
 ) -> None:
     choose("text", level)
-    log_lines.announce("the settings\nwere read")
+    logs.announce("the settings\nwere read")
     assert capsys.readouterr().err == ("persistence: the settings were read\n" if written else "")
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-def test_nothing_that_is_sent_begins_a_line_or_reaches_the_terminal(log_format: log_lines.LogFormat) -> None:
+def test_nothing_that_is_sent_begins_a_line_or_reaches_the_terminal(log_format: logs.LogFormat) -> None:
     choose(log_format, "info")
     record = logging.LogRecord("x", logging.WARNING, "", 1, "odd \x1b[31m\n{} \x9b %s", ("\r\n",), None)
     for line in (
         ServerLines().format(record),
-        log_lines.line({"timestamp": "t", "level": "info", "event": "request", "path": "/\x1b[31m\n\x85"}).decode(),
+        logs.line({"timestamp": "t", "level": "info", "event": "request", "path": "/\x1b[31m\n\x85"}).decode(),
     ):
         assert line.isprintable()
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-def test_a_traceback_of_the_server_is_in_its_line_or_below(log_format: log_lines.LogFormat) -> None:
+def test_a_traceback_of_the_server_is_in_its_line_or_below(log_format: logs.LogFormat) -> None:
     choose(log_format, "info")
     error = ValueError("here")
     info = (ValueError, error, error.__traceback__)

@@ -59,7 +59,7 @@ def taken_up(journal: Journal) -> list[list[str]]:
     return found
 
 
-def killed_after_noting(directory: Path, *names: str) -> None:
+def killed_after_recording(directory: Path, *names: str) -> None:
     """A process notes documents and is killed."""
     with another(directory) as say:
         for name in names:
@@ -142,7 +142,7 @@ def test_a_living_process_keeps_its_log(directory: Path) -> None:
 
 
 def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> None:
-    killed_after_noting(directory, "a", "b", "a")
+    killed_after_recording(directory, "a", "b", "a")
     one, other = notes(directory), notes(directory)
     assert documents(one) == documents(other) == ["a", "b"]
     for log in one.abandoned():
@@ -155,7 +155,7 @@ def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> No
 
 
 def test_a_log_that_was_not_taken_in_after_all_can_be_taken_up_again(directory: Path) -> None:
-    killed_after_noting(directory, "a")
+    killed_after_recording(directory, "a")
     assert [len(log.entries) for log in notes(directory).abandoned()] == [1]
     assert taken_up(notes(directory)) == [["a"]]
 
@@ -181,7 +181,7 @@ def test_what_a_process_leaves_is_taken_up_while_it_lives(directory: Path) -> No
 
 
 def test_a_line_that_is_not_whole_was_never_noted(directory: Path) -> None:
-    killed_after_noting(directory, "a", "b")
+    killed_after_recording(directory, "a", "b")
     (log,) = directory.iterdir()
     log.write_bytes(log.read_bytes()[:-3])
     assert taken_up(notes(directory)) == [["a"]]

@@ -88,11 +88,11 @@ def put_a_document_back(workshop: Workshop) -> None:
 
 
 def miscount(workshop: Workshop) -> None:
-    change(workshop, "UPDATE shelves SET documents = documents + 1 WHERE draft = 0")
+    change(workshop, "UPDATE partitions SET documents = documents + 1 WHERE draft = 0")
 
 
-def lose_a_shelf(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM shelves WHERE draft = 1")
+def lose_a_partition(workshop: Workshop) -> None:
+    change(workshop, "DELETE FROM partitions WHERE draft = 1")
 
 
 def cut_off(workshop: Workshop) -> None:
@@ -109,7 +109,7 @@ def lose_the_file(workshop: Workshop) -> None:
 
 
 def lose_a_table(workshop: Workshop) -> None:
-    change(workshop, "DROP TABLE shelves")
+    change(workshop, "DROP TABLE partitions")
 
 
 def change_a_value(workshop: Workshop) -> None:
@@ -122,7 +122,8 @@ def lose_an_entry(workshop: Workshop) -> None:
 
 def add_an_entry(workshop: Workshop) -> None:
     change(
-        workshop, "INSERT INTO entries SELECT number, shelf, 'eve', value, row, edge FROM entries WHERE fold = 'ada'"
+        workshop,
+        "INSERT INTO entries SELECT number, partition, 'eve', value, row, edge FROM entries WHERE fold = 'ada'",
     )
 
 
@@ -194,7 +195,7 @@ STALE = (
 CASES = (
     *STALE,
     Case(miscount, "index-damaged", INDEX),
-    Case(lose_a_shelf, "index-damaged", INDEX),
+    Case(lose_a_partition, "index-damaged", INDEX),
     Case(cut_off, "index-damaged", INDEX),
     Case(write_over, "index-damaged", INDEX),
     Case(lose_the_file, "index-damaged", INDEX),

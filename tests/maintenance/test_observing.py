@@ -143,7 +143,7 @@ def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: 
     listener = Listener(workshop.root)
     check = check_of(workshop.root, listener, Remedy.ADOPT)
     list(check.run())
-    assert check.tally.mended == 2
+    assert check.totals.mended == 2
     assert listener.told == [("changing", "document", False), ("changed", "document", True)]
 
 

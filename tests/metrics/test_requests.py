@@ -10,7 +10,7 @@ import pytest
 from persistence.metrics.instruments import LATENCIES
 from persistence.metrics.plots import SPAN, Plots, Totals
 from persistence.metrics.requests import kind_of
-from persistence.metrics.shared import PLOTS, PLOTS_ROOM
+from persistence.metrics.shared import PLOTS, PLOTS_BYTES
 from tests.service import PUBLIC
 
 
@@ -63,7 +63,7 @@ def test_so_have_paths_beside_the_interface(method: str, path: str, kind: str) -
 
 @pytest.fixture
 def plots(tmp_path: Path) -> Plots:
-    (tmp_path / PLOTS).write_bytes(bytes(PLOTS_ROOM))
+    (tmp_path / PLOTS).write_bytes(bytes(PLOTS_BYTES))
     return Plots(str(tmp_path))
 
 

@@ -116,7 +116,7 @@ def test_totals_are_exact_after_concurrent_creations_and_deletions(
 def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
     node: IndexedDatabase, other: IndexedDatabase
 ) -> None:
-    """Documents that were saved by one edition and not yet committed when the next one came are read again, too."""
+    """Documents that were saved by one definition and not yet committed when the next one came are read again, too."""
     ours, theirs = node.of(FORM), other.of(FORM)
     ours.publish(WITHOUT_NAME)
     is_over = threading.Event()
@@ -259,7 +259,7 @@ def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
 def test_one_connection_is_enough_for_many_threads_that_begin_forms(
     node: IndexedDatabase, database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forms, editions and partitions are made within the transactions of saves, but apart from them."""
+    """Forms, versions and partitions are made within the transactions of saves, but apart from them."""
     defaults = Database.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "most_connections", 1)

@@ -220,8 +220,8 @@ def test_a_purge_removes_bodies_at_once_or_says_that_it_could_not(place: BucketP
     assert place.ids() == {current.id}
     for body in (b"four", b"five"):
         current = place.write(body)
-    tally = purged(place).purge(FORM, "D", PurgeRules(revisions=LAST))
-    assert (tally.revisions, place.ids(), place.notes()) == (2, {current.id}, [])
+    totals = purged(place).purge(FORM, "D", PurgeRules(revisions=LAST))
+    assert (totals.revisions, place.ids(), place.notes()) == (2, {current.id}, [])
 
 
 def test_an_erasure_leaves_nothing_and_says_what_there_was(place: BucketPlace) -> None:

@@ -59,7 +59,10 @@ def conditions(
 
 def _draft_of(document: str) -> SqlCondition:
     return SqlCondition(
-        Sql("SELECT row, shelf FROM documents WHERE document = ? AND draft AND shelf IN {partitions}", (document,)),
+        Sql(
+            "SELECT row, partition FROM documents WHERE document = ? AND draft AND partition IN {partitions}",
+            (document,),
+        ),
         Sql("EXISTS (SELECT 1 FROM documents d WHERE d.document = ? AND d.draft AND d.row = c.row)", (document,)),
         is_quick=True,
     )
@@ -68,7 +71,7 @@ def _draft_of(document: str) -> SqlCondition:
 def _never_saved() -> SqlCondition:
     saved = "EXISTS (SELECT 1 FROM documents s WHERE s.document = {of}.document AND NOT s.draft)"
     return SqlCondition(
-        Sql(f"SELECT row, shelf FROM documents d WHERE shelf IN {{partitions}} AND NOT {saved.format(of='d')}"),
+        Sql(f"SELECT row, partition FROM documents d WHERE partition IN {{partitions}} AND NOT {saved.format(of='d')}"),
         Sql(f"EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND NOT {saved.format(of='d')})"),
         is_scan=True,
     )
@@ -91,7 +94,8 @@ def _between(number: int, low: str, high: str) -> SqlCondition:
     """Return the condition that a time among the facts is not before the first and before the second."""
     return SqlCondition(
         Sql(
-            "SELECT row, shelf FROM entries WHERE number = ? AND shelf IN {partitions} AND fold >= ? AND fold < ?",
+            "SELECT row, partition FROM entries"
+            " WHERE number = ? AND partition IN {partitions} AND fold >= ? AND fold < ?",
             (number, low, high),
         ),
         Sql("EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND d.created >= ? AND d.created < ?)", (low, high)),
@@ -102,7 +106,7 @@ def _saved(low: str, high: str) -> SqlCondition:
     """Return the condition that the last save is not before the first time and before the second."""
     bounds = first_row(Instant(low)), first_row(Instant(high))
     return SqlCondition(
-        Sql("SELECT row, shelf FROM documents WHERE shelf IN {partitions} AND row >= ? AND row < ?", bounds),
+        Sql("SELECT row, partition FROM documents WHERE partition IN {partitions} AND row >= ? AND row < ?", bounds),
         Sql("(c.row >= ? AND c.row < ?)", bounds),
         is_quick=True,
         is_ordered=True,
@@ -126,8 +130,8 @@ def _on_card(card_test: CardTest, texts: list[str], scanned: Sql, distinct: str,
     number = card_test.number
     cut, test = passing([card_test], "e"), passing([card_test], "c")
     scans = Sql(
-        f"SELECT {distinct} row, shelf FROM entries e WHERE number = ? AND shelf IN {{partitions}} AND fold > 0 AND"
-        f" CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
+        f"SELECT {distinct} row, partition FROM entries e WHERE number = ? AND partition IN {{partitions}} AND fold > 0"
+        f" AND CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
         (number, *cut.parameters, *scanned.parameters),
     )
     asked = query_for(texts, column_of(number), rarity)
@@ -149,9 +153,9 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
         texts,
     )
     scans = Sql(
-        "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
+        "SELECT d.row, d.partition FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
         " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d {indexed}"
-        f" ON d.shelf IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
+        f" ON d.partition IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
     scanned = Sql(
@@ -174,8 +178,8 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
 def among(texts: Sql) -> Sql:
     """Return the SQL for the documents of some texts on the partitions that are searched."""
     return Sql(
-        f"SELECT d.row, d.shelf FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
-        " CROSS JOIN documents d {indexed} ON d.shelf IN {partitions} AND d.row = t.row",
+        f"SELECT d.row, d.partition FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
+        " CROSS JOIN documents d {indexed} ON d.partition IN {partitions} AND d.row = t.row",
         texts.parameters,
     )
 

@@ -248,7 +248,7 @@ def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
             return DiskError(text)
 
 
-def require_room(root: str) -> None:
+def require_space(root: str) -> None:
     """Make sure that SQLite has room to write below a root.
 
     It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the

@@ -30,8 +30,8 @@ from persistence.index.sqlite.connections import (
     is_full,
     meaning_of,
     require_own,
-    require_room,
     require_schema,
+    require_space,
 )
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
@@ -76,7 +76,7 @@ __all__ = [
     "prepared",
     "read_only",
     "remove_index",
-    "require_room",
+    "require_space",
 ]
 
 _STEPS = 500

@@ -135,15 +135,15 @@ class Paging:
     def _along(self, partition: Partition) -> Sql:
         """Return the SQL for the documents of a partition with their sort keys."""
         if self._number is None:
-            return Sql("SELECT row, shelf FROM documents WHERE shelf = ?", (partition.number,))
+            return Sql("SELECT row, partition FROM documents WHERE partition = ?", (partition.number,))
         if self._number > 0 and self._number not in partition.controls:
             return Sql(
-                f"SELECT row, shelf, {NOTHING} AS fold, {NOTHING} AS value FROM documents WHERE shelf = ?",
+                f"SELECT row, partition, {NOTHING} AS fold, {NOTHING} AS value FROM documents WHERE partition = ?",
                 (partition.number,),
             )
         edge = Edge.HIGHEST if self._is_descending else Edge.LOWEST
         return Sql(
-            "SELECT row, shelf, fold, value FROM entries WHERE number = ? AND shelf = ? AND edge & ?",
+            "SELECT row, partition, fold, value FROM entries WHERE number = ? AND partition = ? AND edge & ?",
             (self._number, partition.number, int(edge)),
         )
 

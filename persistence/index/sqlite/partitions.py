@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from persistence.index.cards import Fact, key_of
-from persistence.index.queries import OwnerFacts, ScopeOfPartitions, owner_groups
+from persistence.index.queries import OwnerFacts, owner_groups, searched_owners
 from persistence.model.search import Scope
 from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
 
@@ -55,14 +55,13 @@ class Partition:
 def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partition]:
     """Return the partitions that a search looks at, without empty ones and those in which the user sees nothing."""
     found = connection.execute(
-        "SELECT s.number, s.documents, e.controls, s.version, s.draft FROM shelves s JOIN editions e USING (version)"
-        " WHERE NOT s.hidden AND s.documents > 0 ORDER BY s.number"
+        "SELECT p.number, p.documents, v.controls, p.version, p.draft FROM partitions p JOIN versions v USING (version)"
+        " WHERE NOT p.hidden AND p.documents > 0 ORDER BY p.number"
     )
-    asked = ScopeOfPartitions(scope)
     return [
         Partition(number, documents, frozenset(json.loads(controls or "[]")), bool(draft), owner_sets)
         for number, documents, controls, version, draft in found.fetchall()
-        if (owner_sets := asked.owners(version, is_draft=bool(draft))) is not None
+        if (owner_sets := searched_owners(scope, version, is_draft=bool(draft))) is not None
     ]
 
 
@@ -80,7 +79,7 @@ class Sql:
     def on(self, partitions: Iterable[int]) -> Sql:
         """Return the piece with the numbers of the partitions filled in."""
         numbers = tuple(partitions)
-        indexed = "INDEXED BY documents_by_shelf" if len(numbers) <= _FEW_PARTITIONS else "NOT INDEXED"
+        indexed = "INDEXED BY documents_by_partition" if len(numbers) <= _FEW_PARTITIONS else "NOT INDEXED"
         listed = f"({', '.join(map(str, numbers))})"
         return Sql(self.text.replace("{partitions}", listed).replace("{indexed}", indexed), self.parameters)
 
@@ -132,9 +131,9 @@ class CardTest:
 class SqlCondition:
     """One condition of a search.
 
-    ``selects`` gives ``row`` and ``shelf`` of the documents that meet it, each once; with ``is_scan`` it looks at every
-    document. ``test`` is an expression that is true of ``c``, a row and its shelf, where the document meets the
-    condition; with ``is_quick`` it need not look at the document. With ``is_ordered``, ``selects`` goes by row in a
+    ``selects`` gives ``row`` and ``partition`` of the documents that meet it, each once; with ``is_scan`` it looks at
+    every document. ``test`` is an expression that is true of ``c``, a row and its partition, where the document meets
+    the condition; with ``is_quick`` it need not look at the document. With ``is_ordered``, ``selects`` goes by row in a
     partition, and can be counted quickly. ``card_test`` is the condition where it asks of the document's card only.
     ``texts`` selects the texts that meet it on any partition, where that is quicker than ``selects``.
     """
@@ -149,8 +148,8 @@ class SqlCondition:
     texts: Sql | None = None
 
 
-_ON_PARTITIONS = "shelf IN {partitions}"
-_AN_ENTRY = "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.shelf = c.shelf"
+_ON_PARTITIONS = "partition IN {partitions}"
+_AN_ENTRY = "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.partition = c.partition"
 _ON_CARD = (
     "EXISTS (SELECT 1 FROM json_each((SELECT card FROM documents d WHERE d.row = c.row), ?) o"
     " WHERE o.value IN (SELECT value FROM json_each(?)))"
@@ -164,7 +163,7 @@ def keyed(number: int, text: str) -> tuple[Sql, Sql]:
     key = key_of(text)
     return (
         Sql(
-            f"SELECT row, shelf FROM entries c WHERE number = ? AND {_ON_PARTITIONS} AND fold = ? AND value = ?",
+            f"SELECT row, partition FROM entries c WHERE number = ? AND {_ON_PARTITIONS} AND fold = ? AND value = ?",
             (number, *key),
         ),
         Sql(f"{_AN_ENTRY} AND e.fold = ? AND e.value = ? AND e.row = c.row)", (number, *key)),
@@ -194,7 +193,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
         return each[0][1]
     return SqlCondition(
         Arms(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
-        _case([(Sql(f"c.shelf IN ({', '.join(map(str, numbers))})"), one.test) for numbers, one in each]),
+        _case([(Sql(f"c.partition IN ({', '.join(map(str, numbers))})"), one.test) for numbers, one in each]),
         is_scan=any(one.is_scan for _, one in each),
         is_quick=True,
         is_ordered=all(one.is_ordered for _, one in each),
@@ -204,7 +203,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
 def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts) -> SqlCondition:
     """Return the condition that a document is in all owner sets; the one with the fewest holders selects."""
     if not owner_sets:
-        everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_PARTITIONS}")
+        everything = Sql(f"SELECT row, partition FROM documents WHERE {_ON_PARTITIONS}")
         return SqlCondition(everything, Sql("1"), is_scan=True, is_quick=True, is_ordered=True)
     leading, *others = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
     tests = [_test(owner_set, facts) for owner_set in others]
@@ -248,7 +247,7 @@ def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
         test = Sql(_ON_CARD, (place, json.dumps(sorted(names))))
     return (
         Sql(
-            f"SELECT DISTINCT row, shelf FROM entries c WHERE number = ? AND {_ON_PARTITIONS}"
+            f"SELECT DISTINCT row, partition FROM entries c WHERE number = ? AND {_ON_PARTITIONS}"
             f" AND (fold, value) IN {_ONE_OF}",
             (number, keys),
         ),

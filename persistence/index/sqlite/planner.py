@@ -49,7 +49,7 @@ _PAGE = (
     " ORDER BY j.key"
 )
 _NEXT = (
-    "SELECT fold, value FROM entries WHERE number = ? AND shelf = ? AND (fold, value) > (?, ?)"
+    "SELECT fold, value FROM entries WHERE number = ? AND partition = ? AND (fold, value) > (?, ?)"
     " ORDER BY fold, value LIMIT 1"
 )
 _EVERYTHING = tested(())
@@ -143,7 +143,7 @@ class _Plan:
     @property
     def _is_all(self) -> bool:
         """Return whether all documents of the index are searched, so that a text is one of a document that counts."""
-        row = self._connection.execute("SELECT sum(documents) FROM shelves").fetchone()
+        row = self._connection.execute("SELECT sum(documents) FROM partitions").fetchone()
         return self._documents == int(row[0])
 
     def _of_texts(self, condition: SqlCondition, texts: Sql) -> tuple[int, list[int]]:
@@ -287,7 +287,7 @@ def _keys(connection: sqlite3.Connection, number: int, partition: Partition, whe
         last = found
         yield last
     yield from connection.execute(
-        "SELECT DISTINCT fold, value FROM entries c WHERE number = ? AND shelf = ? AND (fold, value) > (?, ?)"
+        "SELECT DISTINCT fold, value FROM entries c WHERE number = ? AND partition = ? AND (fold, value) > (?, ?)"
         f" AND {where.text} ORDER BY fold, value",
         (number, partition.number, *last, *where.parameters),
     )

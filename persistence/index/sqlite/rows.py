@@ -37,10 +37,10 @@ from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
-_ADD_ENTRY = "INSERT INTO entries (number, shelf, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
-_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?"
+_ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
+_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
 _ADD_DOCUMENT = (
-    "INSERT INTO documents (row, text, shelf, draft, document, mark, round, created, card)"
+    "INSERT INTO documents (row, text, partition, draft, document, mark, round, created, card)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
@@ -156,9 +156,11 @@ class IndexWriter(IndexState):
         known = self._partitions.get(key)
         if known is None:
             execute = self.connection.execute
-            found = execute("SELECT number FROM shelves WHERE version = ? AND draft = ? AND hidden = ?", key).fetchone()
+            found = execute(
+                "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?", key
+            ).fetchone()
             if found is None:
-                found = (execute("INSERT INTO shelves (version, draft, hidden) VALUES (?, ?, ?)", key).lastrowid,)
+                found = (execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key).lastrowid,)
             known = self._partitions[key] = int(found[0])
         return known
 
@@ -172,7 +174,7 @@ class IndexWriter(IndexState):
 
     def _count(self, changes: Mapping[int, int]) -> None:
         self.connection.executemany(
-            "UPDATE shelves SET documents = documents + ? WHERE number = ?",
+            "UPDATE partitions SET documents = documents + ? WHERE number = ?",
             [(change, partition) for partition, change in changes.items()],
         )
 
@@ -228,9 +230,9 @@ class NewIndex(IndexWriter):
         self._rests.finish()
         for number in sorted(self._staged):
             self.connection.execute(
-                "INSERT INTO entries (number, shelf, fold, value, row, edge)"
-                f" SELECT {number}, shelf, fold, value, row, edge FROM staged.{_table(number)}"
-                " ORDER BY shelf, fold, value, row"
+                "INSERT INTO entries (number, partition, fold, value, row, edge)"
+                f" SELECT {number}, partition, fold, value, row, edge FROM staged.{_table(number)}"
+                " ORDER BY partition, fold, value, row"
             )
         optimize(self.connection, FIELD_TEXTS)
         self.connection.execute("COMMIT")
@@ -257,7 +259,7 @@ class NewIndex(IndexWriter):
             staged = self._staged.get(number)
             if staged is None:
                 staged = self._staged[number] = []
-                self.connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
+                self.connection.execute(f"CREATE TABLE staged.{_table(number)} (partition, fold, value, row, edge)")
             staged.append((partition, fold, value, row, edge))
 
 
@@ -274,8 +276,8 @@ class IndexAuditor(IndexState):
         The rows are of the state of ``expected``; a document with no such row is right.
         """
         row = self.connection.execute(
-            "SELECT d.row, d.text, d.shelf, d.created, d.card, s.version, s.draft FROM documents d"
-            " JOIN shelves s ON s.number = d.shelf WHERE d.document = ? AND d.draft = ? AND d.mark = ?",
+            "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
+            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.mark = ?",
             (expected.document, expected.is_draft, expected.fingerprint),
         ).fetchone()
         if row is None:
@@ -292,8 +294,9 @@ class IndexAuditor(IndexState):
     def counts(self) -> Discrepancy | None:
         """Check that partitions count their documents right."""
         wrong = self.connection.execute(
-            "SELECT 1 FROM shelves s WHERE s.documents <> (SELECT count(*) FROM documents d WHERE d.shelf = s.number)"
-            " UNION ALL SELECT 1 FROM documents WHERE shelf NOT IN (SELECT number FROM shelves) LIMIT 1"
+            "SELECT 1 FROM partitions p"
+            " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
+            " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
         ).fetchone()
         return None if wrong is None else Discrepancy(IndexFault.BROKEN, "it counts its documents wrong")
 
@@ -312,7 +315,7 @@ class IndexAuditor(IndexState):
     def _has_entry(self, entry: EntryRow, partition: int, row: int) -> bool:
         number, fold, value, edge = entry
         found = self.connection.execute(
-            "SELECT edge FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?",
+            "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?",
             (number, partition, fold, value, row),
         ).fetchone()
         return bool(found == (edge,))

@@ -17,7 +17,7 @@ from persistence.closable import Closable
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite.records import COLUMNS
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the tables and of their content; an index of another one is rebuilt."""
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
@@ -31,21 +31,21 @@ ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE editions (
+CREATE TABLE versions (
     version INTEGER PRIMARY KEY, mark TEXT NOT NULL, controls TEXT, round INTEGER NOT NULL,
     is_outdated INTEGER NOT NULL DEFAULT 0
 );
-CREATE TABLE shelves (
+CREATE TABLE partitions (
     number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, hidden INTEGER NOT NULL DEFAULT 0,
     documents INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE documents (
-    row INTEGER PRIMARY KEY, text INTEGER NOT NULL, shelf INTEGER NOT NULL, draft INTEGER NOT NULL,
+    row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
     document TEXT NOT NULL, mark TEXT NOT NULL, round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
 );
 CREATE TABLE entries (
-    number INTEGER NOT NULL, shelf INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
-    edge INTEGER NOT NULL, PRIMARY KEY (number, shelf, fold, value, row)
+    number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
+    edge INTEGER NOT NULL, PRIMARY KEY (number, partition, fold, value, row)
 ) WITHOUT ROWID;
 CREATE TABLE texts (text INTEGER PRIMARY KEY, row INTEGER NOT NULL);
 CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -54,15 +54,13 @@ CREATE VIRTUAL TABLE fields USING fts5(
 );
 {RESTS_TABLE};
 """
-"""Tables and columns have the names in existing files.
-
-A row of ``shelves`` is a partition (``partitions``), one of ``editions`` the state of a form version by which documents
-were read, and ``mark`` is the fingerprint of a definition or document.
+"""A row of ``versions`` is the state of a form version by which documents were read; ``mark`` is the fingerprint of a
+definition or document.
 """
 
 INDEXES = """
 CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
-CREATE INDEX documents_by_shelf ON documents (shelf, row);
+CREATE INDEX documents_by_partition ON documents (partition, row);
 """
 """Apart, because a new index is filled before it has them."""
 
@@ -162,8 +160,8 @@ class IndexedVersion(NamedTuple):
 
 
 _KEPT = (
-    "SELECT d.text, d.row, d.shelf, s.version, d.round, d.mark FROM documents d JOIN shelves s ON s.number = d.shelf"
-    " WHERE d.document = ? AND d.draft = ?"
+    "SELECT d.text, d.row, d.partition, p.version, d.round, d.mark"
+    " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ?"
 )
 
 
@@ -232,16 +230,16 @@ class IndexState(Closable):
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
         """Return the next documents of a version after a row."""
         return self.connection.execute(
-            "SELECT row, document FROM documents WHERE row > ? AND shelf IN"
-            " (SELECT number FROM shelves WHERE version = ?) ORDER BY row LIMIT ?",
+            "SELECT row, document FROM documents WHERE row > ? AND partition IN"
+            " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
             (after, version, most),
         ).fetchall()
 
     def hidden(self, but: int) -> frozenset[DocumentName]:
         """Return the documents that are hidden because their definition was deleted, except those of one version."""
         found = self.connection.execute(
-            "SELECT d.document, d.draft FROM documents d JOIN shelves s ON s.number = d.shelf"
-            " WHERE s.hidden AND s.version <> ?",
+            "SELECT d.document, d.draft FROM documents d JOIN partitions p ON p.number = d.partition"
+            " WHERE p.hidden AND p.version <> ?",
             (but,),
         )
         return frozenset(DocumentName(document, bool(draft)) for document, draft in found)
@@ -281,17 +279,17 @@ class IndexState(Closable):
 
     def definitions(self) -> list[tuple[int, str]]:
         """Return the versions that documents were read by, with the fingerprints of their definitions."""
-        return self.connection.execute("SELECT version, mark FROM editions").fetchall()
+        return self.connection.execute("SELECT version, mark FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
         """Return the versions whose documents must be read again."""
-        found = self.connection.execute("SELECT version FROM editions WHERE is_outdated ORDER BY version")
+        found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
         return [version for (version,) in found]
 
     def version(self, number: int) -> IndexedVersion | None:
         """Return a version; ``None`` where the index does not know it."""
         row = self.connection.execute(
-            "SELECT mark, controls, round FROM editions WHERE version = ?", (number,)
+            "SELECT mark, controls, round FROM versions WHERE version = ?", (number,)
         ).fetchone()
         if row is None:
             return None
@@ -302,7 +300,7 @@ class IndexState(Closable):
         """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
         controls = None if version.controls is None else json.dumps(version.controls)
         self.connection.execute(
-            "INSERT INTO editions (version, mark, controls, round, is_outdated) VALUES (?, ?, ?, ?, ?)"
+            "INSERT INTO versions (version, mark, controls, round, is_outdated) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET mark = excluded.mark, controls = excluded.controls, round = excluded.round,"
             " is_outdated = is_outdated OR excluded.is_outdated",
             (number, version.fingerprint, controls, version.round, is_outdated),
@@ -310,10 +308,10 @@ class IndexState(Closable):
 
     def hide_version(self, number: int) -> None:
         """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
-        self.connection.execute("UPDATE shelves SET hidden = 1 WHERE version = ?", (number,))
+        self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
     def settle_version(self, number: int, in_round: int) -> None:
         """Note that the documents of a version have been read again, unless its definition changed since."""
         self.connection.execute(
-            "UPDATE editions SET is_outdated = 0 WHERE version = ? AND round = ?", (number, in_round)
+            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND round = ?", (number, in_round)
         )

@@ -89,7 +89,7 @@ class IndexFiles(Closable):
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
-                engine.require_room(self.root)
+                engine.require_space(self.root)
                 path = generations.current()
                 if path is None:
                     return
@@ -104,7 +104,7 @@ class IndexFiles(Closable):
     def merge(self, form: Form) -> bool:
         """Tidy the index of a form a little; return whether there may be more to tidy."""
         with suppress(_AgainError), disk_errors("tidying the index of", form):
-            engine.require_room(self.root)
+            engine.require_space(self.root)
             path = self.generations(form).current()
             if path is not None:
                 with self._using(form, path) as used, used.writing() as index:
@@ -119,7 +119,7 @@ class IndexFiles(Closable):
         """
         if self.generations(form).current() is None:
             with disk_errors("making the index of", form):
-                engine.require_room(self.root)
+                engine.require_space(self.root)
                 self._make_ready(form)
 
     def invalidate(self, form: Form) -> None:
@@ -140,7 +140,7 @@ class IndexFiles(Closable):
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
-                engine.require_room(self.root)
+                engine.require_space(self.root)
                 path = generations.current()
                 if path is None and next(source.documents(), None) is None:
                     return nothing

@@ -139,7 +139,7 @@ class FlatViews(Closable):
         with self._lock, disk_errors(doing):
             if self._is_closed:
                 raise closed("the file of flat views")
-            engine.require_room(self._root)
+            engine.require_space(self._root)
             found = self._file.identity
             try:
                 yield self._opened(found)

@@ -68,7 +68,7 @@ class Updater(Closable):
         self._retried = 0.0
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
-        self._taking = threading.Condition(self._lock)
+        self._taken_up = threading.Condition(self._lock)
         self._process = 0
         self._thread: threading.Thread | None = None
         self._is_ending = False
@@ -95,7 +95,7 @@ class Updater(Closable):
         with self._woken:
             self._is_ending = True
             self._woken.notify_all()
-            self._taking.notify_all()
+            self._taken_up.notify_all()
         thread, self._thread = self._thread, None
         if thread is not None and self._process == os.getpid():  # otherwise it belongs to the process that has forked
             thread.join(_LONGEST_END)
@@ -131,7 +131,7 @@ class Updater(Closable):
             # Else it gathers: woken, it would take the interpreter from requests.
             if len(self._changed) in {1, _AT_ONCE}:
                 self._woken.notify()
-            self._taking.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
+            self._taken_up.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
 
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""
@@ -180,7 +180,7 @@ class Updater(Closable):
             else:  # enough: else the next search would have ever more to do
                 self._woken.wait_for(lambda: len(self._changed) >= _AT_ONCE or self._is_ending, _GATHERING)
             taken = [due.popleft() for _ in range(min(len(due), _AT_ONCE))]
-            self._taking.notify_all()
+            self._taken_up.notify_all()
             return taken
 
     def _is_time_to_retry(self) -> bool:

@@ -95,7 +95,7 @@ class Move:
         for form in self._forms(self.source.storage):
             moved.add(form)
             is_empty, found = self._claim(form), set[int]()
-            marks = _noting(found, self.source.storage.marks(form))
+            marks = _recording(found, self.source.storage.marks(form))
             yield from self._all_brought(marks, is_empty=is_empty, is_last=True)
             yield from self._removed(form, found)
         for form in self._ours - moved:
@@ -210,8 +210,8 @@ class Move:
             yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)
 
 
-def _noting(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
-    """Yield marks, and note the documents that they are of."""
+def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
+    """Yield marks, and record the documents that they are of."""
     for mark in marks:
         if isinstance(mark.main, DocumentAddress):
             found.add(hash(mark.main.document))

@@ -1,8 +1,8 @@
-"""The editions of form versions: the state of a definition by which an index reads the documents of a version.
+"""Form versions as they are indexed: the state of a definition by which an index reads the documents of a version.
 
-An edition is replaced in the transaction of a publication, and where other controls are indexed by it, it begins a new
-round. Documents are in partitions by the round in which they were read: so a search sees by the totals of partitions
-which documents were read by an older edition, and no save waits for a publication, however long that takes.
+The state is replaced in the transaction of a publication, and where other controls are indexed by it, a new round
+begins. Documents are in partitions by the round in which they were read: so a search sees by the totals of partitions
+which documents were read by an older state, and no save waits for a publication, however long that takes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from persistence.postgresql.places import FormNumbers
 
 SourceOf = Callable[[Form], Source]
 
-_EDITION = "SELECT round, state, data_format, fingerprint, keys FROM edition WHERE form = %s AND version = %s"
-_KEEP_EDITION = """
-INSERT INTO edition (form, version, round, state, data_format, fingerprint, keys)
+_VERSION = "SELECT round, state, data_format, fingerprint, keys FROM indexed_version WHERE form = %s AND version = %s"
+_KEEP_VERSION = """
+INSERT INTO indexed_version (form, version, round, state, data_format, fingerprint, keys)
 VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (form, version) DO NOTHING
 """
-_REPLACE_EDITION = """
-UPDATE edition SET round = %s, state = %s, data_format = %s, fingerprint = %s, keys = %s
+_REPLACE_VERSION = """
+UPDATE indexed_version SET round = %s, state = %s, data_format = %s, fingerprint = %s, keys = %s
 WHERE form = %s AND version = %s
 """
 _PARTITION = "SELECT number FROM partition WHERE form = %s AND version = %s AND draft = %s AND round = %s"
@@ -61,12 +61,12 @@ _decoder = msgspec.json.Decoder(tuple[NumberedKey, ...])
 
 @lru_cache(DEFINITIONS_KEPT)
 def keys_of(text: str) -> tuple[NumberedKey, ...]:
-    """Return the indexed controls that an edition has as a text."""
+    """Return the indexed controls that an indexed version has as a text."""
     return _decoder.decode(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class VersionState:
     """The state of a form version by which documents are read; ``keys`` are its indexed controls, as a text.
 
     In another ``round`` the same document has other entries.
@@ -79,8 +79,8 @@ class Edition:
     keys: str
 
     @classmethod
-    def of_row(cls, row: tuple[int, str, str, str, str]) -> Edition:
-        """Return the edition of a row."""
+    def of_row(cls, row: tuple[int, str, str, str, str]) -> VersionState:
+        """Return the indexed version of a row."""
         return cls(row[0], DefinitionState[row[1]], *row[2:])
 
     @property
@@ -98,8 +98,8 @@ class Edition:
         """Return the definition as documents are read by it."""
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
-    def following(self, now: Edition) -> Edition:
-        """Return the edition that comes after this one, of the state ``now``.
+    def following(self, now: VersionState) -> VersionState:
+        """Return the state that comes after this one, with the definition of ``now``.
 
         A version that is deleted begins a new round too: what was read before is hidden (spec search 2.5).
         """
@@ -111,7 +111,7 @@ class Edition:
         return self.keys if self.state is DefinitionState.PUBLISHED else None
 
 
-_NEVER = Edition(0, DefinitionState.UNKNOWN, "", "", "[]")
+_NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
 class PartitionKey(NamedTuple):
@@ -123,8 +123,8 @@ class PartitionKey(NamedTuple):
     round: int
 
 
-class Editions:
-    """The editions and partitions in a database. Methods raise the domain errors of the database and the storage.
+class IndexedVersions:
+    """The indexed versions and partitions in a database. Methods raise the domain errors of database and storage.
 
     ``source_of`` gives the source of a form, which reads its definitions.
     """
@@ -138,11 +138,13 @@ class Editions:
         self._lock = threading.Lock()
 
     def ask(self, connection: Rows, form: int, version: int) -> Cursor[TupleRow]:
-        """Ask for the edition of a version of a form with a number; within a pipeline, wait for nothing."""
-        return connection.execute(_EDITION, (form, version))
+        """Ask for a version of a form with a number; within a pipeline, wait for nothing."""
+        return connection.execute(_VERSION, (form, version))
 
-    def current(self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None) -> Edition:
-        """Return the edition of a version, for which was perhaps asked already.
+    def current(
+        self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None
+    ) -> VersionState:
+        """Return a version as it is indexed, for which was perhaps asked already.
 
         One that has none gets it now: its definition may be stored elsewhere.
         """
@@ -151,33 +153,33 @@ class Editions:
         if row is None:
             with self._database.apart("indexing", form) as other:
                 made = self._read(other, form, version)
-                other.execute(_KEEP_EDITION, (number, version, *made.row))
-            row = connection.execute(_EDITION, (number, version)).fetchone()
-        edition = made if row is None else Edition.of_row(row)
+                other.execute(_KEEP_VERSION, (number, version, *made.row))
+            row = connection.execute(_VERSION, (number, version)).fetchone()
+        indexed = made if row is None else VersionState.of_row(row)
         # Once it was read in this process, values are extracted while a body is received.
-        key = form, version, edition.fingerprint
+        key = form, version, indexed.fingerprint
         self._definitions.get(key, lambda: self._source_of(form).definition(version))
-        return edition
+        return indexed
 
     def renew(self, connection: Rows, form: Form, version: int) -> None:
-        """Bring the edition of a version up to date with its definition, in the transaction of a connection."""
+        """Bring an indexed version up to date with its definition, in the transaction of a connection."""
         number = self._numbers.require(form)
-        connection.execute(_KEEP_EDITION, (number, version, *_NEVER.row))  # there is a row to lock
-        row = connection.execute(f"{_EDITION} FOR UPDATE", (number, version)).fetchone()
+        connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
+        row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
         if row is None:
-            raise LookupError("an edition was not made")
-        now = Edition.of_row(row).following(self._read(connection, form, version))
+            raise LookupError("an indexed version was not made")
+        now = VersionState.of_row(row).following(self._read(connection, form, version))
         if now.row != row:
-            connection.execute(_REPLACE_EDITION, (*now.row, number, version))
+            connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
-    def is_current(self, form: Form, version: int, edition: Edition) -> bool:
-        """Return whether an edition is that of its definition; where both are in one database, it always is."""
+    def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
+        """Return whether a version is indexed by its definition as it is; it always is in the database of both."""
         source = self._source_of(form)
-        if edition.data_format != source.data_format:
+        if indexed.data_format != source.data_format:
             return False
         if source.has_own_definitions:
             return True
-        return edition.fingerprint == source.definition_fingerprint(version)
+        return indexed.fingerprint == source.definition_fingerprint(version)
 
     def partition(self, key: PartitionKey) -> int:
         """Return the number of a partition, which is made in a transaction of its own where it is missing."""
@@ -197,14 +199,14 @@ class Editions:
             self._partitions[key] = int(row[0])
         return int(row[0])
 
-    def _read(self, connection: Rows, form: Form, version: int) -> Edition:
-        """Return the first edition of the definition as it is now; its new controls get numbers."""
+    def _read(self, connection: Rows, form: Form, version: int) -> VersionState:
+        """Return the first state of a version, by its definition as it is now; its new controls get numbers."""
         source = self._source_of(form)
         definition = source.definition(version)
         numbers = self._numbered(connection, self._numbers.require(form), definition.paths)
         keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
         text = msgspec.json.encode(keys).decode()
-        return Edition(1, definition.state, source.data_format, definition.fingerprint, text)
+        return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
 
     @staticmethod
     def _numbered(connection: Rows, form: int, paths: Iterable[str]) -> dict[str, int]:
