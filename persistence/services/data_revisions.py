@@ -1,4 +1,4 @@
-"""The revisions of documents in a storage: the one that a GET means, and all living ones, for work on what is stored."""
+"""The revisions of documents in a storage: the one that a GET means, and all living ones, for work on them."""
 
 from __future__ import annotations
 
