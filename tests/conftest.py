@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -89,11 +90,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if services.is_granian:
         _skip(items, on_granian.IMPOSSIBLE)
     items.sort(key=_order)
+    in_turn = _in_turn(items)
     for number, item in enumerate(items):
         alone = f"long-{number}" if item.get_closest_marker("long") else None
         if services.is_proxied:
             _mark_proxied(item)
-        elif _is_repetition(item):
+        elif _is_repetition(item) or item.nodeid in in_turn:
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_group(item) or alone or f"{_module(item)}-{number // _TOGETHER}"))
@@ -165,6 +167,41 @@ def _is_repetition(item: pytest.Item) -> bool:
     kinds = _KINDS.get(getattr(getattr(item, "cls", None), "__name__", ""))
     return pair in _REPETITIONS or (kinds is not None and "kind" in params and params["kind"] not in kinds)
 
+
+def _in_turn(items: list[pytest.Item]) -> set[str]:
+    """The tests of a row of a table with one pair of dialect and face that another pair has: rows take pairs in turn.
+
+    A test that looks at the dialect or the face, itself or in a function of its module, has each row with each pair.
+    """
+    left: set[str] = set()
+    rows: dict[object, list[object]] = {}
+    for item in items:
+        params = dict(getattr(getattr(item, "callspec", None), "params", {}))
+        pair, function = params.pop("service", None), getattr(item, "function", None)
+        if pair not in _PAIRS or not params or _looks_at_dialect(function):
+            continue
+        known = rows.setdefault(function, [])
+        row = repr(params)
+        if row not in known:
+            known.append(row)
+        if known.index(row) % len(_PAIRS) != _PAIRS.index(pair):
+            left.add(item.nodeid)
+    return left
+
+
+@cache
+def _looks_at_dialect(function: Callable[..., object]) -> bool:
+    code, names = function.__code__, function.__globals__
+    called = [names.get(name) for name in code.co_names if names.get(name) is not function]
+    own = (each for each in called if isfunction(each) and each.__module__ == function.__module__)
+    return not _OF_A_PAIR.isdisjoint(code.co_names) or any(map(_looks_at_dialect, own))
+
+
+_OF_A_PAIR = {"dialect", "face", "designer", "deleted"}
+"""What tells services of different pairs apart; the prefix of headers does not count, for all have one."""
+
+_PAIRS = (("svc", PROVIDER), ("orbeon", PUBLIC))
+"""What ``make test`` takes of the pairs of dialect and face."""
 
 _REPETITIONS = (("svc", PUBLIC), ("orbeon", PROVIDER))
 
@@ -250,7 +287,8 @@ def in_dialect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 def service(request: pytest.FixtureRequest, in_dialect: Callable[[str], Service]) -> Service:
     """The service of each dialect through each face that behaves as the public one.
 
-    ``make test`` takes each dialect and each face once, ``make test-long`` what is left.
+    ``make test`` takes each dialect and each face once, and of the rows of a table each once, in turn;
+    ``make test-long`` what is left.
 
     Orbeon's provider face has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
     """
