@@ -25,7 +25,7 @@ from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of
 from persistence.storage import nofollow, owner
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 
 _MEBIBYTE = 1 << 20
 

@@ -151,15 +151,13 @@ class Definition:
 
     def _own(self) -> tuple[bool, Permissions | None]:
         """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
-        if not self.is_stored:
-            return False, None
         try:
             known = self.summary
         except DamagedError:
             known = None
         if known is not None:
             return not known.deleted, known.permissions
-        return True, self._part("salvaged", salvaged_permissions)
+        return (True, self._part("salvaged", salvaged_permissions)) if self.is_stored else (False, None)
 
     def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
         known = _CONTROLS in self.parts
@@ -188,6 +186,10 @@ class _KnownForm:
     def __init__(self) -> None:
         self.versions: dict[int, Definition] = {}
         self.listed: tuple[Iterable[tuple[int, Fingerprint]], tuple[PublishedVersion, ...]] = ((), ())
+
+
+_UNKNOWN_FORM = _KnownForm()
+"""Stands for every form of which no snapshot is cached."""
 
 
 class Catalog:
@@ -274,7 +276,7 @@ class Catalog:
     def grown(self, definition: Definition, size: int) -> None:
         """Count the bytes of a part that was read, if the definition is still cached."""
         with self._lock:
-            if self._kept(definition.form, definition.version) is definition:
+            if self._known.get(definition.form, _UNKNOWN_FORM).versions.get(definition.version) is definition:
                 definition.weight += size
                 self._weight += size
                 self._bound(definition)
@@ -295,17 +297,13 @@ class Catalog:
         return published.weight + PERMISSION_COSTS * text.count("<")
 
     def _at(self, form: Form, version: int, fingerprint: Fingerprint) -> Definition:
-        known = self._kept(form, version)
+        known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
         if known is not None and known.fingerprint == fingerprint:
             return known
         definition = Definition(form, version, fingerprint, self)
         if definition.is_stored:
             self._keep(definition)
         return definition
-
-    def _kept(self, form: Form, version: int) -> Definition | None:
-        known = self._known.get(form)
-        return None if known is None else known.versions.get(version)
 
     def _keep(self, definition: Definition) -> None:
         with self._lock:
@@ -332,7 +330,7 @@ class Catalog:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
-                if self._kept(summary.form, summary.version) is None:
+                if summary.version not in self._known.get(summary.form, _UNKNOWN_FORM).versions:
                     definition = Definition(summary.form, summary.version, fingerprint, self)
                     definition.parts[_SUMMARY] = summary
                     definition.weight = self.weigh(summary)

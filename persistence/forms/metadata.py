@@ -37,6 +37,7 @@ _PATH: tuple[tuple[str, str | None], ...] = (
 
 _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
+_LEADING = frozenset({name for name, _ in _PATH}.union(_WANTED))
 
 _A_TITLE = 16
 """Characters that an item counts at least."""
@@ -51,7 +52,8 @@ _CONDITIONS = {condition.value: condition for condition in GrantCondition if con
 _ENCRYPT, _ENCRYPT_CLASS = f"{_FR}encrypt", "fr-encrypt"
 _PART = "ncrypt"
 """A part of all names about encryption, with a small or capital first letter."""
-_LONGEST_MISSPELT = 12
+_LONGER = 13
+"""Characters of a name that are compared: no name as long is a misspelt ``encrypt``."""
 _OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
 """The namespaces of controls and of the elements in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
@@ -62,7 +64,8 @@ class MetadataReader(Streaming):
     """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
 
     The check refuses unknown elements, attributes and classes of encryption outside of instances, which hold data, and
-    unknown permissions. Publishing calls the handlers for each element, so ``start`` and ``end`` call no others.
+    unknown permissions. Publishing calls ``start`` for each element, so it calls little else, and the ends of elements
+    are counted in C, by a list of their names; ``end`` is only called inside of what is collected.
 
     Raises, besides what ``Streaming`` does:
         BadRequestError: titles and permissions are longer than anyone's; or the check refuses the definition.
@@ -71,6 +74,8 @@ class MetadataReader(Streaming):
     def __init__(self, *, is_checked: bool = False) -> None:
         super().__init__()
         self._is_checked = is_checked
+        self._ended: list[str] = []
+        self.parser.EndElementHandler = self._ended.append
         self._instance = 0
         self._matched = 0
         self._item: str | None = None
@@ -95,8 +100,8 @@ class MetadataReader(Streaming):
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Follow the path to the metadata, and collect the wanted elements in it."""
-        self.depth = depth = self.depth + 1
         self._elements += 1
+        self.depth = depth = self._elements - len(self._ended)
         if (
             depth > DEEPEST
             or self._elements > MOST_ELEMENTS
@@ -107,7 +112,11 @@ class MetadataReader(Streaming):
         words = "\n".join((name, attributes.get("class", ""), *attributes))
         if _PART in words and (name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split()):
             self._encrypts = True
-        if self._item is not None or self._matched >= depth - 1:
+        if self._matched >= depth:  # the last element of the path has ended
+            self._matched = depth - 1
+        if self._instance >= depth:
+            self._instance = 0
+        if self._item is not None or (self._matched == depth - 1 and name in _LEADING):
             self._follow(name, attributes)
         if self._is_checked and not self._instance:
             if _PART in words or _FR in words:
@@ -116,16 +125,12 @@ class MetadataReader(Streaming):
                 self._instance = depth
 
     def end(self, name: str) -> None:
-        """Step back on that path, or finish an element that is collected."""
-        self.depth = depth = self.depth - 1
-        if self._item is not None:
-            if self._item == _PERMISSIONS:
-                self._keep(f"</{_local(name)}>")
-            if depth == len(_PATH):
-                self._close(self._item, "".join(self._pieces))
-        self._matched = min(self._matched, depth)
-        if depth < self._instance:
-            self._instance = 0
+        """Handle the end of an element that is collected, or of one in it."""
+        self._ended.append(name)
+        if self._item == _PERMISSIONS:
+            self._keep(f"</{_local(name)}>")
+        if self._item is not None and self._elements - len(self._ended) == len(_PATH):
+            self._close(self._item, "".join(self._pieces))
 
     def finish(self) -> None:
         """Check the permissions at the end of the document."""
@@ -149,12 +154,13 @@ class MetadataReader(Streaming):
         self._item, self._pieces = item, []
         self._language = attributes.get(f"{_XML}lang", "")
         self._count(len(self._language) + _A_TITLE)
-        self.parser.CharacterDataHandler = self._text
+        self.parser.CharacterDataHandler, self.parser.EndElementHandler = self._text, self.end
         if item == _PERMISSIONS:
             self._keep_tag(item, attributes)
 
     def _close(self, item: str, text: str) -> None:
         self._item = self.parser.CharacterDataHandler = None
+        self.parser.EndElementHandler = self._ended.append
         if item == "title":
             if len(text) > LONGEST_TITLE:
                 raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
@@ -200,27 +206,26 @@ def _check_names(name: str, attributes: dict[str, str]) -> None:
         for key in attributes:
             if not key.startswith(_XML):
                 raise _unknown_encryption(f"the attribute {_local(key)!r} of <fr:encrypt>, which has none")
-    elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
+    elif namespace in _OF_CONTROLS and (
+        _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
+    ):
         raise _unknown_encryption(f"the element <{local}>")
     for key in attributes:
         own, separator, local = key.rpartition(SEPARATOR)
         is_known = (own != FR_NAMESPACE if separator else namespace not in _OF_CONTROLS) or key in _OF_DATA
-        if not is_known and _is_about_encryption(own, local):
+        if not is_known and (_PART in local or (own == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))):
             raise _unknown_encryption(f"the attribute {local!r}")
     for word in attributes.get("class", "").split():
         if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
             raise _unknown_encryption(f"the class {word!r}")
 
 
-def _is_about_encryption(namespace: str, local: str) -> bool:
-    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
-    # The length first: a cache keeps its keys.
-    is_short = namespace == FR_NAMESPACE and len(local) <= _LONGEST_MISSPELT
-    return _PART in local or (is_short and _is_misspelt(local))
-
-
 @lru_cache(1024)
 def _is_misspelt(local: str) -> bool:
+    """Return whether a name in the form runner's namespace is a misspelt one.
+
+    Of a long name the first ``_LONGER`` characters are enough, and all that may be passed: a cache keeps its keys.
+    """
     return bool(difflib.get_close_matches(local, ("encrypt",), cutoff=0.8))
 
 

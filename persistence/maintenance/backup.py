@@ -33,7 +33,7 @@ from persistence.storage import copies, directories, files, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.locks import LockFile
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 from persistence.storage.root import missing
 
 PARTIAL = ".partial"

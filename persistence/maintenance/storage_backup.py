@@ -25,7 +25,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar, described
 from persistence.storage import root, sidecars
 from persistence.storage.layout import LAYOUT, FilePaths, Layout
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import Readable, Revisions
 

@@ -18,8 +18,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.sidecar import Sidecar
-from persistence.storage.maintained import MaintainedDatabase, StorageFault, StorageFinding
-from persistence.storage.managed import ManagedStorage
+from persistence.storage.managed import MaintainedDatabase, ManagedStorage, StorageFault, StorageFinding
 
 _KINDS: Mapping[StorageFault, FindingKind] = {
     StorageFault.UNREADABLE: FindingKind.ROW_UNREADABLE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -18,6 +19,8 @@ LAST = Instant("9999-12-31T23:59:59.999Z")
 """The last instant of the calendar."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+_SECOND = 1_000_000_000
+"""Nanoseconds."""
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?)?"
@@ -27,9 +30,8 @@ _TIME = re.compile(
 _END_OF_DAY = "24:00:00"
 
 
-def to_datetime(instant: Instant) -> datetime:
-    """Return the same moment as an aware ``datetime`` in UTC."""
-    return datetime.fromisoformat(instant)
+to_datetime: Callable[[Instant], datetime] = datetime.fromisoformat
+"""Returns the same moment as an aware ``datetime`` in UTC."""
 
 
 def from_datetime(moment: datetime) -> Instant:
@@ -110,20 +112,20 @@ def shortest(instant: Instant) -> str:
 
 
 @lru_cache(maxsize=1024)
+def epoch_nanoseconds(instant: Instant) -> int:
+    """Return nanoseconds since 1970, UTC, exact to the millisecond; ``ValueError`` for a day that is in no calendar."""
+    return int(to_datetime(instant).timestamp()) * _SECOND + int(instant[20:23]) * 1_000_000
+
+
 def epoch_seconds(instant: Instant) -> int:
-    """Return whole seconds since 1970, UTC."""
-    return int(to_datetime(instant).timestamp())
+    """Return whole seconds since 1970, UTC; raises as ``epoch_nanoseconds``."""
+    return epoch_nanoseconds(instant) // _SECOND
 
 
 def is_in_calendar(instant: Instant) -> bool:
     """Return whether a text that looks like an instant is one: there is no 30th of February."""
     try:
-        epoch_seconds(instant)
+        epoch_nanoseconds(instant)
     except ValueError:
         return False
     return True
-
-
-def epoch_nanoseconds(instant: Instant) -> int:
-    """Return nanoseconds since 1970, UTC, exact to the millisecond."""
-    return epoch_seconds(instant) * 1_000_000_000 + int(instant[20:23]) * 1_000_000

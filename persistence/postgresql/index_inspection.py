@@ -11,7 +11,7 @@ from persistence.model.addresses import Form
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.reindexing import recount
-from persistence.storage.maintained import StorageFault, StorageFinding
+from persistence.storage.managed import StorageFault, StorageFinding
 
 _DOCUMENTS = """
 SELECT form, folder, kind = 1 AS draft, modified FROM revision

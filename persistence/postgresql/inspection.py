@@ -18,7 +18,7 @@ from persistence.postgresql.contents import sweep
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
-from persistence.storage.maintained import RecordCheck, StorageFault, StorageFinding
+from persistence.storage.managed import RecordCheck, StorageFault, StorageFinding
 
 _COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
 _FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}

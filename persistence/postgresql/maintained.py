@@ -15,7 +15,7 @@ from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.inspection import RevisionInspection
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.storage import DatabaseStorage
-from persistence.storage.maintained import MaintainedDatabase, RecordCheck, StorageFinding
+from persistence.storage.managed import MaintainedDatabase, RecordCheck, StorageFinding
 from persistence.storage.storage import Arrivals
 
 _BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"

@@ -18,7 +18,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.postgresql.database import Database
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DEFINITION, ResourceKey
-from persistence.storage.revision_list import RevisionList, count_since
+from persistence.storage.storage import RevisionList, count_since
 
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
 _CURRENT = f"SELECT sidecar FROM revision WHERE {_AT} AND is_current"

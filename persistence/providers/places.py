@@ -23,8 +23,7 @@ from persistence.providers.trees import integrity_of, open_index, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.maintained import MaintainedDatabase
-from persistence.storage.managed import ManagedBodies, ManagedStorage
+from persistence.storage.managed import MaintainedDatabase, ManagedBodies, ManagedStorage
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import NOBODY, Arrivals, Revisions, Storage
 

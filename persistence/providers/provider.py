@@ -15,8 +15,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
-from persistence.storage.maintained import MaintainedDatabase
-from persistence.storage.managed import ManagedStorage
+from persistence.storage.managed import MaintainedDatabase, ManagedStorage
 from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 
 

@@ -19,7 +19,7 @@ from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField
 from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
 from persistence.remote.remote_history import RemoteRevisions
-from persistence.storage.revision_list import position_at
+from persistence.storage.storage import position_at
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 

@@ -17,7 +17,7 @@ from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, Sidecar
 from persistence.remote.client import Client, RemoteCall
-from persistence.storage.revision_list import RevisionList, count_since
+from persistence.storage.storage import RevisionList, count_since
 
 _NO_HISTORY = (
     *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND),  # for unknown paths (spec crud 11)

@@ -17,12 +17,12 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
+from persistence.services.data_revisions import selected
 from persistence.services.decisions import Decision, Deletion
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, counts
 from persistence.services.leasing import protecting
 from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
-from persistence.services.selection import selected
 from persistence.storage.stored_revision import StoredRevision
 
 

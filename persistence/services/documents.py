@@ -23,6 +23,7 @@ from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
+from persistence.services.data_revisions import selected
 from persistence.services.decisions import Arrival, Decision, Deletion, Ready, Stored
 from persistence.services.leasing import protecting, require_unleased
 from persistence.services.purging import forget_history
@@ -42,7 +43,6 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.services.selection import selected
 from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 

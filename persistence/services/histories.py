@@ -21,7 +21,7 @@ from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
 from persistence.services.diffs import DiffOptions, RevisionDiffs
 from persistence.services.rules import must_live
-from persistence.storage.revision_list import RevisionList
+from persistence.storage.storage import RevisionList
 
 _Judge = Callable[[Sidecar], bool]
 

@@ -31,11 +31,11 @@ from persistence.model.preconditions import NO_PRECONDITION
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.providers.provider import Route
+from persistence.services.data_revisions import selected
 from persistence.services.decisions import Arrival
 from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
 from persistence.services.rules import Get, Origin, Put, Revert, Written, living
-from persistence.services.selection import selected
 from persistence.services.transforms import holders_in
 from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision

@@ -259,9 +259,11 @@ def move_away(source: str, target: str) -> str:
     return free
 
 
-def rename(source: str, target: str) -> None:
-    """Rename over ``target``, atomically."""
-    os.rename(source, target)
+rename = os.rename
+"""Gives a file or directory another name, over a file that has it, atomically."""
+
+link = os.link
+"""Gives a file a second name."""
 
 
 def remove(path: str) -> bool:
@@ -295,8 +297,3 @@ def has_other_names(path: str) -> bool:
         return os.lstat(path).st_nlink > 1
     except FileNotFoundError:
         return False
-
-
-def link(source: str, target: str) -> None:
-    """Give a file a second name."""
-    os.link(source, target)

@@ -237,7 +237,8 @@ class FilePaths:
     """The paths of one resource: its directory, its file name, and the names around it.
 
     ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
-    next one, before its rename commits it. ``history`` is the directory of older revisions.
+    next one, before its rename commits it. ``history`` is the directory of older revisions. ``address`` is the path of
+    the content below the root, as its sidecar has it; an older revision has the same.
     """
 
     directory: str
@@ -246,22 +247,19 @@ class FilePaths:
     sidecar: str = field(init=False, repr=False, compare=False)
     next_sidecar: str = field(init=False, repr=False, compare=False)
     history: str = field(init=False, repr=False, compare=False)
+    address: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Join the paths, each of which a write asks for several times."""
+        """Join the paths, each of which a write needs several times."""
         directory, name = self.directory, self.name
         content = f"{directory}/{name}"
         object.__setattr__(self, "content", content)
         object.__setattr__(self, "sidecar", f"{content}{SIDECAR_SUFFIX}")
         object.__setattr__(self, "next_sidecar", f"{directory}/.{name}{SIDECAR_SUFFIX}")
         object.__setattr__(self, "history", f"{directory}{_IN_HISTORY}")
-
-    @property
-    def address(self) -> str:
-        """The path of the content below the root, as its sidecar has it; an older revision has the same."""
-        if self.directory.endswith(_IN_HISTORY):
-            return FilePaths(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
-        return "/".join((*self.directory.rsplit("/", FOLDER_DEPTH)[1:], self.name))
+        if directory.endswith(_IN_HISTORY):
+            directory, name = directory[: -len(_IN_HISTORY)], name[_INSTANT:]
+        object.__setattr__(self, "address", "/".join((*directory.rsplit("/", FOLDER_DEPTH)[1:], name)))
 
     @property
     def is_older(self) -> bool:

@@ -34,8 +34,7 @@ from persistence.storage.layout import (
     unescape,
 )
 from persistence.storage.marks import StateMark, mark_of_directories
-from persistence.storage.older_instants import OlderRevisionLists
-from persistence.storage.revision_list import StoredRevisions
+from persistence.storage.revision_lists import OlderRevisionLists, StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.watched import Watch, WatchedValues
 

@@ -14,7 +14,7 @@ import msgspec
 
 from persistence.errors import DamagedError
 from persistence.limits.documents import LARGEST_SMALL_FILE
-from persistence.model.instants import epoch_seconds
+from persistence.model.instants import epoch_nanoseconds
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.storage import nofollow
 
@@ -137,10 +137,10 @@ def _checksum(compact: bytes) -> str:
 
 
 def _check_instants(sidecar: Sidecar) -> None:
-    epoch_seconds(sidecar.modified)
-    epoch_seconds(sidecar.created)
+    epoch_nanoseconds(sidecar.modified)
+    epoch_nanoseconds(sidecar.created)
     if sidecar.restored is not None:
-        epoch_seconds(sidecar.restored)
+        epoch_nanoseconds(sidecar.restored)
     if sidecar.modified.startswith(_LAST_YEAR):
         raise ValueError("nothing can come after the year 9999")
 

@@ -17,8 +17,15 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, recorded
 from persistence.storage.managed import BodiesOf, ManagedBodies, ManagedStorage
-from persistence.storage.revision_list import RevisionList
-from persistence.storage.storage import Bodies, BodyChanges, RevisionStorage, Storage, Writing, require_same
+from persistence.storage.storage import (
+    Bodies,
+    BodyChanges,
+    RevisionList,
+    RevisionStorage,
+    Storage,
+    Writing,
+    require_same,
+)
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 

@@ -13,7 +13,7 @@ from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveOutcome
 from persistence.services.moving.places import MoveSource, MoveTarget
 from persistence.settings import Settings
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 from tests.initialised import initialised
 
 

@@ -17,7 +17,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.postgresql.maintained import maintained
 from persistence.postgresql.places import lock_key
 from persistence.services.moving.outcomes import MoveOutcome, MoveResult
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 from persistence.storage.store import Store
 from tests import in_process
 from tests.imports.archives import tree

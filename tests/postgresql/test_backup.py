@@ -19,7 +19,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.postgresql.maintained import maintained
 from persistence.services.moving.places import MoveTarget
 from persistence.storage.integrity import Integrity
-from persistence.storage.maintained import MaintainedDatabase
+from persistence.storage.managed import MaintainedDatabase
 from tests import in_process
 from tests.imports.archives import tree
 from tests.moving.moves import into_database, out_of_database

@@ -13,7 +13,7 @@ from persistence.cli import commands
 from persistence.maintenance.findings import FindingKind
 from persistence.postgresql.inspection import RevisionInspection
 from persistence.properties.entries import shown_address
-from persistence.storage.maintained import StorageFault
+from persistence.storage.managed import StorageFault
 from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended
 from tests.imports.archives import tree

@@ -21,8 +21,7 @@ from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant, next_after, one_later
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.storage.revision_list import position_at
-from persistence.storage.storage import RevisionStorage, Storage
+from persistence.storage.storage import RevisionStorage, Storage, position_at
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>%s</title></head></html>'

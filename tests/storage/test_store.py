@@ -197,7 +197,7 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "no links here")
 
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(files, "link", refuse)
     first = put(store, DATA, b"one")
     put(store, DATA, b"two")
     old = store.read_revision(DATA, first.modified, content=True)

@@ -1,21 +1,25 @@
-"""The instants of the older revisions of a file, by the names in its ``.history``.
+"""The revisions of a resource in a tree, the older ones by the names in its ``.history``.
 
 There may be tens of thousands of names, so little is done for each, and the instants are kept as one text. A list is
-cached for the state of its directory, which changes with every name in it.
+cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from persistence.bounded_cache import BoundedCache
+from persistence.errors import DamagedError
 from persistence.limits.documents import HISTORIES_KEPT, HISTORIES_KEPT_BYTES
+from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant, is_in_calendar
+from persistence.model.sidecar import Sidecar
 from persistence.storage.integrity import SETTLED
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, instant_of
+from persistence.storage.storage import RevisionList, count_since
 
 _SHAPE = b"0000-00-00T00-00-00.000Z\n"
 _STEP = len(_SHAPE)
@@ -52,6 +56,47 @@ class OlderInstants:
         while newer < len(self) and self[newer] >= instant:
             newer += 1
         return OlderInstants(self.text, self.left_out + newer)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevisions(RevisionList):
+    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others.
+
+    ``read_older`` reads the sidecar of an older one; ``None`` where it is gone.
+    """
+
+    current: Sidecar
+    older: OlderInstants
+    read_older: Callable[[Instant], Sidecar | None]
+
+    @property
+    def total(self) -> int:
+        """See ``RevisionList``."""
+        return 1 + len(self.older)
+
+    def instant(self, position: int) -> Instant:
+        """See ``RevisionList``."""
+        return self.older[position - 1] if position else self.current.modified
+
+    def since(self, instant: Instant) -> int:
+        """See ``RevisionList``."""
+        return count_since(self, instant)
+
+    def revision(self, position: int) -> ListedRevision | None:
+        """See ``RevisionList``."""
+        instant = self.instant(position)
+        if position == 0:
+            return ListedRevision(instant, self.current)
+        try:
+            sidecar = self.read_older(instant)
+        except DamagedError:
+            return ListedRevision(instant, None)
+        return None if sidecar is None else ListedRevision(instant, sidecar)
+
+    def page(self, begin: int, end: int) -> list[ListedRevision]:
+        """See ``RevisionList``."""
+        found = (self.revision(position) for position in range(begin, min(end, self.total)))
+        return [each for each in found if each is not None]
 
 
 class OlderRevisionLists:
