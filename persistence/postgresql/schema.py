@@ -1,12 +1,12 @@
 """Applying the steps that make the tables of a database, and recording them.
 
-That is done under a lock of the schema, each step in a transaction of its own, so that several nodes may start at once.
+That is done under a lock of the schema, so that several nodes may start at once. A new schema gets all steps in one
+transaction, so that one who is killed meanwhile leaves an empty one; an older schema gets each in one of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import psycopg
 from psycopg import errors as codes
@@ -16,7 +16,7 @@ from persistence.errors import StartupError
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.failures import as_domain_error, cause
 from persistence.postgresql.places import lock_key
-from persistence.postgresql.steps import STEPS, Step
+from persistence.postgresql.steps import STEPS
 
 _RECORD = (
     "CREATE TABLE IF NOT EXISTS step (number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL)"
@@ -68,7 +68,7 @@ def upgrade(database: Database) -> list[str]:
 
     Raises:
         StartupError: the schema is newer, or the database cannot be had, or refuses, or another instance takes longer
-            with its steps than the deadline of locks. The steps before stay.
+            with its steps than the deadline of locks. In an older schema, the steps before stay.
     """
     done = []
     with database.connected() as connection:
@@ -76,23 +76,20 @@ def upgrade(database: Database) -> list[str]:
         try:
             connection.execute(_LOCK, (key,))
             trigrams = _prepared(connection, database)
-            for number, step in _remaining(connection, database):
-                with connection.transaction():
-                    statements = step.statements.format(trigrams=trigrams, flat=f'"{database.address.flat_schema}"')
-                    connection.execute(statements.encode())
-                    connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
-                done.append(step.name)
+            applied = _applied(connection, database)
+            with nullcontext() if applied else connection.transaction():
+                for number, step in list(enumerate(STEPS, 1))[applied:]:
+                    with connection.transaction():
+                        statements = step.statements.format(trigrams=trigrams, flat=f'"{database.address.flat_schema}"')
+                        connection.execute(statements.encode())
+                        connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
+                    done.append(step.name)
         except psycopg.Error as error:
             raise StartupError(str(as_domain_error(error, "preparing", database.address))) from error
         finally:  # the server may take a while to notice that the connection ends
             with suppress(psycopg.Error):
                 connection.execute(_UNLOCK, (key,))
     return done
-
-
-def _remaining(connection: Rows, database: Database) -> Sequence[tuple[int, Step]]:
-    applied = _applied(connection, database)
-    return list(enumerate(STEPS, 1))[applied:]
 
 
 def _applied(connection: Rows, database: Database) -> int:

@@ -103,6 +103,30 @@ def test_a_step_that_fails_leaves_nothing_and_the_steps_before_stay(
         )
 
 
+def test_a_preparation_that_ends_in_the_middle_leaves_an_empty_database(
+    empty: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = schema.STEPS
+    monkeypatch.setattr(schema, "STEPS", (*steps[:3], Step("bad", "SELEC"), *steps[3:]))
+    with pytest.raises(StartupError, match="preparing database"):
+        schema.init(empty)
+    assert len(schema.missing(empty)) == len(schema.STEPS)
+    monkeypatch.setattr(schema, "STEPS", steps)
+    assert schema.init(empty)
+    schema.require(empty)
+
+
+def test_an_instance_of_the_version_before_finds_indexed_versions_under_their_old_name(empty: Database) -> None:
+    schema.init(empty)
+    with empty.apart("filling") as connection:
+        connection.execute("INSERT INTO edition VALUES (1, 1, 0, 'UNKNOWN', '', '', '[]') ON CONFLICT DO NOTHING")
+        connection.execute("SELECT round FROM edition WHERE form = 1 AND version = 1 FOR UPDATE")
+        connection.execute("UPDATE edition SET round = 1, keys = '[1]' WHERE form = 1 AND version = 1")
+        assert connection.execute("SELECT form, version, round, keys FROM indexed_version").fetchall() == [
+            (1, 1, 1, "[1]")
+        ]
+
+
 def test_nodes_that_start_at_once_apply_each_step_once(empty: Database) -> None:
     threads = [threading.Thread(target=schema.init, args=(empty,)) for _ in range(4)]
     for thread in threads:
