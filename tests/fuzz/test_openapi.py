@@ -16,7 +16,7 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
-from persistence.http import callers, exports, imports
+from persistence.http import callers, exports, imports, parsing
 from persistence.http.application import HEALTH_PATHS, ROOT_PATH
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
@@ -121,8 +121,10 @@ def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
 
 def test_every_parameter_of_queries_is_documented() -> None:
     said = {name for one in interface.read().operations for where, name in one.parameters if where == "query"}
-    calls = re.findall(r'args\.get\("([a-z-]+)"\)', "".join(file.read_text() for file in HTTP.glob("*.py")))
-    assert {*calls, *exports.PARAMETERS, *imports.PARAMETERS} == said
+    code = "".join(file.read_text() for file in HTTP.glob("*.py"))
+    literal = re.findall(r'args\.get\("([a-z-]+)"\)', code)
+    named = [getattr(parsing, name) for name in re.findall(r"args\.get\(([A-Z_]+)\)", code)]
+    assert {*literal, *named, *exports.PARAMETERS, *imports.PARAMETERS} == said
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
