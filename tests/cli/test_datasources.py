@@ -83,7 +83,7 @@ def test_a_backup_is_of_one_tree(run: Run, tmp_path: Path) -> None:
     assert list(copy.rglob("form.xhtml")) == []
 
 
-def test_what_the_other_tree_marks_is_encrypted_anew(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_other_tree_marks_is_reencrypted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEY", "one:" + "5" * 64)
     marked = orders.definition().replace(b"<fr:index>", b"<fr:encrypt/><fr:index>")
     for path in (tmp_path / "data/acme/order/form/1").glob("form.xhtml"):

@@ -97,7 +97,7 @@ def other_tree(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("store", [older, deleted, only_a_draft, attachment, body_elsewhere, other_tree])
-def test_a_key_that_something_needs_stays_until_it_was_encrypted_anew(
+def test_a_key_that_something_needs_stays_until_it_was_reencrypted(
     tmp_path: Path, run: Run, store: Callable[[FlaskClient], None]
 ) -> None:
     old = run("encryption-key", "new").out.strip()

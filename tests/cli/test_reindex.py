@@ -79,7 +79,7 @@ def test_it_says_how_many_documents_of_how_many_forms_and_how_fast(root: Path) -
     assert current(root) is not None
 
 
-def test_one_form_is_made_anew_and_another_left_as_it_is(root: Path) -> None:
+def test_one_form_is_rebuilt_and_another_left_as_it_is(root: Path) -> None:
     Planter(root).save("acme/other", "d", b"<d/>", "2024-05-06T08:00:00.000Z")
     done = reindex(root, "acme/order")
     assert "5 documents and drafts of 1 form " in done.stderr
@@ -103,7 +103,7 @@ def test_documents_of_a_deleted_version_come_back(root: Path, tmp_path: Path) ->
         assert found(service) == EVERY
 
 
-def test_verifying_takes_in_what_differs_and_makes_nothing_anew(root: Path, tmp_path: Path) -> None:
+def test_verifying_takes_in_what_differs_and_rebuilds_nothing(root: Path, tmp_path: Path) -> None:
     with running(tmp_path) as service:
         assert found(service) == EVERY
         before = current(root)

@@ -174,7 +174,7 @@ def test_a_form_without_documents_has_none_and_gets_no_index(tmp_path: Path) -> 
     assert not (tmp_path / ".index/acme").exists()
 
 
-def test_documents_are_read_anew_when_the_definition_has_changed(root: Path) -> None:
+def test_documents_are_read_again_when_the_definition_has_changed(root: Path) -> None:
     assert names(root, "--path", f"{EMAIL}=example") == ["d-2", "d-1"]
     body = orders.definition().replace(b'class="fr-search"', b"")
     Planter(root).define(str(ORDER), 1, body, "2024-06-01T00:00:00.000Z")

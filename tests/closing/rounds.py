@@ -75,7 +75,7 @@ def _call_another(client: FlaskClient, number: int) -> None:
 
 
 def _encrypt(client: FlaskClient, number: int) -> None:
-    """And begin to encrypt everything anew, which the end of the application ends."""
+    """And begin to re-encrypt everything, which the end of the application ends."""
     put(client, "hr/sealed/form/form.xhtml", encrypted_form.DEFINITION)
     put(client, f"hr/sealed/data/D{number % 10}/data.xml", encrypted_form.data())
     assert client.post(f"{PUBLIC}/reencrypt/hr/sealed").status_code in (200, 204)

@@ -89,7 +89,7 @@ def _row(report: Report) -> tuple[object, ...]:
 
 def _show(report: Report) -> None:
     """Print the tables of a run."""
-    click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}. Copied anew: {report.copied}.\n")
+    click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}. Copied again: {report.copied}.\n")
     if report.interruptions:
         rows = [
             (each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in report.interruptions

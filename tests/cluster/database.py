@@ -196,7 +196,7 @@ class Database:
         return (is_named or not self._is_synchronous) and len(self.followers()) == len(NODES) - 1
 
     def await_whole(self, seconds: float) -> list[str]:
-        """Wait until it is whole. A node that does not follow of itself is copied anew; returns the names of these.
+        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these.
 
         Raises:
             TimeoutError: it is not, after these seconds.
@@ -209,11 +209,11 @@ class Database:
             if lasted > _BY_ITSELF and not copied and (leader := self.leader()):
                 copied = [f"node{node}" for node in NODES if node != leader and f"node{node}" not in self.followers()]
                 for name in copied:
-                    self._copy_anew(int(name[-1]))
+                    self._copy_again(int(name[-1]))
             time.sleep(0.5)
         return copied
 
-    def _copy_anew(self, node: int) -> None:
+    def _copy_again(self, node: int) -> None:
         """Do what an administrator does: ``patronictl reinit``."""
         connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=10)
         with suppress(OSError, http.client.HTTPException), closing(connection):

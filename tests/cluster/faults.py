@@ -80,7 +80,7 @@ class Tormentor:
 
     def _await_whole(self) -> None:
         for name in self._database.await_whole(_WHOLE):
-            self._report(f"{name} did not follow of itself, and was copied anew")
+            self._report(f"{name} did not follow of itself, and was copied again")
             self.copied += 1
 
     def kill_primary(self, number: int) -> None:

@@ -42,7 +42,7 @@ class Report:
     plan: Plan
     means: str = ""
     copied: int = 0
-    """Nodes that did not follow of themselves, and were copied anew."""
+    """Nodes that did not follow of themselves, and were copied again."""
 
     interruptions: list[faults.Interruption] = field(default_factory=list)
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)

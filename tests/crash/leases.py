@@ -83,7 +83,7 @@ LOCK_FIRST = Request(
     unchanged=(_STAYS,),
     properties=PROPERTIES,
 )
-LOCK_ANEW = Request(
+LOCK_AGAIN = Request(
     "LOCK after an UNLOCK",
     prepare=(_put(OLD), _lock(_SHORT, _OTHER), _unlock(_OTHER)),
     step=_lock(_LONG),
@@ -120,4 +120,4 @@ PUT_LEASED = Request(
     properties=PROPERTIES,
 )
 
-REQUESTS = (LOCK_FIRST, LOCK_ANEW, RENEW, UNLOCK, PUT_LEASED)
+REQUESTS = (LOCK_FIRST, LOCK_AGAIN, RENEW, UNLOCK, PUT_LEASED)

@@ -81,7 +81,7 @@ def turn_read_only(point: Path) -> None:
     _run("mount", "-o", "remount,errors=remount-ro,abort", str(point))
 
 
-def mount_anew(point: Path) -> None:
+def remount(point: Path) -> None:
     """Unmount what nobody has files open of, and mount it again."""
     device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(point)).strip()
     _run("umount", str(point))

@@ -171,7 +171,7 @@ def fill_up(room: Room, directory: Path) -> Story:
 
 
 def turn_read_only(kind: disks.Kind, directory: Path) -> Story:
-    """A disk turns read-only among writers: 500 with the cause, everything readable; mounted anew, all is well."""
+    """A disk turns read-only among writers: 500 with the cause, everything readable; mounted again, all is well."""
     story, log = Story(), directory / "service.log"
     with disks.mounted(kind, directory) as disk:
         with running(disk, env=SETTINGS, log=log) as service:
@@ -186,7 +186,7 @@ def turn_read_only(kind: disks.Kind, directory: Path) -> Story:
             replace_worker(service)
             filler.check_contents("from a new worker on the read-only disk")
             story.expect("PUT to the new worker", filler.put("app/form/data/0/data.xml", 0).status, 500)
-        insist(lambda: disks.mount_anew(disk))
+        insist(lambda: disks.remount(disk))
         with running(disk, env=SETTINGS, log=log) as service:
             filler.go_on_with(service)
             for number in range(5):

@@ -66,7 +66,7 @@ class Pictures:
 def tolerance(point: Point) -> str | None:
     """Why a request may succeed although this call of it failed; ``None`` where it may not."""
     if point.is_for_the_index:
-        return "a note for the index: where there is none, the index is made anew"
+        return "a note for the index: where there is none, the index is rebuilt"
     if not point.committed:
         return None
     return next((why for pattern, why in _TOLERABLE if pattern.fullmatch(f"{point.call} {point.about}")), None)

@@ -50,7 +50,7 @@ KINDS = pytest.mark.parametrize(
 @pytest.mark.xdist_group("loop")
 @KINDS
 def test_a_search_on_a_full_disk_answers_from_the_index_that_there_is(kind: disks.Kind, tmp_path: Path) -> None:
-    """By the workers that have it open, by one that is started anew, and after an end in order; no worker dies."""
+    """By the workers that have it open, by one that is started again, and after an end in order; no worker dies."""
     disks.require(kind, tmp_path)
     with disks.mounted(kind, tmp_path) as disk:
         plant(Planter(disk / "data"), _DOCUMENTS)
@@ -124,7 +124,7 @@ def test_searches_on_a_read_only_disk(tmp_path: Path) -> None:
                 assert answer.status in (200, 500), answer.cause
                 if answer.status == 200:
                     assert len(found(answer.body)) == 20
-        insist(lambda: disks.mount_anew(disk))
+        insist(lambda: disks.remount(disk))
         with running(disk, workers=2, log=tmp_path / "service.log") as service:
             assert len(found(search(service).body)) == 20
             assert put(service, "new", "some text") == 201

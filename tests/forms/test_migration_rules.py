@@ -423,7 +423,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_templates_of_repeats_are_made_anew_and_no_others(name: str) -> None:
+def test_templates_of_repeats_are_rebuilt_and_no_others(name: str) -> None:
     before, after = TEMPLATES[name]
     assert template_is(migrated(replace(V2, templates=before), "2019.1.0"), after)
 

@@ -128,7 +128,7 @@ def test_every_combination_of_token_and_permission(tmp_path: Path, permissions: 
     with a_service(tmp_path) as service:
         for size in (1, 2, 3):
             for granted in itertools.combinations(names, size):
-                stored_anew(service, text)
+                stored_again(service, text)
                 secret = token(tmp_path, granted)
                 may = {name: name in granted and name in allowed for name in names}
                 said = service.get(by(PATH, secret))
@@ -139,7 +139,7 @@ def test_every_combination_of_token_and_permission(tmp_path: Path, permissions: 
                 assert service.delete(by(PATH, secret)).status == (204 if may["delete"] else 403)
 
 
-def stored_anew(service: Service, permissions: str) -> None:
+def stored_again(service: Service, permissions: str) -> None:
     service.put(f"{FORM}/form/form.xhtml", definition(None), **V1)
     assert service.put(PATH, **V1).status in (201, 204)
     service.put(f"{FORM}/form/form.xhtml", definition(permissions), **V1)
@@ -200,10 +200,10 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
     service.put(f"{FORM}/form/form.xhtml", definition(None), **V1)
     assert service.put(by(PATH, "x"), **V1).status == 201
     assert service.get(by(PATH, "x")).status == 200
-    stored_anew(service, BEARERS + '<permission operations="create -list"/>')
+    stored_again(service, BEARERS + '<permission operations="create -list"/>')
     assert service.get(by(f"{FORM}/data/none/data.xml", "x")).status == 404
     assert service.put(by(f"{FORM}/data/new/data.xml", "x"), **V1).status == 201
-    stored_anew(service, BEARERS)
+    stored_again(service, BEARERS)
     secret = token(tmp_path, ("read", "update"), TokenSubject(Form("hr", "leave"), 1, "newer"))
     assert service.put(by(f"{FORM}/data/newer/data.xml", secret), **V1).status == 403
 

@@ -201,7 +201,7 @@ def test_forms_are_published(lea: Proxy, form: str) -> None:
     assert created != lea.read_form(form)["Orbeon-Created"]
 
 
-def test_forms_are_listed_and_indexed_anew(lea: Proxy, form: str) -> None:
+def test_forms_are_listed_and_indexed_again(lea: Proxy, form: str) -> None:
     """The form metadata of the page of published forms, and reindexing from there."""
     for _ in range(2):
         lea.publish(form, "form.xhtml", orders.definition(), version="next")

@@ -118,7 +118,7 @@ def test_a_trusted_address_needs_no_key_and_another_does(tmp_path: Path) -> None
 
 
 def test_keys_that_vanish_open_nothing(tmp_path: Path) -> None:
-    """Also on loopback, and also in a worker that starts anew: what is open was decided at the start."""
+    """Also on loopback, and also in a worker that starts again: what is open was decided at the start."""
     secret = keys_of(tmp_path).add("runtime")
     with running(tmp_path) as service:
         assert service.raw("GET", PATH, bearer(secret)).status == 404

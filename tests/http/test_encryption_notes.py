@@ -12,7 +12,7 @@ from lxml import etree
 from tests import forkserver
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
-from tests.http.test_reencryption import encrypted_anew
+from tests.http.test_reencryption import reencrypted
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, Service, alone, pair
 from tests.sidecars import resealed, said
@@ -121,14 +121,14 @@ def test_attachments_and_definitions_have_no_such_note(service: Service, form: s
         assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
 
 
-def test_encrypting_anew_notes_what_it_leaves(service: Service, form: str) -> None:
+def test_reencrypting_notes_what_it_leaves(service: Service, form: str) -> None:
     assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
     save(service, form)
     save(service, form)
     assert notes(service, form) == [False, False]
     for definition, expected in ((DEFINITION, [True, True]), (UNMARKED, [False, False])):
         assert service.put(f"{form}/form/form.xhtml", definition).status == 204
-        encrypted_anew(service, form)
+        reencrypted(service, form)
         assert notes(service, form) == expected
         assert shown(service, form) == SECRETS[0]
 

@@ -283,7 +283,7 @@ def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_p
         assert service.put("far/order/form/form.xhtml", orders.definition()).status == 201
 
 
-def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(shared: Service) -> None:
+def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Service) -> None:
     publish(shared)
     save(shared, "a", order("Ada"))
     with reporting(shared) as report:
@@ -385,7 +385,7 @@ def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_
             assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == [("Pump",)]
 
 
-def test_rows_of_another_time_are_read_anew_when_the_service_starts(tmp_path: Path) -> None:
+def test_rows_of_another_time_are_read_again_when_the_service_starts(tmp_path: Path) -> None:
     """As after a power cut, which may have taken the last changes of the tables and the notes of them."""
     with serving(tmp_path) as service:
         publish(service)

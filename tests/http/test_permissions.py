@@ -116,7 +116,7 @@ def test_attachments_before_their_document_need_create_or_update(service: Servic
 
 
 def test_of_an_older_revision_its_own_owner_counts(service: Service, form: str) -> None:
-    """4.8: deleted, and stored anew by somebody else."""
+    """4.8: deleted, and stored again by somebody else."""
     publish(service, form, OWNERS)
     path = f"{form}/data/A/data.xml"
     first = service.put(path, **V1, **LEA)[service.prefix + "Last-Modified"]

@@ -1,4 +1,4 @@
-"""Encrypting anew what is stored: by other marks, with another key, under load, and after a kill (spec forms 4.5)."""
+"""Re-encrypting what is stored: by other marks, with another key, under load, and after a kill (spec forms 4.5)."""
 
 import json
 import os
@@ -34,7 +34,7 @@ REENCRYPT = f"{PUBLIC}/reencrypt"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, through its public face."""
-    directory = tmp_path_factory.mktemp("anew")
+    directory = tmp_path_factory.mktemp("again")
     keys_of(directory).new()
     with serving(directory) as service:
         service.face = PUBLIC
@@ -57,8 +57,8 @@ def plain_form(service: Service, form: str) -> dict[str, str]:
 NAMES = ("data/1/data.xml", "draft/1/data.xml", "data/1/scan.bin", "data/1/photo.bin")
 
 
-def encrypted_anew(service: Service, form: str) -> None:
-    """Encrypt a form anew over HTTP, and wait."""
+def reencrypted(service: Service, form: str) -> None:
+    """Re-encrypt a form over HTTP, and wait."""
     report = service.data / ".index/.reencrypted"
     before = report.stat().st_mtime_ns if report.exists() else 0
     started = service.raw("POST", f"{REENCRYPT}/{form}")
@@ -87,7 +87,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Se
     first = service.raw("GET", f"{PUBLIC}/crud/{form}/data/1/data.xml").headers["Svc-Created"]
     assert len(traces(service.data / form, SECRETS[0])) == 3
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert traces(service.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain", "hash-of-data") == [
         (f"data/1/{name}", CONTENT[:50]) for name in ("photo.bin",)
     ]
@@ -105,7 +105,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Se
     put = service.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
     assert put.status == 204
     assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert service.get(f"{form}/data/1/scan.bin").body == CONTENT[::-1]
     oldest = min((service.data / form / "data/1/.history").glob("2*scan.bin"))
     assert oldest.read_bytes() == CONTENT
@@ -114,12 +114,12 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Se
     assert not traces(service.data / form, "enc1:", MAGIC)
 
 
-def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted_anew(service: Service, form: str) -> None:
+def test_a_value_that_looks_like_the_path_of_an_attachment_is_reencrypted(service: Service, form: str) -> None:
     assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 201
     looks = path(form, "1", "SECRET-7")
     save(service, form, body=f"<form><person><ssn>{looks}</ssn></person></form>".encode())
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert not traces(service.data / form / "data", "SECRET-7")
     assert looks.encode() in service.get(f"{form}/data/1/data.xml").body
 
@@ -131,7 +131,7 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         service.face = PUBLIC
         plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
-        encrypted_anew(service, "a/b")
+        reencrypted(service, "a/b")
         new = keys.new()
         assert traces(service.data, old)
         tried = persistence(service, "--dry-run", "a/b")
@@ -161,7 +161,7 @@ def test_the_index_forgets_what_is_encrypted_now(service: Service, form: str) ->
 
     assert hits() == "1"
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert hits() == "0"
     assert not traces(service.data / ".index/.flat", *SECRETS)
 
@@ -172,16 +172,16 @@ def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readab
     save(service, form)
     stored = raw(service, f"{form}/data/1/data.xml").body
     assert service.delete(f"{form}/form/form.xhtml").status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert raw(service, f"{form}/data/1/data.xml").body == stored
     keys_of(service.data.parent).new()
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert raw(service, f"{form}/data/1/data.xml").body != stored
     assert texts(service.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
     assert not traces(service.data / form / "data", *SECRETS)
 
 
-def test_documents_are_read_and_saved_while_they_are_encrypted_anew(service: Service, form: str) -> None:
+def test_documents_are_read_and_saved_while_they_are_reencrypted(service: Service, form: str) -> None:
     plain_form(service, form)
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
     wrong: list[object] = []
@@ -206,12 +206,12 @@ def test_documents_are_read_and_saved_while_they_are_encrypted_anew(service: Ser
         thread.start()
     for _ in range(3):
         keys_of(service.data.parent).new()
-        encrypted_anew(service, form)
+        reencrypted(service, form)
     over.set()
     for thread in threads:
         thread.join()
     assert wrong == []
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert not traces(service.data / form / "data", *SECRETS)
 
 

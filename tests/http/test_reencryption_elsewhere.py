@@ -1,4 +1,4 @@
-"""Encrypting attachments anew whose bodies have a directory of their own (spec forms 4.5, 5.5)."""
+"""Re-encrypting attachments whose bodies have a directory of their own (spec forms 4.5, 5.5)."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from persistence.crypto.frames import MAGIC
 from tests.encrypted_form import DEFINITION, SECRETS, UNMARKED, traces
 from tests.http.test_encryption import CONTENT, attach, keys_of
-from tests.http.test_reencryption import KILLED, NAMES, encrypted_anew, plain_form
+from tests.http.test_reencryption import KILLED, NAMES, plain_form, reencrypted
 from tests.in_process import serving
 from tests.service import PUBLIC, Service
 
@@ -64,14 +64,14 @@ def older_scan(service: Service, form: str) -> bytes:
     return got.body
 
 
-def test_bodies_elsewhere_are_encrypted_anew_with_their_history_and_opened_again(service: Service, form: str) -> None:
+def test_bodies_elsewhere_are_reencrypted_with_their_history_and_opened_again(service: Service, form: str) -> None:
     tags = plain_form(service, form)
     keys, big = keys_of(service.data.parent), service.data.parent / "big"
     old = keys.ring().to_write()
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
     assert "5 revisions" in reencrypt(service, form, "--dry-run")
     assert not traces(big, MAGIC)
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert not traces(service.data / form, *SECRETS)
     assert [body.read_bytes().startswith(MAGIC) for body in bodies(service, form)] == [True, False, True]
     assert traces(big, old)
@@ -87,7 +87,7 @@ def test_bodies_elsewhere_are_encrypted_anew_with_their_history_and_opened_again
     assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
 
     assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
-    encrypted_anew(service, form)
+    reencrypted(service, form)
     assert [body.read_bytes() for body in bodies(service, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
     attach(service, f"{form}/data/1/scan.bin", body=b"next")
     assert len(bodies(service, form)) == 4

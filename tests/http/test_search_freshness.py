@@ -49,7 +49,7 @@ def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) ->
         assert search(name("old 1")) == []
 
 
-def test_an_index_is_made_anew_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_an_index_is_rebuilt_in_a_process_of_its_own(tmp_path: Path) -> None:
     """The services of other tests leave that to the fork server, which does not start this one."""
     plant(Planter(tmp_path / "data"), 3)
     with running(tmp_path, env={"PYTHONPATH": _REPOSITORY}) as service:

@@ -139,7 +139,7 @@ class Racer:
 
 
 def reindexing(service: Service) -> Callable[[], None]:
-    """Make the index anew, over HTTP."""
+    """Rebuild the index, over HTTP."""
 
     def once() -> None:
         answer = service.raw("POST", f"{service.face}/reindex", {}, b"")

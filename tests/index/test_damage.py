@@ -1,4 +1,4 @@
-"""An index that is damaged is made anew, wherever that can be told; the long run counts where it cannot."""
+"""An index that is damaged is rebuilt, wherever that can be told; the long run counts where it cannot."""
 
 from __future__ import annotations
 

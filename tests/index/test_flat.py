@@ -154,7 +154,7 @@ def test_a_large_form_is_read_by_a_process_of_its_own(root: Path, monkeypatch: p
     assert rows(root) == ROWS
 
 
-def test_rows_are_read_anew_unless_they_are_known_to_be_of_the_tree(root: Path) -> None:
+def test_rows_are_read_again_unless_they_are_known_to_be_of_the_tree(root: Path) -> None:
     maker = maker_of(root)
     maker.create(1)
     file = FlatFile(str(root))

@@ -151,7 +151,7 @@ LOSSES: tuple[Callable[[Path], None], ...] = (
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_files_that_are_lost_under_a_running_service_are_made_anew(
+def test_files_that_are_lost_under_a_running_service_are_rebuilt(
     lose: Callable[[Path], None], memory: Memory, tmp_path: Path
 ) -> None:
     index, journal = index_of(tmp_path, memory)
@@ -173,7 +173,7 @@ def test_files_that_are_lost_under_a_running_service_are_made_anew(
 
 
 @pytest.mark.parametrize("lose", [*LOSSES, _another_schema])
-def test_files_that_are_lost_while_nobody_serves_are_made_anew(
+def test_files_that_are_lost_while_nobody_serves_are_rebuilt(
     lose: Callable[[Path], None], memory: Memory, tmp_path: Path
 ) -> None:
     """As after kill -9 of all workers: the last changes are in the log only."""

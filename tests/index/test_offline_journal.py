@@ -52,7 +52,7 @@ def test_what_cannot_be_noted_voids_the_index_before_and_after_the_change(
         patch.setattr(files, "write_all", refuse)
         noting.changing(FORM, "D")
     assert not current.exists()
-    current.touch()  # made anew, by a search that still saw the document as it was
+    current.touch()  # rebuilt, by a search that still saw the document as it was
     noting.changed(FORM, "D")
     assert not current.exists()
 

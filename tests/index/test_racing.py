@@ -1,4 +1,4 @@
-"""Whoever has stored something finds it, while others write, indexes are made anew and forms are published."""
+"""Whoever has stored something finds it, while others write, indexes are rebuilt and forms are published."""
 
 from __future__ import annotations
 

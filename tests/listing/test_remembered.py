@@ -66,7 +66,7 @@ def listed(data: Path, remembered: FormsFile) -> dict[str, str]:
     return {f"{found.form} {found.version}": found.metadata.titles[""] for found in versions}
 
 
-def read_anew(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], list[str]]:
+def read_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], list[str]]:
     """What a process lists that has just started, and the versions whose files it has read for that."""
     read: list[str] = []
     real = Store.read
@@ -117,9 +117,9 @@ def test_nobody_minds_where_it_cannot_be_written_or_read(data: Path) -> None:
 
 
 def test_a_process_reads_nothing_that_another_has_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, read = read_anew(data, monkeypatch)
+    first, read = read_again(data, monkeypatch)
     assert sorted(read) == sorted(first)
-    assert read_anew(data, monkeypatch) == (first, [])
+    assert read_again(data, monkeypatch) == (first, [])
 
 
 def test_what_has_changed_since_is_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_what_has_changed_since_is_read(data: Path, monkeypatch: pytest.MonkeyPa
     (data / "hr/leave/form/2" / FORM_XHTML).write_bytes(definition(f"<title>by hand</title>{PERMISSIONS}"))
     Planter(data).publish("it/new", 1, f"<title>new</title>{PERMISSIONS}", LATER)
     (data / "hr/travel/form/1").rename(data / "hr/travel/form/elsewhere")
-    found, read = read_anew(data, monkeypatch)
+    found, read = read_again(data, monkeypatch)
     assert found == {
         "hr/leave 1": "again",
         "hr/leave 2": "by hand",

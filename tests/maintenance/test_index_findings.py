@@ -291,7 +291,7 @@ def test_a_document_that_something_else_is_said_of_is_not_compared(workshop: Wor
     ],
 )
 def test_what_the_service_finds_out_itself_is_nothing_to_say(workshop: Workshop, statement: str) -> None:
-    """An index from before the machine was started is compared when it is needed, one of another tree made anew."""
+    """An index from before the machine was started is compared when it is needed, one of another tree rebuilt."""
     put_a_document_there(workshop)
     change(workshop, statement)
     assert workshop.check("--deep").findings == []
@@ -305,7 +305,7 @@ def test_an_index_of_another_version_of_the_service_is_nothing_to_say(workshop: 
 
 
 def test_documents_of_a_definition_that_changed_are_not_compared(workshop: Workshop) -> None:
-    """They are read anew before the next answer."""
+    """They are read again before the next answer."""
     body = orders.definition().replace(b'class="fr-search"', b"")
     Planter(workshop.root).define(str(ORDER), 1, body, "2025-01-01T00:00:00.000Z")
     assert workshop.check("--deep").findings == []

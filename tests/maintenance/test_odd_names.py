@@ -80,7 +80,7 @@ def test_what_is_taken_out_of_the_way_in_an_application_called_like_the_list_of_
         assert workshop.check().findings == []
 
 
-def test_older_revisions_under_the_longest_names_can_be_encrypted_anew(tmp_path: Path) -> None:
+def test_older_revisions_under_the_longest_names_can_be_reencrypted(tmp_path: Path) -> None:
     """So the key before can retire. Names of 189 bytes and more left no room for an id beside them."""
     long = [f"{'n' * (length - 4)}.bin" for length in (188, 189, 200)]
     with Workshop(tmp_path / "data") as workshop:

@@ -72,7 +72,7 @@ def test_deleted_documents_and_attachments_go_with_all_their_history(workshop: W
     assert workshop.get(DELETED)[0] == workshop.get(ATTACHMENT)[0] == 404
     assert not workshop.file(DELETED).parent.exists()
     assert len(workshop.history(DATA)) == 1
-    workshop.put(DELETED, b"<d>anew</d>")
+    workshop.put(DELETED, b"<d>again</d>")
 
 
 def test_drafts_go(workshop: Workshop) -> None:

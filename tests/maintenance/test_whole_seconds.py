@@ -54,7 +54,7 @@ def test_two_puts_in_one_second_with_a_backup_between_them(disk: Path, monkeypat
 
 
 def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Encrypted anew, every document keeps its instant and its size."""
+    """Re-encrypted, every document keeps its instant and its size."""
     keys = disk / "encryption-keys.json"
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEYS", str(keys))
     workshop = Workshop(disk / "data")

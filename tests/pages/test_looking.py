@@ -172,7 +172,7 @@ def test_indexes_are_rebuilt_from_the_page(tmp_path: Path) -> None:
     assert "Rebuilt from here" in found.text
 
 
-def test_encryption_anew_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None:
+def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)
     save(found, secret=secret)

@@ -156,7 +156,7 @@ def test_forms_are_exported_and_imported_into_another_database(
     assert ended(["history", DOCUMENT, "--json", *other], monkeypatch, capsys) == run("history", DOCUMENT, "--json")
 
 
-def test_data_is_encrypted_anew(run: Run, client: FlaskClient) -> None:
+def test_data_is_reencrypted(run: Run, client: FlaskClient) -> None:
     assert client is not None
     assert "there is no" in " ".join(run("reencrypt").errors)
     assert run("reencrypt", "nobody/knows").status == 1

@@ -163,7 +163,7 @@ def test_reindexing_is_seen_from_another_instance(nodes: Nodes, form: str) -> No
     assert nodes.second.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
 
 
-def test_encrypting_anew_is_seen_from_another_instance(nodes: Nodes, form: str) -> None:
+def test_reencrypting_is_seen_from_another_instance(nodes: Nodes, form: str) -> None:
     assert nodes.first.put(f"{form}/form/form.xhtml", encrypted_form.UNMARKED).status == 201
     body = encrypted_form.data()
     assert nodes.second.put(f"{form}/data/D/data.xml", body, Form_Definition_Version=1).status == 201

@@ -179,7 +179,7 @@ def keys(directory: Path) -> EncryptionKeys:
     return EncryptionKeys(f"{directory}/encryption-keys.json", trees=[f"{directory}/data"])
 
 
-def test_encrypting_anew_on_one_node_beside_saves_on_another_leaves_nothing_plain(
+def test_reencrypting_on_one_node_beside_saves_on_another_leaves_nothing_plain(
     nodes: tuple[str, Service, Service], tmp_path: Path, database_server: Server
 ) -> None:
     """Nor with a key that goes: the newest one alone decrypts everything at the end."""
@@ -195,13 +195,13 @@ def test_encrypting_anew_on_one_node_beside_saves_on_another_leaves_nothing_plai
     def work() -> None:
         assert one.put(f"{_FORM}/form/form.xhtml", encrypted_form.DEFINITION, Form_Definition_Version=1).status == 204
         for _ in range(2):
-            encrypt_anew(one)
+            reencrypt(one)
             keys(tmp_path).new()
-            encrypt_anew(one)
+            reencrypt(one)
 
     _beside(savers, work)
     newest = keys(tmp_path).new()
-    encrypt_anew(one)
+    reencrypt(one)
     schema = parse(place).schema
     for column, table in (("body", "revision"), ("bytes", "piece")):
         for secret in encrypted_form.SECRETS:
@@ -220,8 +220,8 @@ def test_encrypting_anew_on_one_node_beside_saves_on_another_leaves_nothing_plai
                 each.require_all(node)
 
 
-def encrypt_anew(node: Service) -> None:
-    """Encrypt the form anew, and wait until that is finished."""
+def reencrypt(node: Service) -> None:
+    """Re-encrypt the form, and wait until that is finished."""
     ends = time.monotonic() + 150
     while (started := node.raw("POST", f"{PUBLIC}/reencrypt/{_FORM}")).status == 503:  # the one before is just ending
         assert time.monotonic() < ends

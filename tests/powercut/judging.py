@@ -101,7 +101,7 @@ def prepare_process(log: str) -> None:
     """Make this process one that judges: Ctrl-C is for the process that mounts, and requests are logged to a file.
 
     The index takes a picture for the disk itself after a start of the machine: it compares what is left of it with the
-    tree, where it would make the index of a copy anew.
+    tree, where it would rebuild the index of a copy.
     """
     staleness._place = lambda _identity: ""  # noqa: SLF001 - the picture is a copy
     staleness._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own

@@ -104,7 +104,7 @@ def test_history_drafts_deletes_and_purges(service: Service, document: str, serv
 
 
 @pytest.mark.parametrize("service", ["svc"], indirect=True)
-def test_encrypted_bodies_are_encrypted_in_the_bucket_and_encrypted_anew(
+def test_encrypted_bodies_are_encrypted_in_the_bucket_and_reencrypted(
     service: Service, server: S3Server, tmp_path: Path
 ) -> None:
     form, name = "enc/f", "secret.bin"
@@ -116,14 +116,14 @@ def test_encrypted_bodies_are_encrypted_in_the_bucket_and_encrypted_anew(
     before = keys(server, name)
     assert [server.objects[key].data[: len(MAGIC)] for key in before] == [MAGIC]
     EncryptionKeys(str(tmp_path / "encryption.json"), trees=[str(tmp_path / "data")]).new()
-    encrypt_anew(tmp_path / "settings.toml", form)
+    reencrypt(tmp_path / "settings.toml", form)
     assert len(keys(server, name)) == 1
     assert keys(server, name) != before
     again = service.get(f"{form}/data/D/{name}", Decrypt="true")
     assert (again.body == BYTES, again["ETag"]) == (True, read["ETag"])
 
 
-def encrypt_anew(file: Path, form: str) -> None:
+def reencrypt(file: Path, form: str) -> None:
     """Do what the command does, without rebuilding the index."""
     loaded = configuration.load(str(file), {"data": services.place_of(file.parent / "data")}, {})
     settings, properties = loaded.settings, loaded.properties
@@ -131,8 +131,8 @@ def encrypt_anew(file: Path, form: str) -> None:
         at_rest = EncryptionAtRest(offline.router, DIALECTS["svc"], open_encryption_keys(settings, properties))
         storage = offline.at(settings.roots.default).managed
         assert storage is not None
-        anew = Reencryption(storage, offline.bodies_by_form, at_rest)
-        count, problems = anew.encrypt(Form(*form.split("/")), "D")
+        job = Reencryption(storage, offline.bodies_by_form, at_rest)
+        count, problems = job.encrypt(Form(*form.split("/")), "D")
     assert (count, problems) == (2, [])
 
 

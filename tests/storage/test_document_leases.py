@@ -116,7 +116,7 @@ def test_a_wall_clock_that_is_set_changes_nothing(leases: DocumentLeases, clocks
 def test_after_a_restart_of_the_machine_the_wall_clock_decides_within_the_length(
     leases: DocumentLeases, clocks: Clocks, jump: float, expected: int
 ) -> None:
-    """Looked at once, it is measured anew: then it ends, however far the wall clock is behind."""
+    """Looked at once, it is measured again: then it ends, however far the wall clock is behind."""
     leases.lock(address(), LEA, 600)
     clocks.passes(100)
     clocks.restarts(30)

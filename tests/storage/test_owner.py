@@ -147,7 +147,7 @@ def test_a_link_to_a_tree_counts_only_where_the_owner_or_root_has_put_it(place: 
 
 
 def test_a_tree_stays_its_owners_whatever_root_runs_on_it(place: Path) -> None:
-    """Documents that are encrypted anew became root's, and closed to the service."""
+    """Documents that are re-encrypted became root's, and closed to the service."""
     with furnished(place / "data") as workshop:
         workshop.put("a/b/form/1/form.xhtml", UNMARKED)
         workshop.put("a/b/data/d/scan.bin", b"secret")

@@ -78,7 +78,7 @@ def test_the_probe_names_what_does_not_work(
 def test_a_disk_that_cannot_be_written_for_now_is_said_and_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """What is stored can still be read, so a worker that starts anew must not give up."""
+    """What is stored can still be read, so a worker that starts again must not give up."""
     store = opened(Store(initialised(tmp_path), lock_timeout=1))
     assert store.probe() is None
 
