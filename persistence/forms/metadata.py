@@ -206,18 +206,21 @@ def _check_names(name: str, attributes: dict[str, str]) -> None:
         for key in attributes:
             if not key.startswith(_XML):
                 raise _unknown_encryption(f"the attribute {_local(key)!r} of <fr:encrypt>, which has none")
-    elif namespace in _OF_CONTROLS and (
-        _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
-    ):
+    elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
         raise _unknown_encryption(f"the element <{local}>")
     for key in attributes:
         own, separator, local = key.rpartition(SEPARATOR)
         is_known = (own != FR_NAMESPACE if separator else namespace not in _OF_CONTROLS) or key in _OF_DATA
-        if not is_known and (_PART in local or (own == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))):
+        if not is_known and _is_about_encryption(own, local):
             raise _unknown_encryption(f"the attribute {local!r}")
     for word in attributes.get("class", "").split():
         if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
             raise _unknown_encryption(f"the class {word!r}")
+
+
+def _is_about_encryption(namespace: str, local: str) -> bool:
+    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
+    return _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
 
 
 @lru_cache(1024)
