@@ -135,7 +135,7 @@ def worker_class(settings: Settings) -> str:
         StartupError: granian is not installed, or nobody may say which path was sent.
     """
     if settings.server == "gunicorn":
-        return "persistence.worker.Worker"
+        return "persistence.gunicorn_worker.Worker"
     if find_spec("granian") is None:
         raise StartupError("granian is not installed: pip install 'persistence[granian]'")
     if not settings.proxies:

@@ -1,4 +1,4 @@
-"""The worker processes of gunicorn: each keeps to a processor, returns memory, and is replaced if it grows too far."""
+"""Worker processes of any server: each keeps to a processor, returns memory, and is replaced if it grows too far."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import ctypes
 import logging
 import os
 import re
-import select
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.base import Worker as ServerWorker
-from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from persistence import processors
 from persistence.limits.requests import (
     ARENAS,
-    CHUNK,
     FREE_AT_END,
     LARGE_BLOCK,
-    LINGER,
     LONGEST_GROWN,
     TRIMMED_FROM,
     WORKER_MEMORY,
@@ -84,49 +79,6 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
     @abstractmethod
     def is_busy(self) -> bool:
         """Return whether requests are being answered."""
-
-
-class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
-    """gunicorn's worker with threads."""
-
-    def init_process(self) -> None:
-        """Receive bodies in pieces of the size that the service asks for, then serve.
-
-        gunicorn would receive up to 1 MiB at a time, and copy what is left of that with each piece.
-        """
-        SocketUnreader.max_body_chunk = CHUNK
-        super().init_process()
-
-    def handle(self, conn: TConn) -> Any:
-        """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
-
-        gunicorn hands a connection back to its main thread after each request, and gets it again from there: two
-        changes of threads, which have to wait for each other. A client that sends one request after the other is
-        answered by one thread, as long as no other connection waits for a thread.
-        """
-        result = super().handle(conn)
-        while result is True and not conn.is_http2 and self._may_stay() and _is_readable(conn):
-            result = super().handle(conn)
-        return result
-
-    def _may_stay(self) -> bool:
-        """Return whether a thread may wait for its client: no other one waits for a thread, and the worker goes on."""
-        busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
-        is_alive: bool = self.alive
-        return is_alive and busy <= self.cfg.threads
-
-    def is_busy(self) -> bool:
-        """Return whether there is a connection that is not idle."""
-        return bool(self.nr_conns > len(self.keepalived_conns))
-
-
-def _is_readable(conn: TConn) -> bool:
-    """Return whether the next request on a connection has begun to arrive, or does within ``LINGER``."""
-    if conn.parser.unreader.buf.getvalue():
-        return True
-    waiting = select.poll()
-    waiting.register(conn.sock, select.POLLIN)
-    return bool(waiting.poll(LINGER))
 
 
 def _nothing() -> None:

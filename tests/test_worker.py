@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import http.client
-import io
-import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from gunicorn.workers.gthread import ThreadWorker
 
 from persistence import worker
 from persistence.limits.requests import TRIMMED_FROM
-from persistence.worker import MemoryWatch, Worker
+from persistence.worker import MemoryWatch
 from tests.service import PUBLIC, Service, alone
 
 _MIB = 1 << 20
@@ -98,51 +93,6 @@ def test_a_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_every_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
     replaced(tmp_path, 6)
-
-
-@dataclass
-class Connection:
-    """A connection of the worker, whose client sends its next requests when a test says so."""
-
-    client: socket.socket
-    sock: socket.socket
-    is_http2: bool = False
-
-    @property
-    def parser(self) -> SimpleNamespace:
-        return SimpleNamespace(unreader=SimpleNamespace(buf=io.BytesIO()))
-
-
-@pytest.fixture
-def connection() -> Iterator[Connection]:
-    client, own = socket.socketpair()
-    with client, own:
-        yield Connection(client, own)
-
-
-@pytest.mark.parametrize(
-    ("connections", "is_alive", "answered"),
-    [(2, True, 3), (3, True, 1), (2, False, 1)],
-    ids=["a thread for each", "one waits for a thread", "the worker ends"],
-)
-def test_a_thread_keeps_its_connection_while_no_other_waits(
-    connection: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    connections: int,
-    is_alive: bool,  # noqa: FBT001
-    answered: int,
-) -> None:
-    """Requests that have been sent are answered at once; without one the connection goes back soon."""
-    answers: list[bytes] = []
-    monkeypatch.setattr(ThreadWorker, "handle", lambda _, conn: answers.append(conn.sock.recv(1)) or True)
-    worker = Worker.__new__(Worker)
-    worker.cfg, worker.alive, worker.nr_conns = SimpleNamespace(threads=2), is_alive, connections
-    worker.keepalived_conns, worker.pending_conns = deque(), deque()
-    connection.client.sendall(b"123")
-    began = time.monotonic()
-    assert worker.handle(connection) is True
-    assert len(answers) == answered
-    assert time.monotonic() - began < 5
 
 
 def test_one_thread_serves_several_connections(tmp_path: Path) -> None:

@@ -132,4 +132,4 @@ def test_granian_is_refused_where_it_is_not_installed_or_nobody_may_say_the_uri(
     monkeypatch.setattr(starting, "find_spec", lambda _name: None)
     with pytest.raises(StartupError, match=r"pip install 'persistence\[granian\]'"):
         starting.worker_class(Settings(server="granian", proxies=("127.0.0.1",)))
-    assert starting.worker_class(Settings()) == "persistence.worker.Worker"
+    assert starting.worker_class(Settings()) == "persistence.gunicorn_worker.Worker"
