@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import re
 import select
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
 
 from gunicorn import util
+from gunicorn.config import Config
 from gunicorn.http import wsgi
 from gunicorn.http.body import LengthReader
+from gunicorn.http.message import Request
+from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -25,6 +31,29 @@ _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*").fullmatch
 
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
+
+
+_PEERS = 256
+"""Addresses of peers of which it is kept whether they are proxies: each that connects is one."""
+
+
+class PeerRequest(Request):  # type: ignore[misc]
+    """A request whose peer is looked for among the proxies once, and not again in each of its requests."""
+
+    def _peer_is_trusted_proxy(self) -> bool:
+        """Return whether the peer may say who its client is."""
+        return not isinstance(self.peer_addr, tuple) or _is_proxy(self.cfg, self.peer_addr[0])
+
+
+@lru_cache(maxsize=_PEERS)
+def _is_proxy(settings: Config, address: str) -> bool:
+    """Return whether an address is one of ``forwarded_allow_ips``."""
+    if "*" in settings.forwarded_allow_ips:
+        return True
+    with suppress(ValueError):
+        own = ip_address(address)
+        return any(own in network for network in settings.forwarded_allow_networks())
+    return False
 
 
 class JoinedResponse(wsgi.Response):  # type: ignore[misc]
@@ -41,6 +70,13 @@ class JoinedResponse(wsgi.Response):  # type: ignore[misc]
                 self.headers.append(field)
             else:
                 super().process_headers([field])
+
+    def default_headers(self) -> list[str]:
+        """Return the lines before the headers of the service. The date is formatted once a second."""
+        first = f"HTTP/{self.req.version[0]}.{self.req.version[1]} {self.status}\r\n"
+        connection = "close" if self.should_close() else "keep-alive"
+        lines = [first, f"Server: {self.version}\r\n", _date(int(time.time())), f"Connection: {connection}\r\n"]
+        return [*lines, "Transfer-Encoding: chunked\r\n"] if self.chunked else lines
 
     def send_headers(self) -> None:
         """Send the headers unless they are sent."""
@@ -69,6 +105,11 @@ def _is_plain(name: str) -> bool:
     return allowed and name.lower() != "content-length" and not util.is_hoppish(name)
 
 
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return f"Date: {util.http_date(second)}\r\n"
+
+
 class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
     """gunicorn's worker with threads."""
 
@@ -78,7 +119,7 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
         gunicorn would receive up to 1 MiB at a time, and copy what is left of that with each piece.
         """
         SocketUnreader.max_body_chunk = CHUNK
-        wsgi.Response = JoinedResponse
+        RequestParser.mesg_class, wsgi.Response = PeerRequest, JoinedResponse
         super().init_process()
 
     def handle(self, conn: TConn) -> Any:

@@ -16,9 +16,11 @@ from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from gunicorn.http import wsgi
 from gunicorn.http.errors import InvalidResponseHeader, InvalidResponseHeaderName
+from gunicorn.http.message import Request
+from gunicorn.http.unreader import IterUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.gunicorn_worker import JoinedResponse, Worker
+from persistence.gunicorn_worker import JoinedResponse, PeerRequest, Worker
 from persistence.limits.requests import CHUNK
 
 _FIELDS = [("Content-Type", "text/plain"), ("ETag", '"1"'), ("Svc-Username", "J\xe9 \xe4")]
@@ -167,3 +169,23 @@ def test_what_is_left_of_a_body_is_not_taken_for_the_next_request(
         b"/two",
         b"/three",
     ]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "peer", "scheme"),
+    [
+        ("127.0.0.1,::1", ("127.0.0.1", 1), "https"),
+        ("127.0.0.1,::1", ("::1", 1, 0, 0), "https"),
+        ("127.0.0.1,::1", ("127.0.0.2", 1), "http"),
+        ("10.0.0.0/8", ("10.1.2.3", 1), "https"),
+        ("*", ("192.0.2.1", 1), "https"),
+        ("127.0.0.1", ("no address", 1), "http"),
+        ("127.0.0.1", "", "https"),
+    ],
+)
+def test_only_a_proxy_says_how_its_client_asked(proxies: str, peer: Any, scheme: str) -> None:
+    settings = Config()
+    settings.set("forwarded_allow_ips", proxies)
+    sent = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\n\r\n"
+    for kind in (Request, PeerRequest, PeerRequest):
+        assert kind(settings, IterUnreader([sent]), peer).scheme == scheme
