@@ -26,7 +26,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from persistence.limits.requests import CHUNK, LINGER
 from persistence.worker import WatchedWorker
 
-_PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*").fullmatch
+_PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 """Values of headers that gunicorn allows and leaves as they are."""
 
 _NAMES = 256
@@ -66,7 +66,7 @@ class JoinedResponse(wsgi.Response):  # type: ignore[misc]
             InvalidResponseHeaderName, InvalidResponseHeader: a name or a value is none of HTTP.
         """
         for field in headers:
-            if _is_plain(field[0]) and _PLAIN_VALUE(field[1]):
+            if _is_plain(field[0]) and _PLAIN_VALUE.fullmatch(field[1]):
                 self.headers.append(field)
             else:
                 super().process_headers([field])
