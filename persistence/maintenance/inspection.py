@@ -191,7 +191,7 @@ class _Inspection:
                 return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
             verdict = self.by.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
-        except StateChangedError:
+        except (StateChangedError, FileNotFoundError):
             return FindingKind.BUSY.at(place.content, "it is being changed")
         except DamagedError as error:
             what = f"{_after_colon(error)}; {self._newest_whole(place)}"

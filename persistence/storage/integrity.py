@@ -68,7 +68,7 @@ class Integrity:
 
         Raises:
             DamagedError: it is damage.
-            StateChangedError: the file is not the one of ``status`` any more.
+            StateChangedError: the file is not the one of ``status`` any more, or gone.
             OSError: it cannot be read.
         """
         state = (*_state(status), file, sidecar.id)
@@ -99,7 +99,10 @@ class Integrity:
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         """Return the verdict on a file, or as a text why it is damage."""
-        descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
+        try:
+            descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StateChangedError from error
         try:
             if _state(os.fstat(descriptor)) != _state(status):
                 raise StateChangedError

@@ -130,6 +130,26 @@ def test_a_body_replaced_by_hand_is_served_under_another_tag_where_all_edits_are
     assert found.etag != stored.id
 
 
+def test_an_older_body_is_found_while_the_current_one_is_deleted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.write(b"one")
+    record = place.store.sidecar(CAT)
+    assert record is not None
+    place.write(b"the second")
+    real, deleted = Integrity._looked_at, list[Sidecar]()  # noqa: SLF001 - it is late
+
+    def late(*arguments: Any) -> Any:
+        if not deleted:
+            deleted.append(_deleted(place, CAT))
+        return real(*arguments)
+
+    monkeypatch.setattr(Integrity, "_looked_at", late)
+    found = place.bodies.find(CAT, record, content=True)
+    assert deleted
+    assert found is not None
+    with found.opened as file:
+        assert file.read() == b"one"
+
+
 def test_a_body_that_is_lost_is_damage(place: Place) -> None:
     place.write(b"cat")
     (place.base / "pics/album/data/D/1/cat.bin").unlink()
