@@ -97,7 +97,7 @@ def _add_fields(found: SearchConditions, query: Query, partitions: list[int]) ->
             between = "control = %s AND partition = ANY(%s::int[]) AND fold >= %s AND fold < %s"
             parameters = int(FACTS[of]), partitions, low, high
             within = BoundSql(f"SELECT seq FROM entry WHERE {between}", parameters)
-            found.selections.append(Selection(within, Reach.RANGES, is_distinct=True))
+            found.selections.append(Selection(within, Reach.RANGES, is_distinct=True, is_of_time=True))
 
 
 def _add_text(found: SearchConditions, folded: str, controls: list[int], partitions: list[int]) -> None:

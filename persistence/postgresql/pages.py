@@ -55,25 +55,18 @@ class PageOrder:
             (self.control, self._edge),
         )
 
-    def page_of_selection(
-        self, selection: Selection, searched: Sequence[SearchedPartition], *, is_walked: bool
-    ) -> BoundSql:
+    def page_of_selection(self, selection: Selection, searched: Sequence[SearchedPartition]) -> BoundSql:
         """Return the query for the number of documents of one selection, and the page of them.
 
-        Of many, the page is looked for among the first in order of saves, if it ``is_walked``: it may then be shorter
-        than it should be.
+        Of many, the page is looked for among the first in order of saves; if these are too few for it, all are sorted.
         """
         partitions = [partition.number for partition in searched]
-        documents = sum(partition.documents for partition in searched)
         found, on = selection.each_once, "d.partition = ANY(%s::int[])"
-        page = self.page_of_hits()
         kept = "NOT MATERIALIZED" if selection.is_distinct else "MATERIALIZED"  # a range is read again more quickly
-        walked, walk = "false", BoundSql("SELECT seq FROM hits")
-        if self.control is None and is_walked:
-            enough = (self.offset + self.size) * documents // NEWEST_TRIED
-            walked = f"n > {max(FEW_FOUND, enough)}"
-            walk = self.page_of_foremost(partitions, selection.test, NEWEST_TRIED)
-        counted = "false" if selection.is_of_all else walked
+        walked = self._walked(selection, partitions, sum(partition.documents for partition in searched))
+        page = self.page_of_hits()
+        is_whole = f"cardinality(page) = least({self.size}, greatest(n - {self.offset}, 0))"
+        counted = "false" if selection.is_of_all else is_whole
         return BoundSql(
             f"""
             WITH found AS {kept} ({found.text}),
@@ -84,11 +77,26 @@ class PageOrder:
                 UNION ALL
                 SELECT d.seq, d.modified, d.partition FROM document d
                 WHERE (SELECT n FROM counted) > {MOST_GATHERED} AND {on} AND d.seq IN (SELECT seq FROM found)
-            )
+            ),
+            walked AS MATERIALIZED (SELECT {walked.text} AS page FROM counted)
             SELECT CASE WHEN {counted} THEN n ELSE (SELECT count(*) FROM hits) END,
-            CASE WHEN {walked} THEN ARRAY(SELECT seq FROM ({walk.text}) p)
-            ELSE ARRAY(SELECT seq FROM ({page.text}) p) END FROM counted""",
-            (*found.parameters, partitions, partitions, *walk.parameters, *page.parameters),
+            CASE WHEN {is_whole} THEN page ELSE ARRAY(SELECT seq FROM ({page.text}) p) END FROM counted, walked""",
+            (*found.parameters, partitions, partitions, *walked.parameters, *page.parameters),
+        )
+
+    def _walked(self, selection: Selection, partitions: list[int], documents: int) -> BoundSql:
+        """Return the page among the first in order of saves, or fewer rows than it has; NULL if few were ``found``."""
+        if self.control is not None:
+            return BoundSql("NULL::bigint[]")
+        enough = max(FEW_FOUND, (self.offset + self.size) * documents // NEWEST_TRIED)
+        looked_up = self.page_of_foremost(partitions, selection.test, NEWEST_TRIED)
+        if not selection.is_of_time:
+            return BoundSql(f"CASE WHEN n > {enough} THEN ARRAY({looked_up.text}) END", looked_up.parameters)
+        gathered = self.page_of_foremost(partitions, BoundSql("d.seq IN (SELECT seq FROM found)"), NEWEST_TRIED)
+        return BoundSql(
+            f"CASE WHEN n <= {enough} THEN NULL WHEN n <= {MOST_GATHERED} THEN ARRAY({gathered.text})"
+            f" ELSE ARRAY({looked_up.text}) END",
+            gathered.parameters + looked_up.parameters,
         )
 
     def page_of_all(self, searched: Sequence[SearchedPartition]) -> BoundSql:

@@ -61,13 +61,15 @@ class Reach(Enum):
 class Selection:
     """A query for the ``seq`` of documents, which may have one several times unless ``is_distinct``.
 
-    ``is_of_all`` says that it finds documents of other partitions and forms, too.
+    ``is_of_all`` says that it finds documents of other partitions and forms, too; ``is_of_time``, that they are of a
+    span of time, and so near each other in the order of saves.
     """
 
     sql: BoundSql
     reach: Reach
     is_of_all: bool = False
     is_distinct: bool = False
+    is_of_time: bool = False
 
     @property
     def each_once(self) -> BoundSql:
