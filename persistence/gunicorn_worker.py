@@ -23,7 +23,7 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.limits.requests import CHUNK, LINGER
+from persistence.limits.requests import CHUNK, LINGER, PEERS_KEPT
 from persistence.worker import WatchedWorker
 
 _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
@@ -31,10 +31,6 @@ _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
-
-
-_PEERS = 256
-"""Addresses of peers of which it is kept whether they are proxies: each that connects is one."""
 
 
 class PeerRequest(Request):  # type: ignore[misc]
@@ -45,7 +41,7 @@ class PeerRequest(Request):  # type: ignore[misc]
         return not isinstance(self.peer_addr, tuple) or _is_proxy(self.cfg, self.peer_addr[0])
 
 
-@lru_cache(maxsize=_PEERS)
+@lru_cache(maxsize=PEERS_KEPT)
 def _is_proxy(settings: Config, address: str) -> bool:
     """Return whether an address is one of ``forwarded_allow_ips``."""
     if "*" in settings.forwarded_allow_ips:

@@ -102,5 +102,8 @@ LONGEST_FORWARDED = 200
 OBSERVATIONS_KEPT = 1 << 14
 """Observations of one kind that wait to be counted in the metrics, which happens each second."""
 
+PEERS_KEPT = 256
+"""Addresses of peers of which a worker keeps whether they are proxies: each that connects is one."""
+
 LINGER = 5
 """Milliseconds for which a thread waits for the next request on its connection, while no other connection waits."""
