@@ -204,7 +204,7 @@ ONE_PLACE = {
     ("os", "mkdir"): {"storage/directories.py"},
     ("os", "makedirs"): {"storage/directories.py"},
     ("os", "rmdir"): {"storage/directories.py"},
-    ("os", "fsync"): {"storage/files.py", "storage/directories.py"},
+    ("os", "fsync"): {"storage/directories.py"},
     ("os", "utime"): {"storage/files.py"},
     ("os", "chmod"): {"storage/files.py"},
     ("os", "chown"): {"storage/files.py"},

@@ -31,7 +31,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id
 from persistence.model.versions import FormMetadata
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
-from persistence.storage import commit, files, nofollow, stored_revision
+from persistence.storage import commit, directories, files, nofollow, stored_revision
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.xml.streaming import XmlCheck
@@ -203,7 +203,7 @@ def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
     if tombstone is not None:
         kept = commit.keep(place, tombstone)
         try:
-            files.sync(kept)
+            directories.sync_open(kept)
         finally:
             os.close(kept)
 

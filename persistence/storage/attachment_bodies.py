@@ -250,7 +250,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         try:
             upload.place_at(path, nanoseconds)
             upload.sync()
-            files.sync(directory)
+            directories.sync_open(directory)
         finally:
             os.close(directory)
 
@@ -269,6 +269,6 @@ def _keep(paths: FilePaths, over: Sidecar) -> None:
         history = nofollow.open_directory(paths.history)  # and no link to one
         try:
             copies.keep_as(paths.content, paths.revision(over.modified).content)
-            files.sync(history)
+            directories.sync_open(history)
         finally:
             os.close(history)

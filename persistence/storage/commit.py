@@ -99,33 +99,34 @@ def replace_sidecar(
     upload: Upload | None = None,
     *,
     over: Committed | None = None,
-    settle: Callable[[], None] | None = None,
+    settle: Callable[[int], None] | None = None,
 ) -> None:
     """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone.
 
-    ``settle`` makes every name durable that the commit relies on; that is at least the directory. The content waits
-    under the name that it arrived with.
+    ``settle`` makes every name durable that the commit relies on, at least those in the directory, which it gets open.
+    The content waits under the name that it arrived with.
 
     Raises:
         ReplacedError: the stored revision is not the one that the writer decided ``over`` any more; it stays.
     """
-    with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
-        # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
-        if upload is not None:
-            files.begin_writeback(prepared)
-            upload.place_at(paths.next_content(sidecar.id), stamp(sidecar))
-        files.sync(prepared)
-        if upload is not None:
-            upload.sync()
-        if settle is None:
-            directories.sync(paths.directory)
-        else:
-            settle()
-        if over is not None:
-            over.require_before(prepared)
-        files.rename(paths.next_sidecar, paths.sidecar)  # committed
-    # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
-    directories.sync(paths.directory)
+    directory = nofollow.open_directory(paths.directory)
+    try:
+        with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
+            # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
+            if upload is not None:
+                files.begin_writeback(prepared)
+                upload.place_at(paths.next_content(sidecar.id), stamp(sidecar))
+            files.sync(prepared)
+            if upload is not None:
+                upload.sync()
+            (settle or directories.sync_open)(directory)
+            if over is not None:
+                over.require_before(prepared)
+            files.rename(paths.next_sidecar, paths.sidecar)  # committed
+        # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
+        directories.sync_open(directory)
+    finally:
+        os.close(directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,16 @@ def sync(path: str) -> None:
     """Make the names in a directory durable."""
     descriptor = nofollow.open_directory(path)
     try:
-        began = time.perf_counter()
-        os.fsync(descriptor)
-        FSYNCS.append(time.perf_counter() - began)
+        sync_open(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_open(descriptor: int) -> None:
+    """Make the names in an open directory durable, or the content of an open file."""
+    began = time.perf_counter()
+    os.fsync(descriptor)
+    FSYNCS.append(time.perf_counter() - began)
 
 
 def make(path: str) -> bool:

@@ -13,22 +13,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from persistence.observed import FSYNCS
 from persistence.storage import directories, nofollow
 
 FILE_MODE = 0o640
 _LONGEST_NAME = 255
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
+sync = directories.sync_open
+"""Makes the content of an open file durable.
 
-def sync(descriptor: int) -> None:
-    """Make a file's content durable.
-
-    After an error the content counts as lost: a second fsync may say yes without having written anything.
-    """
-    began = time.perf_counter()
-    os.fsync(descriptor)
-    FSYNCS.append(time.perf_counter() - began)
+After an error the content counts as lost: a second fsync may say yes without having written anything.
+"""
 
 
 def begin_writeback(descriptor: int, begin: int = 0, size: int = 0) -> None:

@@ -151,7 +151,7 @@ class Writer:
         try:
             directories.ensure(trash)
             files.rename(folder, f"{trash}/{fresh_id()}")
-            files.sync(folders)
+            directories.sync_open(folders)
         finally:
             os.close(folders)
         directories.empty(trash)  # with folders that an error of the disk or a crash has left there
@@ -199,15 +199,16 @@ class Writer:
                     os.close(kept)
         return paths
 
-    def _settle(self, paths: FilePaths, kept: int | None, *, known: bool) -> None:
-        """Make every name durable that the commit will rely on; ``kept`` is the open history, if used.
+    def _settle(self, paths: FilePaths, kept: int | None, directory: int, *, known: bool) -> None:
+        """Make every name durable that the commit will rely on.
 
-        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
-        resource is ``known``, its first commit has made the directory itself durable.
+        ``directory`` is open, and so is the history, ``kept``, if it is used. A file system that promises only POSIX
+        may otherwise persist the commit's rename before them. Where the resource is ``known``, its first commit has
+        made the directory itself durable.
         """
         if kept is not None:
-            files.sync(kept)
-        directories.sync(paths.directory)
+            directories.sync_open(kept)
+        directories.sync_open(directory)
         if not known:
             self._directories.settle(paths.directory)
 

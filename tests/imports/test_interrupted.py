@@ -22,7 +22,13 @@ from tests.imports.importing import LARGEST, importer, lines_source, run
 from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
 
-STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (copies, "keep_as"), (directories, "sync"))
+STEPS = (
+    (files, "rename"),
+    (files, "sync"),
+    (files, "link_descriptor"),
+    (copies, "keep_as"),
+    (directories, "sync_open"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def without_sidecar_fsync() -> None:
 
 def without_directory_fsync() -> None:
     """Names are not synced."""
-    directories.sync = lambda _path: None
+    directories.sync_open = lambda _descriptor: None
 
 
 DEFECTS: Mapping[str, Callable[[], None]] = {

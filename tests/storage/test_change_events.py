@@ -188,7 +188,7 @@ def _refuse(*_: object) -> None:
     raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (directories, "sync")])
+@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (directories, "sync_open")])
 @pytest.mark.parametrize(
     ("change", "left"),
     [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")],
@@ -220,7 +220,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
     """The directory's last fsync refuses: the answer is an error, and the new state is what readers see."""
     place.put(DATA, "<a/>")
     place.heard()
-    rename, sync = files.rename, directories.sync
+    rename, sync = files.rename, directories.sync_open
     committed = False
 
     def committing(source: str, target: str) -> None:
@@ -228,14 +228,14 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
         rename(source, target)
         committed = True
 
-    def syncing(path: str) -> None:
+    def syncing(descriptor: int) -> None:
         if committed:
             _refuse()
-        sync(path)
+        sync(descriptor)
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", committing)
-        patch.setattr(directories, "sync", syncing)
+        patch.setattr(directories, "sync_open", syncing)
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))

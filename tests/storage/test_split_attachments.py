@@ -176,7 +176,7 @@ def _stopping(calls: int, real: Callable[..., object]) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("calls", range(4))
-@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (directories, "sync")])
+@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (directories, "sync_open")])
 def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     place: Place, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, calls: int
 ) -> None:

@@ -103,7 +103,7 @@ def test_nothing_is_left_beside_the_files(store: Store) -> None:
 CALLS = [
     *((files, call) for call in ("open_unnamed", "written", "link_descriptor", "sync", "rename")),
     (copies, "keep_as"),
-    (directories, "sync"),
+    (directories, "sync_open"),
 ]
 
 
