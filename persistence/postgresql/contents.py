@@ -13,10 +13,9 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from persistence.errors import DiskError, OutcomeUnknownError, PersistenceError, ReplacedError, disk_errors
+from persistence.errors import DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
 from persistence.limits.database import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
-from persistence.storage.layout import SPOOL
 from persistence.storage.uploads import Upload
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class PiecedContents:
 
     def upload(self, folder: Callable[[], tuple[int | None, str]]) -> DatabaseUpload:
         """Begin to receive a content; ``folder`` returns the number of its form and what it belongs to there."""
-        with disk_errors("receiving a body"):
-            return DatabaseUpload(self._local, self._database, folder)
+        return DatabaseUpload(self._local, self._database, folder)
 
     def opened(self, content: str, size: int, body: bytes | None) -> BinaryIO:
         """Return a content of ``size`` bytes, open: that of a row, or where it has none the pieces."""
@@ -75,7 +73,7 @@ class DatabaseUpload(Upload):
     """A body on its way into a database. ``flush`` has a large one in the database before any lock is held."""
 
     def __init__(self, local: str, database: Database, folder: Callable[[], tuple[int | None, str]]) -> None:
-        super().__init__(local, f"{local}/{SPOOL}")
+        super().__init__(local)
         self._database = database
         self._folder = folder
         self._has_pieces = False

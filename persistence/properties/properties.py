@@ -229,6 +229,10 @@ class Properties:
         """
         return self._kept(form)
 
+    def keeps_history(self, form: Form) -> bool:
+        """Return whether older revisions of a form's data are kept; raises as ``of``."""
+        return self.of(form).keeps_history
+
     def provider(self, name: str) -> ProviderProperties:
         """Return the properties of a provider itself."""
         return self._named(name)

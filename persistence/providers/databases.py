@@ -26,7 +26,6 @@ from persistence.postgresql.storage import DatabaseStorage
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
-from persistence.providers.trees import keeps_history_of
 from persistence.settings import Settings
 from persistence.storage import directories, file_system, root
 from persistence.storage.layout import FORMS, Layout
@@ -158,7 +157,7 @@ class _OpenDatabase:
         numbers = FormNumbers(database)
         self._rows = IndexRows(database, numbers, self._source_of)
         self._flat = FlatRows(database, self._source_of)
-        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=keeps_history_of(properties))
+        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
         summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
         self._catalog = Catalog(self._storage, summaries)
         self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)

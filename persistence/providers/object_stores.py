@@ -10,7 +10,6 @@ from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import object_places_of
 from persistence.providers.provider import Opening, Provider
-from persistence.providers.trees import keeps_history_of
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.sweep import settle_notes
@@ -30,7 +29,7 @@ class ObjectStores:
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         settings, properties = opening.settings, opening.properties
-        keeps_history = keeps_history_of(properties)
+        keeps_history = properties.keeps_history
         self._at = {place: open_bodies(settings, keeps_history, place) for place in object_places_of(properties)}
         self.sweeps = [partial(settle_notes, bodies, self._main) for bodies in self._at.values()]
 

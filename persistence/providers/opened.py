@@ -30,7 +30,6 @@ from persistence.providers.trees import (
     Trees,
     catalogs,
     integrity_of,
-    keeps_history_of,
     open_index,
     open_store,
     provider_of_tree,
@@ -41,7 +40,7 @@ from persistence.storage.integrity import Integrity
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.storage import Bodies, ChangeListener, Storage, keeps_all
 from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Upload
 
 if TYPE_CHECKING:  # it imports a library that need not be installed
     from persistence.s3.bodies import ObjectBodies
@@ -54,7 +53,7 @@ def object_bodies(settings: Settings, properties: Properties) -> Callable[[Objec
 
     It raises ``StartupError`` where the library for it is not installed.
     """
-    return cache(lambda place: loaded(_OPEN_BODIES)(settings, keeps_history_of(properties), place))
+    return cache(lambda place: loaded(_OPEN_BODIES)(settings, properties.keeps_history, place))
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
@@ -109,7 +108,6 @@ class Providers(Closable):
         self._settings = settings
         self._properties = properties
         self._objects = object_bodies(settings, properties)
-        self._spool = Spool(os.path.realpath(settings.home))
         self._opened = ExitStack()
         try:
             self._open(Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed))
@@ -196,7 +194,7 @@ class Providers(Closable):
     def spooled(self) -> Upload:
         """Begin to receive something that need not become a content. Raises ``BusyError`` and ``DiskError``."""
         default = self.trees.get(self._settings.roots.default)
-        return self._spool.upload() if default is None else default.store.spooled()
+        return Upload(os.path.realpath(self._settings.home)) if default is None else default.store.spooled()
 
     @property
     def bodies_by_form(self) -> BodiesOf:
@@ -236,7 +234,7 @@ class OfflineProviders(Closable):
         self._database = cache(self._open_database)
         self._catalog_at = catalogs(integrity_of(settings))
         self._bodies = cache(
-            partial(FileBodies, integrity=integrity_of(settings), keeps_history=keeps_history_of(properties))
+            partial(FileBodies, integrity=integrity_of(settings), keeps_history=properties.keeps_history)
         )
         self._objects = object_bodies(settings, properties)
         self.router = by_properties(properties, self._provider, self._bodies_of)
@@ -287,9 +285,7 @@ class OfflineProviders(Closable):
 
     def _open(self, root: str) -> Tree:
         settings = self._settings
-        store = self._opened.enter_context(
-            open_store(settings, root, self._listener, keeps_history_of(self._properties))
-        )
+        store = self._opened.enter_context(open_store(settings, root, self._listener, self._properties.keeps_history))
         index = open_index(settings, self._properties, root, self._catalog_at)
         self._opened.enter_context(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)), index)

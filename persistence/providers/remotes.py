@@ -23,7 +23,6 @@ from persistence.storage.layout import FORMS, Layout
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
-from persistence.storage.uploads import Spool
 
 
 class Remotes:
@@ -40,11 +39,10 @@ class Remotes:
 
     def __init__(self, opening: Opening) -> None:
         settings = opening.settings
-        root = os.path.realpath(settings.home)
+        self._root = root = os.path.realpath(settings.home)
         self._opening = opening
         self._dialect = DIALECTS[settings.dialect]
         self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-        self._spool = Spool(root)
         self._locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
         self._layout = Layout(root)
         self._connections: dict[str, Connections] = {}
@@ -58,14 +56,14 @@ class Remotes:
             lambda form: properties.of(form).route.definition == configured,
             is_exact=client.names.theirs.restricts_searches,
         )
-        storage = RemoteStore(client, self._spool, self._locks)
+        storage = RemoteStore(client, self._root, self._locks)
         summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(configured.name, safe='')}")
         catalog = Catalog(storage, summaries)
         return Provider(storage, catalog, index, None, RemoteReindexing(client), RemoteLeases(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         """See ``Engine``; the other service has bodies alone."""
-        return RemoteBodies(self._client(configured), self._spool, main.sidecar)
+        return RemoteBodies(self._client(configured), self._root, main.sidecar)
 
     def _client(self, configured: ProviderProperties) -> Client:
         names = ProviderNames(self._dialect, DIALECTS[configured.dialect or self._dialect.name], configured.mirrored)

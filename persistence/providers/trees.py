@@ -71,9 +71,7 @@ class Trees:
         self.by_root = {
             path: opening.closing.enter_context(_serving(opening, path, catalog_at)) for path in settings.roots
         }
-        self.bodies_at = {
-            base: FileBodies(base, integrity, keeps_history_of(properties)) for base in bases_of(properties)
-        }
+        self.bodies_at = {base: FileBodies(base, integrity, properties.keeps_history) for base in bases_of(properties)}
 
     def provider(self, configured: ProviderProperties) -> Provider:
         """See ``Engine``."""
@@ -94,7 +92,7 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
     def index_catalog(form: Form) -> Catalog:
         return catalog_at(definitions_root(form, path, properties, settings.roots))
 
-    with open_store(settings, path, updater, keeps_history_of(properties)) as store, index, updater:
+    with open_store(settings, path, updater, properties.keeps_history) as store, index, updater:
         updater.start()
         yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog), index)
 
@@ -155,11 +153,6 @@ def open_store(
     return Store(
         path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity, keeps_history=keeps_history
     )
-
-
-def keeps_history_of(properties: Properties) -> KeepsHistory:
-    """Return the function that says which forms keep older revisions, by their properties."""
-    return lambda form: properties.of(form).keeps_history
 
 
 def integrity_of(settings: Settings) -> Integrity:

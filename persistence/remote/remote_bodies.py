@@ -21,23 +21,24 @@ from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remo
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.storage.storage import position_at
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Upload
 
 
 class RemoteBodies:
     """The ``Bodies`` of another service, which has the current body of each attachment, and perhaps older ones.
 
-    ``current`` returns the sidecar that is stored of an attachment.
+    They are received below ``root``, a directory of this service. ``current`` returns the sidecar that is stored of an
+    attachment.
     """
 
-    def __init__(self, client: Client, spool: Spool, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
+    def __init__(self, client: Client, root: str, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
-        self._spool = spool
+        self._root = root
         self._current = current
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         """See ``Bodies``."""
-        return self._spool.upload()
+        return Upload(self._root)
 
     def changing(self) -> AbstractContextManager[Self]:
         """See ``Bodies``."""
@@ -107,7 +108,7 @@ class RemoteBodies:
 
     def _same(self, address: DocumentAddress, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision | None:
         """Receive a body, and return it if it is that of a record."""
-        with disk_errors("receiving", address), self._spool.upload() as upload:
+        with disk_errors("receiving", address), Upload(self._root) as upload:
             for piece in answer:
                 upload.write(piece)
                 if upload.size > sidecar.size:

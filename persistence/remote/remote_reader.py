@@ -29,7 +29,7 @@ from persistence.remote.headers import HeaderFields
 from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
 from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Spool
+from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
 
 Parameters = tuple[tuple[str, str], ...]
@@ -38,11 +38,14 @@ _AT_ONCE = 1 << 16
 
 
 class RemoteReader:
-    """Reads from one provider. Methods raise ``RemoteError``, ``DiskError``, and what refusals mean."""
+    """Reads from one provider; large contents are received below ``root``, a directory of this service.
 
-    def __init__(self, client: Client, spool: Spool) -> None:
+    Methods raise ``RemoteError``, ``DiskError``, and what refusals mean.
+    """
+
+    def __init__(self, client: Client, root: str) -> None:
         self._client = client
-        self._spool = spool
+        self._root = root
 
     def read(self, address: Address, query: Parameters = (), *, content: bool) -> StoredRevision | None:
         """Return a revision, its content open if asked for; a tombstone where it is only known to be deleted."""
@@ -125,7 +128,7 @@ class RemoteReader:
             raise
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
-        with disk_errors("receiving", address), self._spool.upload() as upload:
+        with disk_errors("receiving", address), Upload(self._root) as upload:
             for piece in answer:
                 if upload.size + len(piece) > MOST_RECEIVED:
                     raise RemoteError(f"{self._client.label} sends more than {MOST_RECEIVED} bytes of {address}")

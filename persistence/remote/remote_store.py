@@ -40,7 +40,7 @@ from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Upload
 
 _NAMES = Layout("")
 """Names that cannot be kept here cannot be kept elsewhere."""
@@ -56,15 +56,15 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 class RemoteStore(Storage):
     """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
 
-    ``spool`` and ``locks`` belong to this service: a body is received wholly before the other side sees any of it,
-    and two writers here do not decide by outdated facts.
+    ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
+    any of it, and two writers here do not decide by outdated facts.
     """
 
-    def __init__(self, client: Client, spool: Spool, locks: Locks) -> None:
+    def __init__(self, client: Client, root: str, locks: Locks) -> None:
         self._client = client
-        self._spool = spool
+        self._root = root
         self._locks = locks
-        self._reader = RemoteReader(client, spool)
+        self._reader = RemoteReader(client, root)
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -155,7 +155,7 @@ class RemoteStore(Storage):
     def upload(self, address: Address) -> Upload:
         """See ``Storage``."""
         _NAMES.paths(address)
-        return self._spool.upload()
+        return Upload(self._root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:

@@ -24,7 +24,6 @@ from persistence.s3.notes import BodyNote, BodyNotes
 from persistence.s3.objects import Objects
 from persistence.s3.references import BodyReference, encode_reference, require_short
 from persistence.s3.traces import ObjectTraces
-from persistence.storage.layout import SPOOL
 from persistence.storage.managed import ListedBodies, ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
@@ -123,7 +122,7 @@ class _ObjectUpload(Upload):
     """A body that becomes an object, which is removed again where no change takes it."""
 
     def __init__(self, root: str, bodies: ObjectBodies, address: DocumentAddress) -> None:
-        super().__init__(root, f"{root}/{SPOOL}")
+        super().__init__(root)
         self._bodies = bodies
         self._reference = BodyReference(address, self.id)
         self._note: BodyNote | None = None

@@ -22,7 +22,7 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
-from persistence.storage import copies, directories, file_system, files, nofollow, removal, stored_revision
+from persistence.storage import copies, directories, file_system, files, nofollow, removal, stored_revision, uploads
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -30,7 +30,7 @@ from persistence.storage.managed import ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.traces import DocumentTraces
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Upload
 
 _ANYTHING = Integrity(HandEdits.ALL)
 _FORM_DEPTH = 3
@@ -97,8 +97,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
             for name in (SPOOL, TRASH):
                 if not directories.make(f"{self.root}/{name}"):
                     directories.require(f"{self.root}/{name}")
-            self._spool = Spool(self.root)
-            self._spool.sweep()
+            uploads.sweep(self.root)
             directories.empty(f"{self.root}/{TRASH}")
         self._directories = DurableDirectories(self.root)
         self._keeps_history = keeps_history
@@ -114,7 +113,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         """Begin to receive a body."""
-        return self._spool.upload()
+        return Upload(self.root)
 
     def changing(self) -> AbstractContextManager[Self]:
         """Change bodies in a block. Each change is whole when its record is, which a tree commits at once."""

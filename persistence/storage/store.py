@@ -18,7 +18,7 @@ from persistence.closable import Closable, closed
 from persistence.errors import as_disk_error, disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.model.instants import Instant
-from persistence.storage import directories, file_system, files, root
+from persistence.storage import directories, file_system, files, root, uploads
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.integrity import Integrity
@@ -31,7 +31,7 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener, KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.traces import DocumentTraces
-from persistence.storage.uploads import Spool, Upload
+from persistence.storage.uploads import Upload
 from persistence.storage.writer import Writer
 
 _HOUR = 3600
@@ -74,8 +74,7 @@ class Store(StoreReader, ManagedStorage, Closable):
                 service = opened.enter_context(self._locks.service.shared())
                 self._lease = Lease(own)
                 opened.callback(self._lease.close)
-                self._spool = Spool(own)
-                self._spool.sweep()
+                uploads.sweep(own)
                 directories.empty(f"{own}/{TRASH}")
                 super().__init__(own, integrity)
                 opened.pop_all()
@@ -133,7 +132,7 @@ class Store(StoreReader, ManagedStorage, Closable):
             BusyError: the store was closed.
         """
         self._require_open()
-        return self._spool.upload()
+        return Upload(self.root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writer]:

@@ -27,43 +27,28 @@ ABANDONED_AFTER = 60.0
 """Seconds after which a temporary file that nobody holds belongs to nobody."""
 
 
-class Spool:
-    """Room for contents on their way in, below one root."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def upload(self) -> Upload:
-        """Begin to receive a content; raises ``DiskError``."""
-        try:
-            return Upload(self._root, f"{self._root}/{SPOOL}")
-        except OSError as error:
-            raise as_disk_error(error, "receiving a body") from error
-
-    def sweep(self) -> None:
-        """Remove what killed workers have left."""
-        for path in abandoned(f"{self._root}/{SPOOL}"):
-            files.remove_quietly(path)
-
-
 class Upload:
-    """One body being received. Use it in a ``with`` block: what was not placed by its end is gone.
+    """One body being received below a root. Use it in a ``with`` block: what was not placed by its end is gone.
 
     ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
     """
 
-    def __init__(self, root: str, spool: str) -> None:
+    def __init__(self, root: str) -> None:
+        """Begin to receive a content; raises ``DiskError``."""
         self.id = fresh_id()
         self.size = 0
         self._hash = hashlib.sha256()
         self._begun = 0
         self._path: str | None = None
-        descriptor = files.open_unnamed(root)
-        if descriptor is None:
-            self._path = f"{spool}/{self.id}"
-            directories.ensure(spool)
-            descriptor = files.open_new(self._path)
-            try_lock(descriptor)  # alive, it says to ``sweep``
+        try:
+            descriptor = files.open_unnamed(root)
+            if descriptor is None:
+                self._path = f"{root}/{SPOOL}/{self.id}"
+                directories.ensure(f"{root}/{SPOOL}")
+                descriptor = files.open_new(self._path)
+                try_lock(descriptor)  # alive, it says to ``sweep``
+        except OSError as error:
+            raise as_disk_error(error, "receiving a body") from error
         self._descriptor = descriptor
 
     def write(self, chunk: bytes) -> None:
@@ -128,6 +113,12 @@ class OutgoingFile:
     upload: Upload
     client_hash: ClientHash | None = None
     may_stay: bool = False
+
+
+def sweep(root: str) -> None:
+    """Remove what killed workers have left in the spool directory."""
+    for path in abandoned(f"{root}/{SPOOL}"):
+        files.remove_quietly(path)
 
 
 def abandoned(spool: str, age: float = ABANDONED_AFTER) -> Iterator[str]:

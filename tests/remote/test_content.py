@@ -25,7 +25,6 @@ from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_content import opened_remotely
 from persistence.remote.remote_reader import RemoteReader
 from persistence.storage.layout import SPOOL
-from persistence.storage.uploads import Spool
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
@@ -147,7 +146,7 @@ def test_a_content_without_a_length_is_not_received_without_end(
     response = httpx.Response(200, headers=_described(names), content=endless())
     client = SimpleNamespace(label="far", names=names, send=lambda _: RemoteAnswer(response, "far"))
     (tmp_path / SPOOL).mkdir()
-    reader = RemoteReader(client, Spool(str(tmp_path)))  # type: ignore[arg-type]
+    reader = RemoteReader(client, str(tmp_path))  # type: ignore[arg-type]
     client_request.begin(ClientRequest("GET", "", ()))
     try:
         with pytest.raises(RemoteError, match="sends more than 1000 bytes"):

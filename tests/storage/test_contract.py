@@ -19,7 +19,6 @@ from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.locks import Locks
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.store import Store
-from persistence.storage.uploads import Spool
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
@@ -135,7 +134,7 @@ class TestRemote(StorageContract):
         def storage(locks: Locks) -> RemoteStore:
             names = ProviderNames(ORBEON, ORBEON)
             uri = f"http://127.0.0.1:{self._peer.port}"
-            return RemoteStore(Client("peer", names, opened(Connections(uri, CallLimits()))), Spool(root), locks)
+            return RemoteStore(Client("peer", names, opened(Connections(uri, CallLimits()))), root, locks)
 
         unlocked = Locks(root, _TIMEOUT)
         unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]
