@@ -39,7 +39,8 @@ def purged(workshop: Workshop, *arguments: str, before: str = "") -> str:
 
 
 def after(workshop: Workshop) -> str:
-    """Return a time after everything that was stored: that of one more save."""
+    """Return a time after everything that was stored: that of one more save, some milliseconds later."""
+    time.sleep(0.005)  # instants are whole milliseconds, and saves of two resources may have the same
     workshop.put("app/last/data/last/data.xml", b"<d/>")
     instant = workshop.head("app/last/data/last/data.xml")["Svc-Last-Modified"]
     workshop.close()
