@@ -134,8 +134,8 @@ class Definition:
         return self._part(data_format, lambda storage, address: index_keys_from(storage, address, data_format))
 
     def known_index_keys(self, data_format: str) -> IndexKeys | None:
-        """Return the indexed controls if they are cached: nothing is read."""
-        return self.parts.get(data_format)
+        """Return the indexed controls if they are cached, or none was ever published: nothing is read."""
+        return self.parts.get(data_format) if self.is_stored else IndexKeys()
 
     @property
     def has_flat_views(self) -> bool:

@@ -242,7 +242,7 @@ class Source:
         if self.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
         keys = definition.known_index_keys(self.described.data_format)
-        if keys is None or not keys.is_published:
+        if keys is None:
             return XmlCheck()
         indexed = self._indexed(definition, keys)
         return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)

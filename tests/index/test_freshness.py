@@ -210,52 +210,92 @@ def test_what_a_dead_process_has_noted_is_taken_in(memory: Memory, tmp_path: Pat
         assert names(each, token("text 1")) == []
 
 
-def test_what_changes_between_reading_and_writing_is_read_again(
+def test_what_changes_between_reading_and_writing_is_read_again_if_others_have_changed_the_index(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents are read before the transaction that replaces their rows."""
+    """Documents are read before the transaction that replaces their rows; meanwhile another process has one."""
     index, _ = index_of(tmp_path, memory)
+    other, _ = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    read, real, ahead = list[str](), memory.read, staleness.Refresh._read_ahead  # noqa: SLF001
+    read, real, ahead = list[str](), memory.read, staleness.Refresh._look_ahead  # noqa: SLF001
 
     def read_and_note(name: DocumentName, *rest: object) -> IndexedDocument | None:
         read.append(name.document)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    def read_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
         found = ahead(self, documents)
         memory.put("d1", content("later", 13))
         memory.delete("d2")
         memory.put("d3", content("in another version", 14, version=2))
         memory.publish(2, ("name",))
+        memory.delete("new")
+        monkeypatch.undo()
+        other.files.refresh(FORM, ["new"])  # nothing is to be replaced: there is no row of it yet
+        monkeypatch.setattr(memory, "read", read_and_note)
         return found
 
+    memory.put("new", content("new", 12))
     for document in ("d0", "d1", "d2", "d3"):
         memory.put(document, content("changed", 12, version=2 if document == "d3" else 1))
     monkeypatch.setattr(memory, "read", read_and_note)
-    monkeypatch.setattr(staleness.Refresh, "_read_ahead", read_ahead)
-    index.files.refresh(FORM, ["d0", "d1", "d2", "d3"])
-    assert read == ["d0", "d1", "d2", "d3", "d1", "d2", "d3"]
+    monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+    index.files.refresh(FORM, ["new", "d0", "d1", "d2", "d3"])
+    assert read == ["new", "d0", "d1", "d2", "d3", "d1", "d2", "d3"]
     assert names(index, token("changed")) == ["d0"]
     assert names(index, token("later")) == ["d1"]
     assert names(index, token("in another version")) == ["d3"]
     assert sorted(names(index)) == ["d0", "d1", "d3", "d4"]
 
 
+def test_what_changes_between_reading_and_writing_is_brought_in_by_those_who_change_it(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as nobody else has changed the index, documents are looked at once."""
+    index, _ = index_of(tmp_path, memory)
+    other, journal = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+    ahead, real, looks = staleness.Refresh._look_ahead, memory.fingerprints, list[str]()  # noqa: SLF001
+
+    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+        found = ahead(self, documents)
+        change(memory, journal, "d1", "later", 13)
+        journal.write(FORM, "new")
+        memory.delete("new")
+        return found
+
+    def look(document: str) -> tuple[str, str]:
+        looks.append(document)
+        return real(document)
+
+    memory.put("new", content("new", 12))
+    for document in ("d0", "d1"):
+        memory.put(document, content("changed", 12))
+    with monkeypatch.context() as patched:
+        patched.setattr(staleness.Refresh, "_look_ahead", look_ahead)
+        patched.setattr(memory, "fingerprints", look)
+        index.files.refresh(FORM, ["new", "d0", "d1"])
+    assert looks == ["new", "d0", "d1"]
+    for each in (index, other):  # what is in the journal is looked at by every search
+        assert names(each, token("changed")) == ["d0"]
+        assert names(each, token("later")) == ["d1"]
+        assert sorted(names(each)) == ["d0", "d1", "d2", "d3", "d4"]
+
+
 def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, _ = index_of(tmp_path, memory)
-    ahead = staleness.Refresh._read_ahead  # noqa: SLF001
+    ahead = staleness.Refresh._look_ahead  # noqa: SLF001
 
-    def read_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
+    def look_ahead(self: staleness.Refresh, documents: Iterable[str]) -> object:
         found = ahead(self, documents)
         memory.publish(1, ("name", "free"))
         return found
 
     assert len(names(index)) == 5
     memory.put("d0", content("changed", 12))
-    monkeypatch.setattr(staleness.Refresh, "_read_ahead", read_ahead)
+    monkeypatch.setattr(staleness.Refresh, "_look_ahead", look_ahead)
     index.files.refresh(FORM, ["d0"])
     by_free_text = Query(controls=(ControlFilter("free", TextMatch.EXACT, "free changed"),))
     assert names(index, by_free_text) == names(index, token("changed")) == ["d0"]

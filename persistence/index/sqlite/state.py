@@ -160,8 +160,8 @@ class IndexedVersion(NamedTuple):
 
 
 _KEPT = (
-    "SELECT d.text, d.row, d.partition, p.version, d.round, d.mark"
-    " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ?"
+    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.round, d.mark"
+    " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
 )
 
 
@@ -211,10 +211,9 @@ class IndexState(Closable):
         )
         return found.get(1, ""), found.get(0, "")
 
-    def kept(self, name: DocumentName) -> KeptRow | None:
-        """Return the row of a document or draft; ``None`` where there is none."""
-        row = self.connection.execute(_KEPT, name).fetchone()
-        return None if row is None else KeptRow(*row)
+    def kept(self, document: str) -> dict[bool, KeptRow]:
+        """Return the rows of a document by whether they are of its draft, as far as there are any."""
+        return {bool(draft): KeptRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
 
     def count(self) -> int:
         """Return the number of documents and drafts."""

@@ -129,7 +129,7 @@ class TreeAudit(Closable):
 
     def _compare(self, seen: _Look, index: engine.IndexReader) -> str | None:
         """Return how the rows of a document in its current state differ from its files."""
-        kept = index.kept(seen.name)
+        kept = index.kept(seen.name.document).get(seen.name.is_draft)
         if kept is None or kept.fingerprint != seen.current:
             return None
         definition, known = self._source.definition(kept.version), index.version(kept.version)

@@ -10,7 +10,8 @@ This is the whole protocol that keeps an index in step with its tree.
 3.  A search compares the fingerprints of the definitions of all versions. If the indexed controls of a version have
     changed, its documents are read again before the answer. If its definition was deleted, they are hidden.
 4.  The documents on a page are compared with their files: one may have been edited by hand.
-5.  The fingerprint of a document is taken before it is read, and again within the transaction that replaces its rows: a
+5.  The fingerprint of a document is taken before it is read, and again within the transaction that replaces its rows,
+    unless no other transaction has changed the index since: whoever changed the document meanwhile has a later one. A
     document that was read before the transaction, while others may write, is read again in it if it has changed, or its
     definition. Transactions come one after the other, so the last one has what was written last: it does not matter
     who replaces which rows, how often, and in what order (``Refresh``).
@@ -178,6 +179,9 @@ def _vanished(index: IndexState, source: Source) -> Iterator[str]:
 _CHANGED_AT_ONCE = 200
 """Documents in one transaction: others who write wait for it."""
 
+_NEVER = -1
+"""No number of changes that an index has."""
+
 
 class _DocumentState(NamedTuple):
     """The fingerprint of a document or draft, empty where there is none, and its row in the index."""
@@ -205,9 +209,10 @@ class Refresh:
         documents = list(documents)
         for at in range(0, len(documents), _CHANGED_AT_ONCE):
             part = documents[at : at + _CHANGED_AT_ONCE]
-            self._ahead = self._read_ahead(part)
+            changes, states = self._look_ahead(part)
             with self._changing():
-                self._replace(self._changed(part))
+                self._is_changed = True  # also where nothing is to be replaced: others may have looked before
+                self._replace(states if changes == self._index.changes else self._changed(part))
 
     def definitions(self, versions: Iterable[int]) -> None:
         """Store the new state of the definitions of some versions."""
@@ -259,34 +264,38 @@ class Refresh:
             if self._is_changed:
                 count_change(self._index)
 
+    def _look_ahead(self, documents: Iterable[str]) -> tuple[int, list[_DocumentState]]:
+        """Look for documents that have changed, and read them, before the transaction: it is shorter then.
+
+        Return the number of changes to the index before the look, and the states. As long as the number is the same,
+        they need not be looked for again.
+        """
+        if not self._index.is_complete:
+            return _NEVER, []
+        changes, states = self._index.changes, list(self._changed(documents))
+        definitions, size = cache(self._source.definition), 0
+        for each in states:
+            document = self._source.read(each.name, each.fingerprint, definitions)
+            if document is not None:
+                self._ahead[each.name] = definitions(document.hit.facts.version), document
+                size += len(document.rest) + sum(len(text) for texts in document.hit.values.values() for text in texts)
+            if size > MOST_READ_AHEAD:
+                break
+        return changes, states
+
     def _changed(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
         return (
             each for each in self._states(documents) if each.kept is None or each.kept.fingerprint != each.fingerprint
         )
 
-    def _read_ahead(self, documents: Iterable[str]) -> dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]]:
-        """Read what has changed, before the transaction: others then wait a quarter of the time for it to end."""
-        if not self._index.is_complete:
-            return {}
-        definitions = cache(self._source.definition)
-        ahead, size = dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]](), 0
-        for each in self._changed(documents):
-            document = self._source.read(each.name, each.fingerprint, definitions)
-            if document is not None:
-                ahead[each.name] = definitions(document.hit.facts.version), document
-                size += len(document.rest) + sum(len(text) for texts in document.hit.values.values() for text in texts)
-            if size > MOST_READ_AHEAD:
-                break
-        return ahead
-
     def _states(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
         """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
         for document in dict.fromkeys(documents):
-            draft, saved = self._source.fingerprints(document)
-            for name, fingerprint in (DocumentName(document, True), draft), (DocumentName(document, False), saved):  # noqa: FBT003
-                kept = self._index.kept(name)
-                if fingerprint or kept is not None:
-                    yield _DocumentState(name, fingerprint, kept)
+            kept = self._index.kept(document)
+            for is_draft, fingerprint in zip((True, False), self._source.fingerprints(document), strict=True):
+                row = kept.get(is_draft)
+                if fingerprint or row is not None:
+                    yield _DocumentState(DocumentName(document, is_draft), fingerprint, row)
 
     def _replace(self, states: Iterable[_DocumentState]) -> None:
         states = list(states)
