@@ -270,6 +270,7 @@ class Refresh:
         Return the number of changes to the index before the look, and the states. As long as the number is the same,
         they need not be looked for again.
         """
+        self._ahead.clear()
         if not self._index.is_complete:
             return _NEVER, []
         changes, states = self._index.changes, list(self._changed(documents))
