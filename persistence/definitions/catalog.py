@@ -130,7 +130,12 @@ class Definition:
         )
 
     def index_keys(self, data_format: str) -> IndexKeys:
-        """Return the indexed controls, at their paths in a data format."""
+        """Return the indexed controls, at their paths in a data format.
+
+        There are none where it was not published when it was looked at: its fingerprint stands for that.
+        """
+        if not self.is_stored:
+            return IndexKeys()
         return self._part(data_format, lambda storage, address: index_keys_from(storage, address, data_format))
 
     def known_index_keys(self, data_format: str) -> IndexKeys | None:

@@ -60,3 +60,14 @@ def test_what_is_not_published_is_not_kept(store: Store) -> None:
     assert not definition.is_stored
     assert definition.controls is None
     assert definition.published is None
+
+
+def test_index_keys_belong_to_the_state_of_the_fingerprint(store: Store) -> None:
+    before = Catalog(store).of(LEAVE, 1)
+    publish(store, "one")
+    after = Catalog(store).of(LEAVE, 1)
+    assert not before.index_keys("4.0.0").is_published
+    assert before.known_index_keys("4.0.0") == before.index_keys("4.0.0")
+    assert after.known_index_keys("4.0.0") is None
+    assert after.index_keys("4.0.0").is_published
+    assert after.known_index_keys("4.0.0") is after.index_keys("4.0.0")
