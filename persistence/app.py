@@ -35,7 +35,7 @@ from persistence.http.exports import ExportApi
 from persistence.http.histories import HistoryApi
 from persistence.http.imports import ImportApi
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.parsing import Face, ProxiedParser, RequestParser
+from persistence.http.parsing import Face, parsers
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.http.routing import CleanRequests, Dispatch
@@ -204,7 +204,7 @@ def _wire(effective: Effective, policy: Policy) -> Service:
         _audit(app, settings, properties, audit)
         app.tick = _ticking(app.tick, kept, keys)
         if settings.log_users:
-            application.note_users(app, RequestParser(DIALECTS[settings.dialect]))
+            application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
         app.close()
         raise
@@ -257,8 +257,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     tokens: AccessTokens,
 ) -> None:
     dialect = DIALECTS[settings.dialect]
-    parser = RequestParser(dialect)
-    proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
+    parser, proxied = parsers(dialect)
     access = Access(dialect, tokens)
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
     purges = StoragePurges(
@@ -280,9 +279,9 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     public_face = Face(PUBLIC_PREFIX, parser, public)
     provider_face = Face("", proxied, of_places[roots.default], named)
     contents = Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect)
-    headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
+        headers = ResponseHeaders(dialect, is_behind_proxy=dialect.has_proxy and face is provider_face)
         CrudApi(face, dialect, headers, contents, settings.max_body, administrators).add_to(app)
         HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
@@ -302,7 +301,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditLog) -> None:
     dialect = DIALECTS[settings.dialect]
     audits_reads = lambda form: properties.of(form).audits_reads  # noqa: E731 - a name would say no more
-    RequestAudit(audit, dialect, RequestParser(dialect), audits_reads).add_to(app)
+    RequestAudit(audit, dialect, audits_reads).add_to(app)
 
 
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:

@@ -233,11 +233,6 @@ class Catalog:
                 return version
         return None
 
-    def published(self, form: Form) -> Iterator[PublishedVersion]:
-        """Return the published versions of a form, highest first."""
-        found = (self.of(form, number).published for number in self.storage.versions(form))
-        return (published for published in found if published is not None)
-
     def same_permissions(self, form: Form) -> tuple[int, ...]:
         """Return the highest version, even a deleted one, and all others that have the same permissions."""
         every = (self.of(form, number) for number in self.storage.versions(form))
@@ -251,24 +246,28 @@ class Catalog:
         self._load()
         for form in self.storage.forms(app):
             if name is None or form.name == name:
-                yield form, self.readable(form)
+                yield form, self.published(form, skips_damaged=True)
         self._save()
 
-    def readable(self, form: Form) -> Iterator[PublishedVersion]:
-        """Return the published versions of a form, highest first, without damaged ones."""
+    def published(self, form: Form, *, skips_damaged: bool = False) -> Iterator[PublishedVersion]:
+        """Return the published versions of a form, highest first."""
         fingerprints = self.storage.fingerprints(form)
         known = self._known.get(form)
         # A list may have thousands of versions: a storage that watches for changes gives the same value until one.
         if known is not None and known.listed[0] is fingerprints:
             return iter(known.listed[1])
-        return self._readable(form, fingerprints)
+        return self._published(form, fingerprints, skips_damaged=skips_damaged)
 
-    def _readable(self, form: Form, fingerprints: Iterable[tuple[int, Fingerprint]]) -> Iterator[PublishedVersion]:
+    def _published(
+        self, form: Form, fingerprints: Iterable[tuple[int, Fingerprint]], *, skips_damaged: bool
+    ) -> Iterator[PublishedVersion]:
         found, is_damaged = [], False
         for number, fingerprint in fingerprints:
             try:
                 published = self._at(form, number, fingerprint).published
             except DamagedError:
+                if not skips_damaged:
+                    raise
                 is_damaged = True
                 continue
             if published is not None:

@@ -30,11 +30,10 @@ from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.server_urls import RemoteTarget
 from persistence.model.texts import duration, flag, short
-from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.jobs import ReencryptionJobs
 from persistence.services.publishing import Publication, PublishedForm, Publishing
-from persistence.services.searching import Answered, Searching
+from persistence.services.searching import Answered, Searcher, Searching
 from persistence.services.tokens import Issuing
 
 
@@ -72,11 +71,15 @@ class QueryApi:
         return self._answer(Searching.distinct, Form(app, form))
 
     def _answer(
-        self, ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], User], Answered], form: Form
+        self, ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], Searcher], Answered], form: Form
     ) -> Response:
-        user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
+        parser = self.face.parser
+        searcher, version = (
+            Searcher(parser.user(request), parser.is_administrator(request)),
+            parser.version_to_search(request),
+        )
         body = body_of(request.environ, LARGEST_QUERY)
-        answered = ask(self.face.services(request).searching, form, version, body, user)
+        answered = ask(self.face.services(request).searching, form, version, body, searcher)
         notice = answered.notice
         if notice is not None and is_for_some_forms(request):  # it may name the nearest of all forms
             notice = None
@@ -99,13 +102,14 @@ def add_attachment_lists(app: Flask, face: Face) -> None:
 def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
     """Return the query of a GET (spec search 4.1)."""
     since = request.args.get("modified-since")
+    all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
     filters = []
     if since is not None:
         filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
     return FormQuery(
         app=app,
         form=form,
-        latest_only=not _is_true(request.args.get("all-versions"), "all-versions"),
+        latest_only=None if all_versions is None else not all_versions,
         all_forms=_is_true(request.args.get("all-forms"), "all-forms"),
         ignore_admin=_is_true(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
         filters=tuple(filters),

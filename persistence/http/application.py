@@ -17,7 +17,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, DeletedError, PersistenceError, status_of
 from persistence.http import logs
 from persistence.http.logs import REQUEST_ID, USER
-from persistence.http.parsing import RequestParser
+from persistence.http.parsing import reader_of_users
 from persistence.http.responses import headers_of, refusal, text
 from persistence.http.scopes import ScopedRoute, Touches
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
@@ -122,13 +122,14 @@ def _unexpected(error: Exception) -> Response:
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 
-def note_users(app: Flask, parser: RequestParser) -> None:
+def note_users(app: Flask, dialect: Dialect) -> None:
     """Let the log name the user of each request that is routed; one whose headers cannot be read names nobody."""
+    user_of = reader_of_users(dialect)
 
     @app.after_request
     def note(response: Response) -> Response:
         with suppress(BadRequestError):
-            request.environ[USER] = parser.user(request).name
+            request.environ[USER] = user_of(request).name
         return response
 
 

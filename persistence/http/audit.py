@@ -23,7 +23,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
 from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.parsing import TOKEN, RequestParser
+from persistence.http.parsing import TOKEN, reader_of_users
 from persistence.http.responses import headers_of, refusal
 from persistence.limits.requests import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
@@ -90,11 +90,9 @@ def note_in_audit(environ: WSGIEnvironment, *, details: Mapping[str, object] | N
 class RequestAudit:
     """Writes the lines of requests. ``audits_reads`` says of which forms reading data is in the audit."""
 
-    def __init__(
-        self, log: AuditLog, dialect: Dialect, parser: RequestParser, audits_reads: Callable[[Form], bool]
-    ) -> None:
+    def __init__(self, log: AuditLog, dialect: Dialect, audits_reads: Callable[[Form], bool]) -> None:
         self._log = log
-        self._parser = parser
+        self._user_of = reader_of_users(dialect)
         self._audits_reads = audits_reads
         self._version = dialect.header("Form-Definition-Version")
         self._deleted = dialect.header("Deleted")
@@ -179,7 +177,7 @@ class RequestAudit:
 
     def _user(self) -> str:
         try:
-            return self._parser.user(request_ctx.request).name or ""
+            return self._user_of(request_ctx.request).name or ""
         except BadRequestError:  # such a request is refused, and names nobody
             return ""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from flask import Request
 
@@ -14,13 +15,14 @@ from persistence.errors import (
     BadRequestError,
 )
 from persistence.model import users, versions
+from persistence.model.addresses import SERVICE_PREFIX
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.server_urls import basic_authorization, parse_authorization
 from persistence.model.sidecar import ClientHash
-from persistence.model.texts import flag, short
+from persistence.model.texts import WHOLE, flag, short
 from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.faces import Services
@@ -56,13 +58,22 @@ REQUEST_NAMES = frozenset(
 """Headers of requests that are read, without the prefix of the dialect (spec crud 3)."""
 
 
+_WHOLE = frozenset({"Group-Existing", "Username-Existing", "Workflow-Stage"})
+"""Headers that another such service sends again, where Latin-1 lacks a character of them."""
+
+
 def environ_key(header: str) -> str:
     """Return the key of a header in a WSGI environment."""
     return "HTTP_" + header.upper().replace("-", "_")
 
 
+_WHOLE_KEY = WHOLE.replace("-", "_")
+
 TOKEN = "fr-access-token"  # noqa: S105 - the name of a parameter
 """The parameter with the access token; it has the same name in both dialects (spec crud 1)."""
+
+_INTERNAL_TOKEN = "fr-internal-admin-token"  # noqa: S105 - the name of a parameter, and of a header
+"""The mark of the searches of a runtime's own export and purge."""
 
 _USER = "persistence.user"
 """Environ key: the user of a request, which is read once."""
@@ -212,12 +223,17 @@ class RequestParser:
         """Return whether flat views are asked for (spec search 7.1)."""
         return _is_true(self._sent(request.environ).get("Create-Flat-View"))
 
-    def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        """Return the headers that were sent, by name.
+    def is_administrator(self, request: Request) -> bool:  # noqa: ARG002 - a proxy's requests say so
+        """Return whether permissions do not count for a search."""
+        return False
 
-        They are UTF-8 where their bytes are, else Latin-1, which is what WSGI passes on (PEP 3333).
-        """
-        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
+    def _raw(self, environ: WSGIEnvironment) -> dict[str, str]:
+        """Return the headers that were sent, by name, as WSGI passes them on: Latin-1 (PEP 3333)."""
+        return {name: environ[key] for name, key in self._keys.items() if key in environ}
+
+    def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
+        """Return the headers that were sent, by name; they are UTF-8 where their bytes are, else Latin-1."""
+        sent = self._raw(environ)
         for name, value in sent.items():
             if not value.isascii():
                 with suppress(UnicodeError):
@@ -259,8 +275,15 @@ class ProxiedParser(RequestParser):
     """Reads requests of the proxy of a runtime, which passes on the headers of its caller and adds its findings.
 
     The proxy itself finds the version of a document, migrates definitions and removes data that is not relevant
-    (spec crud 11, forms 5.6).
+    (spec crud 11, forms 5.6). Its HTTP client writes header values in Latin-1 (spec runtime 3).
     """
+
+    def is_administrator(self, request: Request) -> bool:
+        """Return whether the search is the proxy's own, for an export or a purge (spec runtime 5).
+
+        The token is encrypted by the runtime and cannot be checked: who may call this face is trusted.
+        """
+        return _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
 
     def put(self, request: Request) -> Put:
         """Read a PUT without its body."""
@@ -282,17 +305,42 @@ class ProxiedParser(RequestParser):
     def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:  # noqa: ARG002 - inherited
         return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
 
-    def _origin(self, request: Request, user: User) -> Origin:
-        """Return the creation and the owner that the proxy has found; where it has found none, the user's."""
+    def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
+        """Return the headers that were sent, whole where another such service is the proxy."""
+        sent = self._raw(environ)
+        whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
+        return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
+
+    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
+        pass
+
+    def _origin(self, request: Request, user: User) -> Origin | None:
+        """Return the creation and the owner that the proxy has found, if it says so; old ones do not."""
         sent = self._sent(request.environ)
         created = instant_of(sent.get("Created-Existing"), "the creation that exists")
         if created is None:
-            return Origin(None, user)
-        self._require_utf8(request.environ, sent, "Username-Existing", "Group-Existing")
+            return None
         name = short(sent.get("Username-Existing"), "owner's name") or user.name
         group = short(sent.get("Group-Existing"), "owner's group") or user.group
         organization = user.organization if name == user.name else ()
         return Origin(created, User(name=name, group=group, organization=organization))
+
+
+def parsers(dialect: Dialect) -> tuple[RequestParser, RequestParser]:
+    """Return the parsers of the public face and of the provider face."""
+    public = RequestParser(dialect)
+    return public, ProxiedParser(dialect) if dialect.has_proxy else public
+
+
+def reader_of_users(dialect: Dialect) -> Callable[[Request], User]:
+    """Return a function from a request to the user that its caller names, on whichever face."""
+    public, provider = parsers(dialect)
+
+    def user(request: Request) -> User:
+        rule = "" if request.url_rule is None else request.url_rule.rule
+        return (public if rule.startswith(f"{SERVICE_PREFIX}/") else provider).user(request)
+
+    return user
 
 
 def instant_of(value: str | None, name: str) -> Instant | None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from flask import Response
 from werkzeug.datastructures import Headers as ResponseHeaderFields
@@ -20,6 +21,7 @@ from persistence.http.logs import CAUSE
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import WHOLE, in_latin_1
 from persistence.services.receiving import UNKNOWN
 from persistence.services.rules import Cleared, Read, Removed, Written
 
@@ -179,7 +181,9 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
 class ResponseHeaders:
     """Builds the lists of headers; the two formats of an instant come from the one stored value."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, *, is_behind_proxy: bool = False) -> None:
+        self._is_behind_proxy = is_behind_proxy
+        self._wire = _latin_1 if is_behind_proxy else _utf_8
         self._names = {name: dialect.header(name) for name in RESPONSE_NAMES}
         self._quote = '"' if dialect.quotes_tags else ""
 
@@ -187,7 +191,7 @@ class ResponseHeaders:
         """Return the headers of GET and HEAD, without length and range."""
         names, sidecar, address = self._names, read.found.sidecar, read.address
         headers = [
-            ("Content-Type", _wire(sidecar.content_type or UNKNOWN)),
+            ("Content-Type", self._wire(sidecar.content_type or UNKNOWN)),
             ("X-Content-Type-Options", "nosniff"),
             ("ETag", f"{self._quote}{read.etag}{self._quote}"),
             ("Last-Modified", rfc1123(sidecar.modified)),
@@ -195,13 +199,21 @@ class ResponseHeaders:
             (names["Last-Modified"], sidecar.modified),
             (names["Created"], sidecar.created),
             (names["Form-Definition-Version"], str(sidecar.version)),
-            (names["Form-Definition-App"], _wire(address.form.app)),
-            (names["Form-Definition-Form"], _wire(address.form.name)),
+            (names["Form-Definition-App"], self._wire(address.form.app)),
+            (names["Form-Definition-Form"], self._wire(address.form.name)),
         ]
-        headers += [(names[name], _wire(value)) for name, value in _optional(read) if value is not None]
+        optional = [(name, value) for name, value in _optional(read) if value is not None]
+        headers += [(names[name], self._wire(value)) for name, value in optional]
+        if self._is_behind_proxy:
+            headers += self._whole(optional)
         if not address.is_main:
             headers.append(("Accept-Ranges", "bytes"))
         return headers
+
+    def _whole(self, fields: list[tuple[str, str]]) -> Headers:
+        """Return again, whole, the fields with characters that Latin-1 lacks."""
+        beyond = {name for name, value in fields if in_latin_1(value) != value}
+        return [(self._names[name] + WHOLE, quote(value, safe="")) for name, value in fields if name in beyond]
 
     def of_write(self, written: Written) -> Headers:
         """Return the headers of a PUT that was stored."""
@@ -225,7 +237,7 @@ class ResponseHeaders:
 
     def of_notice(self, notice: str | None) -> Headers:
         """Return the header with the unknown names of a request, if any."""
-        return [] if notice is None else [(self._names["Notice"], _wire(one_line(notice)))]
+        return [] if notice is None else [(self._names["Notice"], self._wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
         headers = [(self._names["Form-Definition-Version"], str(version))]
@@ -263,8 +275,13 @@ def rfc1123(instant: Instant) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _wire(text: str) -> str:
+def _utf_8(text: str) -> str:
     """Return a text as a header value: UTF-8 bytes as Latin-1 characters, as WSGI wants them (PEP 3333)."""
     if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
         text = one_line(text)
     return text if text.isascii() else text.encode().decode("latin-1")
+
+
+def _latin_1(text: str) -> str:
+    """Return a text as a header value for the proxy of a runtime."""
+    return in_latin_1(text if text.isprintable() else one_line(text))

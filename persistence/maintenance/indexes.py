@@ -150,7 +150,7 @@ class FormSearch:
                     raise
                 time.sleep(_PAUSE)
         if hits.total == 0 and isinstance(self._asked, int) and self._versions.definition.published is None:
-            published = (each.version for each in self._versions.catalog.readable(self._form))
+            published = (each.version for each in self._versions.catalog.published(self._form, skips_damaged=True))
             raise NotFoundError(unpublished_version(self._form, self._asked, published))
         return hits
 

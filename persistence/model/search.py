@@ -260,13 +260,13 @@ class FormQuery:
     """A request for form metadata.
 
     ``app`` and ``form`` look up names exactly as they are; ``latest_only`` keeps the highest version of each form
-    before all other conditions (spec search 4.4). ``all_forms`` lists hidden forms, too, and ``ignore_admin`` hides
-    from administrators versions that are hidden from others.
+    before all other conditions (spec search 4.4), and is ``None`` where a GET does not say. ``all_forms`` lists hidden
+    forms, too, and ``ignore_admin`` hides from administrators versions that are hidden from others.
     """
 
     app: str | None = None
     form: str | None = None
-    latest_only: bool = False
+    latest_only: bool | None = False
     all_forms: bool = False
     ignore_admin: bool = False
     filters: tuple[FormFilter, ...] = ()

@@ -54,6 +54,15 @@ def short(text: str | None, what: str) -> str | None:
     return clean
 
 
+WHOLE = "-UTF-8"
+"""Ends the name of a header with a text that Latin-1 lacks, percent-encoded: another such service reads it."""
+
+
+def in_latin_1(text: str) -> str:
+    """Return a text as the HTTP client of a runtime has it: with ``?`` for what Latin-1 lacks (spec runtime 3)."""
+    return text if text.isascii() else text.encode("latin-1", "replace").decode("latin-1")
+
+
 def require_plain(name: str) -> None:
     """Refuse a name in a path that has control characters, C1 included: a terminal may obey them.
 

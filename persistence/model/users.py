@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import unquote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
@@ -90,6 +90,16 @@ def parse_credentials(text: str) -> User:
         roles=_not_too_many(tuple(map(_role, raw.roles))),
         organization=_levels(raw.organizations[0]) if raw.organizations else (),
     )
+
+
+def credentials_of(user: User) -> str:
+    """Return the JSON object of the credentials header, in ASCII."""
+    json = {
+        "username": quote_plus(user.name or ""),
+        "groups": [] if user.group is None else [quote_plus(user.group)],
+        "roles": [{"name": quote_plus(role.name)} for role in user.roles if role.organization is None],
+    }
+    return msgspec.json.encode(json).decode()
 
 
 def from_headers(name: str | None, group: str | None, roles: str | None) -> User:

@@ -111,7 +111,7 @@ def title_of(published: PublishedVersion | None) -> str:
 def published_of(route: Route) -> list[PublishedVersion]:
     """Return the published versions of a form, lowest first, without damaged ones; none where they cannot be had."""
     try:
-        return sorted(route.catalog.readable(route.form), key=lambda each: each.version)
+        return sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
     except PersistenceError:  # another service has them, and does not answer
         return []
 

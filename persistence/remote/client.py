@@ -164,6 +164,8 @@ class Client:
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
             raise RemoteError(f"{self.label} answers {call.what} in a content coding that was not asked for")
+        if self.names.theirs.has_proxy:
+            response.headers.encoding = "latin-1"  # httpx would guess
         timeouts = response.request.extensions["timeout"]
         return RemoteAnswer(response, self.label, self.connections.limits.answer, timeouts)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -11,6 +13,7 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError
 from persistence.model import users
 from persistence.model.addresses import Address, DefinitionAddress, Form
+from persistence.model.texts import WHOLE, in_latin_1
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
@@ -39,6 +42,8 @@ _OF_CLIENTS = frozenset({"create-flat-view", "credentials", "path-to-holder"})
 
 The others are this service's decisions, or belong to answers. A provider believes them.
 """
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _USER = frozenset(("username", "group", "roles"))
 
@@ -74,7 +79,14 @@ class ProviderNames:
 
     def field(self, name: str, value: str) -> HeaderField:
         """Return a field of the service's own."""
-        return self.theirs.header(name), value.encode()
+        return self.theirs.header(name), self._bytes(value)
+
+    def texts(self, **texts: str | None) -> HeaderFields:
+        """Return fields of the service's own, and again, whole, those with characters that the other side may lose."""
+        given = [(name.replace("_", "-"), text) for name, text in texts.items() if text is not None]
+        beyond = [(name, text) for name, text in given if self.theirs.has_proxy and in_latin_1(text) != text]
+        whole = [self.field(name + WHOLE, quote(text, safe="")) for name, text in beyond]
+        return [*(self.field(name, text) for name, text in given), *whole]
 
     def version(self, version: int | str) -> HeaderField:
         """Return the field that names a form definition version."""
@@ -98,23 +110,41 @@ class ProviderNames:
             own = lower.removeprefix(prefix)
             if own != lower:
                 if own in may_say:
-                    fields.append((self.theirs.header(own.title()), value.encode("latin-1")))
+                    fields.append((self.theirs.header(own.title()), self._passed_on(own, value)))
             elif lower not in _NOT_FORWARDED and lower not in named and not lower.startswith(foreign):
                 fields.append((name, value.encode("latin-1")))
         return [*fields, *user, *(self.field(name, value) for name, value in self.mirrored)]
 
+    def _bytes(self, value: str) -> bytes:
+        """Return a value as the other side reads it: Latin-1 behind the proxy of a runtime (spec runtime 3)."""
+        return in_latin_1(value).encode("latin-1") if self.theirs.has_proxy else value.encode()
+
+    def _passed_on(self, name: str, sent: str) -> bytes:
+        """Return the value of a client's own field, whose bytes are UTF-8, for the other side."""
+        if sent.isascii() or not self.theirs.has_proxy:
+            return sent.encode("latin-1")
+        text = _decoded(sent)
+        if name == "credentials":  # its texts may be percent-encoded, which keeps all characters
+            return _NOT_ASCII.sub(lambda found: quote(found[0]), text).encode()
+        return self._bytes(text)
+
     def _user(self, request: ClientRequest) -> HeaderFields:
-        """Return the caller in fields of their own, where the request has credentials (spec forms 5.6)."""
-        sent = request.field_of(self.own.header("Credentials"))
-        if not sent or not sent.strip():
+        """Return the caller in fields of their own, where the request has credentials (spec forms 5.6).
+
+        A caller with characters that plain fields may lose gets credentials, which keep them.
+        """
+        sent = (request.field_of(self.own.header("Credentials")) or "").strip()
+        plain = [request.field_of(self.own.header(name)) or "" for name in ("Username", "Group", "Roles")]
+        if not sent and (not self.theirs.has_proxy or "".join(plain).isascii()):
             return ()
         try:
-            user = users.parse_credentials(sent.encode("latin-1").decode())
-        except (BadRequestError, UnicodeError):  # refused where the caller must be known
+            user = users.parse_credentials(_decoded(sent)) if sent else users.from_headers(*map(_decoded, plain))
+        except BadRequestError:  # refused where the caller must be known
             return ()
         roles = (("Roles", role.name) for role in user.roles if role.organization is None)
         pairs = (("Username", user.name), ("Group", user.group), *roles)
-        return [self.field(name, value) for name, value in pairs if value and value.isprintable()]
+        fields = [self.field(name, value) for name, value in pairs if value and value.isprintable()]
+        return fields if sent else [*fields, self.field("Credentials", users.credentials_of(user))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +157,13 @@ class NothingForwarded(ProviderNames):
     def forwarded(self, request: ClientRequest) -> HeaderFields:
         """Return the id of the request."""
         return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
+
+
+def _decoded(sent: str) -> str:
+    """Return the text of a header value that WSGI has passed on: UTF-8, where its bytes are."""
+    with suppress(UnicodeError):
+        return sent.encode("latin-1").decode()
+    return sent
 
 
 def path(*segments: str) -> str:

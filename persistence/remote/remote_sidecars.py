@@ -6,6 +6,7 @@ import hashlib
 import re
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +15,7 @@ from persistence.model import instants
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
+from persistence.model.texts import WHOLE
 from persistence.model.versions import FormMetadata
 from persistence.remote.answers import RemoteAnswer
 from persistence.remote.headers import ProviderNames
@@ -55,7 +57,7 @@ def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> 
         stage=field.text("Workflow-Stage"),
         creator=None if is_definition else field.text("Username"),
         group=None if is_definition else field.text("Group"),
-        organization=() if is_definition else tuple(answer.fields(names.theirs.header("Organization"))),
+        organization=() if is_definition else tuple(field.texts("Organization")),
         modifier=field.text("Last-Modified-By-Username"),
         source=field.text("Document"),
         client_hash=None if is_encrypted else hashed,
@@ -119,7 +121,12 @@ class _Fields:
         self._names = names
 
     def text(self, name: str) -> str | None:
-        return self._answer.field(self._names.theirs.header(name)) or None
+        return next(iter(self.texts(name)), None) or None
+
+    def texts(self, name: str) -> list[str]:
+        """Return every field of a name, whole where the plain ones lack characters."""
+        header = self._names.theirs.header(name)
+        return [unquote(each) for each in self._answer.fields(header + WHOLE)] or self._answer.fields(header)
 
     def hash(self) -> ClientHash | None:
         algorithm, value = self.text("Hash-Algorithm"), self.text("Hash-Value")

@@ -288,8 +288,9 @@ class RemoteWriter(Writing):
         there = restored if over is None or over.sidecar.deleted else over.sidecar
         if there is None:
             return [names.version(version)]
-        known = (("Created", there.created), ("Username", there.creator), ("Group", there.group))
-        existing = (names.field(f"{name}-Existing", value) for name, value in known if value is not None)
+        existing = names.texts(
+            Created_Existing=there.created, Username_Existing=there.creator, Group_Existing=there.group
+        )
         # A provider may compare the tag of an attachment with its document's (spec crud 4.6).
         condition = [("If-Match", tag)] if tag is not None and address.is_main else []
         return [names.version(version), *existing, *condition]
@@ -298,8 +299,7 @@ class RemoteWriter(Writing):
         field = self._client.names.field
         if sidecar.content_type is not None:
             yield "Content-Type", sidecar.content_type.encode("latin-1", "replace")
-        if sidecar.stage is not None:
-            yield field("Workflow-Stage", sidecar.stage)
+        yield from self._client.names.texts(Workflow_Stage=sidecar.stage)
         hashed = kept_hash(sidecar)
         if hashed is not None:
             yield field("Hash-Algorithm", hashed.algorithm)

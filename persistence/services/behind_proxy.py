@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from persistence.errors import BadAddressError
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.texts import in_latin_1
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
@@ -40,12 +41,16 @@ class DefinitionsBehindProxy(Definitions):
         """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
-        return replace(super().write(form, name, put, chunks), created=_creates(put))
+        written = super().write(form, name, put, chunks)
+        return replace(written, created=written.created and put.origin is None)
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
         return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
+
+    def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
+        """Require nothing: the proxy has looked."""
 
 
 class DocumentsBehindProxy(Documents):
@@ -71,14 +76,15 @@ class DocumentsBehindProxy(Documents):
     ) -> Decision:
         """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
 
-        A document that is there all the same goes into the history, as always: the proxy may have looked too early.
+        A document that is there all the same is updated, and keeps creation and owner: proxies before 2023.1.4 do not
+        say what they have found (spec runtime 2), and others may have looked too early.
         """
         version = versions.must_be_sent(number, address)
         stored = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
             self.require_published(route, route.catalog.of(route.form, version))
-        creates = _creates(put)
-        put = replace(put, origin=_with_organization(put.origin, stored.own))
+        creates = put.origin is None and stored.own is None
+        put = replace(put, origin=_as_stored(put.origin, stored.own))
         is_only = put.is_singleton and creates and counts(address)
         return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
 
@@ -116,17 +122,21 @@ class DocumentsBehindProxy(Documents):
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
 
-def _creates(put: Put) -> bool:
-    return put.origin is None or put.origin.created is None
-
-
 def _nobodys(origin: Origin | None) -> Origin | None:
     """Definitions have no owner (spec crud 4.4)."""
     return None if origin is None else replace(origin, owner=ANONYMOUS)
 
 
-def _with_organization(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
-    """The proxy does not say the organization of an owner that it has found; the stored owner's is known."""
-    if origin is None or origin.created is None or stored is None or stored.sidecar.creator != origin.owner.name:
+def _as_stored(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
+    """Return the owner that a proxy has found as it is stored.
+
+    The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
+    """
+    if origin is None or stored is None:
         return origin
-    return replace(origin, owner=replace(origin.owner, organization=stored.sidecar.organization))
+    said, known = origin.owner, stored.sidecar.facts.owner
+    if known.group is not None and in_latin_1(known.group) == said.group:
+        said = replace(said, group=known.group)
+    if known.name is not None and in_latin_1(known.name) == said.name:
+        said = replace(said, name=known.name, organization=known.organization)
+    return replace(origin, owner=said)

@@ -124,23 +124,23 @@ class Definitions:
         return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
-
-        A file that a proxy has found need not be there.
-        """
+        """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
         route = self.router.of(form)
         asked = _asked(route, delete.version)
         with route.definition.storage.writing(DefinitionAddress(form, 1, name)) as writer:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
             address = DefinitionAddress(form, version, name)
             own = writer.current(address)
-            if delete.origin is None:
-                must_live(own, address)
+            self.required(own, address)
             check_precondition(delete.precondition, address, living(own))
             tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
         if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
         return Removed(address, version, tombstone, None)
+
+    def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
+        """Require that there is a file to delete."""
+        must_live(found, address)
 
 
 def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:

@@ -76,6 +76,7 @@ class Services:
             wired,
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
+            forms=PublishedForms(router, admins, is_strict=dialect.is_strict, filters=False),
             histories=Histories(router, None, RevisionDiffs(served)),
             reverting=Reverting(served),
             forced_deletes=ForcedDeletes(served, None, purge_of),

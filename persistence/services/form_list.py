@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -26,10 +27,16 @@ from persistence.services.access import permissions_of
 class PublishedForms:
     """Answers queries with XML. A version that cannot be read is left out; methods raise ``DiskError``."""
 
-    def __init__(self, router: Router, admins: Iterable[Admin], *, is_strict: bool) -> None:
-        """With ``is_strict``, refuse queries with unknown elements or attributes."""
+    def __init__(self, router: Router, admins: Iterable[Admin], *, is_strict: bool, filters: bool = True) -> None:
+        """With ``is_strict``, refuse queries with unknown elements or attributes.
+
+        Without ``filters`` every version is listed, no matter who asks: the proxy of a runtime filters, sorts and
+        pages. It takes an empty list for "no permissions are defined" and for "nothing is published" (spec runtime 1).
+        So a damaged version of the form that is asked for is an error there, and is not left out.
+        """
         self._router = router
         self._is_strict = is_strict
+        self._filters = filters
         self._admins = tuple(admins)
         self._list = FormListWriter()
 
@@ -39,7 +46,10 @@ class PublishedForms:
         Raises:
             BadAddressError: no application or form can have the name that is looked up.
             BadRequestError: the list would be too large.
+            DamagedError: a version cannot be read, and the caller decides by the list.
         """
+        latest_only = self._filters if query.latest_only is None else query.latest_only
+        query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self._filters)
         total, page = select(self._listed(self._looked_up(query), user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
 
@@ -56,6 +66,8 @@ class PublishedForms:
             PersistenceError: ``body`` raises one about the client.
         """
         query = read_form_query(body, is_strict=self._is_strict)
+        if not self._filters:
+            query = FormQuery(query.app, query.form, query.latest_only)
         try:
             return self.find(query, user)
         except BadAddressError:  # a filter may have a text that cannot be a form's name
@@ -65,7 +77,7 @@ class PublishedForms:
         """Return the routes of forms with their versions (spec search 4.4, steps 1 and 2)."""
         if query.app is not None and query.form is not None:
             route = self._router.of(Form(query.app, query.form))
-            forms = iter([(route, route.catalog.readable(route.form))])
+            forms = iter([(route, route.catalog.published(route.form, skips_damaged=self._filters))])
         else:
             forms = self._router.published(query.app, query.form)
         return ((route, islice(versions, 1)) for route, versions in forms) if query.latest_only else forms

@@ -21,9 +21,9 @@ from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When a resource was created and whose it is, as a proxy says that has looked (spec crud 11).
+    """When a resource was created and whose it is, as a proxy says that has found it (spec crud 11).
 
-    Without ``created`` the proxy has found nothing: it is being created now.
+    Without ``created`` it is being created now.
     """
 
     created: Instant | None

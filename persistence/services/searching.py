@@ -35,6 +35,14 @@ _MOST_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Searcher:
+    """The caller of a search; with ``is_administrator``, permissions do not count."""
+
+    user: User
+    is_administrator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A search: ``version`` as it was asked for, the versions that are ``searched``, and the ``paths`` of controls."""
 
@@ -70,16 +78,17 @@ class Searching:
         self._dialect = dialect
         self._forms = forms
 
-    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
+    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
         """Return the documents that a query finds, as far as the user may see them.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: ``body`` raises one about the client.
         """
+        user = searcher.user
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = self._searched(route, version)
+        searched = self._searched(route, version, searcher)
         scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
@@ -123,20 +132,24 @@ class Searching:
                 return unpublished_version(form, version, published)
         return None
 
-    def _searched(self, route: Route, version: int | Searched) -> SearchedVersions:
-        searched = searched_versions(route.form, route.properties, route.catalog, version, self._dialect)
+    def _searched(self, route: Route, version: int | Searched, searcher: Searcher) -> SearchedVersions:
+        configured = route.properties
+        if searcher.is_administrator:
+            configured = replace(configured, has_permissions=False)
+        searched = searched_versions(route.form, configured, route.catalog, version, self._dialect)
         return replace(searched, indexed=route.indexed(searched.definition))
 
-    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
+    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
         """Return the different values in the documents that the user may see; drafts count for known users only.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: ``body`` raises one about the client.
         """
+        user = searcher.user
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = self._searched(route, version)
+        searched = self._searched(route, version, searcher)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))

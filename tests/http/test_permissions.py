@@ -478,3 +478,18 @@ def test_misspelt_marks_of_encryption_are_refused_at_put(service: Service, form:
     assert (refused.status, "the mark is <fr:encrypt/> in the control" in refused.cause) == (400, True)
     right = body.replace(f" {mark}>".encode(), b"><fr:encrypt/>")
     assert service.put(f"{form}/form/form.xhtml", right).status == 201
+
+
+@pytest.mark.parametrize("name", ["Jürgen", "李 ?", "o\u0308", "\U0001f600"])
+def test_an_owner_with_any_name_stays_the_owner(service: Service, form: str, name: str) -> None:
+    """Another service, whose provider face reads and writes Latin-1, keeps the whole name, too (``--proxied``)."""
+    clerks = '<permission operations="create"/><permission operations="update"><user-role any-of="clerk"/></permission>'
+    publish(service, form, f'<permission operations="read update"><owner/></permission>{clerks}')
+    path, owner = f"{form}/data/D/data.xml", name.encode().decode("latin-1")
+    service.put(path, Form_Definition_Version=1, Username=owner, Group=owner, Workflow_Stage=owner)
+    service.put(path, Username="bob", Roles="clerk", Workflow_Stage=owner)
+    got = service.get(path, Username=owner)
+    facts = ("Username", "Group", "Workflow-Stage")
+    assert (got.status, [got[service.prefix + fact] for fact in facts]) == (200, [owner] * 3)
+    assert service.put(path, Username=owner).status == 204
+    assert service.get(path, Username="?").status == 403

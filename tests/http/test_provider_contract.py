@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests import forkserver
+from tests import forkserver, orders
 from tests.in_process import serving
 from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service
 
 CREATED = "2024-05-06T07:08:09.010Z"
 EXISTING = {"Created_Existing": CREATED, "Username_Existing": "eve", "Group_Existing": "founders"}
-OWNERS_ONLY = definition(
-    '<permissions><permission operations="create read update delete"><owner/></permission></permissions>'
-)
+OWNERS = '<permissions><permission operations="create read update delete"><owner/></permission></permissions>'
+ROLE = '<permissions><permission operations="read"><user-role any-of="clerk"/></permission></permissions>'
+OWNERS_ONLY = definition(OWNERS)
 RESOURCES = ("form/form.xhtml", "form/a.bin", "data/D/data.xml", "data/D/a.bin", "draft/D/data.xml", "draft/D/a.bin")
 
 
@@ -131,21 +131,34 @@ def test_the_organization_of_an_existing_owner_stays(provider: Service, form: st
     assert provider.get(path)["Orbeon-Organization"] is None
 
 
-def test_existence_is_decided_by_the_headers_alone(provider: Service, form: str) -> None:
-    """Existing-ness on PUT: 204 over nothing, 201 over what is there, which is then a new creation."""
+def test_what_the_headers_say_exists_counts_over_nothing_too(provider: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     assert provider.put(path, b"<d>1</d>", Form_Definition_Version=1, Username="lea", **EXISTING).status == 204
     assert provider.get(path)["Orbeon-Created"] == CREATED
-    again = provider.put(path, b"<d>2</d>", Form_Definition_Version=1, Username="lea")
-    got = provider.get(path)
-    assert (again.status, got["Orbeon-Username"], got["Orbeon-Created"]) == (201, "lea", modified(again))
+
+
+@pytest.mark.parametrize("resource", ["data/D/data.xml", "data/D/a.bin", "draft/D/data.xml", "form/form.xhtml"])
+def test_an_update_without_what_exists_keeps_creation_and_owner(provider: Service, form: str, resource: str) -> None:
+    """Releases before 2023.1.4 do not say what they have found (spec runtime 2). Over a tombstone it is a creation."""
+    path, facts = f"{form}/{resource}", ("Orbeon-Username", "Orbeon-Group", "Orbeon-Organization", "Orbeon-Created")
+    lea = '{"username":"lea","groups":["staff"],"organizations":[["acme","unit"]]}'
+    assert provider.put(path, b"<d>1</d>", Form_Definition_Version=1, Credentials=lea).status == 201
+    first = provider.get(path, Form_Definition_Version=1)
+    bob = {"Form_Definition_Version": 1, "Username": "bob", "Group": "clerks"}
+    assert provider.put(path, b"<d>2</d>", **bob).status == 204
+    got = provider.get(path, Form_Definition_Version=1)
+    assert [got.headers.get_all(name) for name in facts] == [first.headers.get_all(name) for name in facts]
+    assert got["Orbeon-Last-Modified-By-Username"] == "bob"
+    provider.delete(path, **bob)
+    again = provider.put(path, b"<d>3</d>", **bob)
+    assert (again.status, provider.get(path, Form_Definition_Version=1)["Orbeon-Created"]) == (201, modified(again))
 
 
 def test_nothing_is_lost_where_the_headers_are_wrong(provider: Service, form: str) -> None:
     """Two creations at once: the proxy has found nothing for either, and what the first stored is in the history."""
     path = f"{form}/data/D/data.xml"
     first = provider.put(path, b"<d>1</d>", Form_Definition_Version=1, Username="lea")
-    assert provider.put(path, b"<d>2</d>", Form_Definition_Version=1, Username="bob").status == 201
+    assert provider.put(path, b"<d>2</d>", Form_Definition_Version=1, Username="bob").status == 204
     old = provider.get(f"{path}?last-modified-time={modified(first)}")
     assert (old.body, old["Orbeon-Username"]) == (b"<d>1</d>", "lea")
 
@@ -382,6 +395,119 @@ def test_form_metadata_has_permissions_and_versions(provider: Service, form: str
     listed = provider.raw("GET", f"/form/{form}?all-versions=true&all-forms=true").body.decode()
     assert [number for number in "123" if f"<form-version>{number}</form-version>" in listed] == ["1", "2"]
     assert listed.count("<permissions>") == 2
+
+
+def listed(provider: Service, form: str, query: str = "", body: bytes | None = None) -> list[str]:
+    """The versions of a form in the list of forms, with their permissions, as the proxy of a stranger asks for them."""
+    method, path = ("GET", f"/form/{form}{query}") if body is None else ("POST", "/form")
+    answer = provider.raw(method, path, {"Content-Type": "application/xml", "Orbeon-Username": "stranger"}, body)
+    assert answer.status == 200, answer.body
+    forms = [each for each in orders.tree(answer.body) if f"{each[0].text}/{each[1].text}" == form]
+    return [f"{each.findtext('form-version')}{'p' * (each.find('permissions') is not None)}" for each in forms]
+
+
+@pytest.mark.parametrize("query", ["", "?all-versions=true", "?all-versions=true&all-forms=true", "?all-forms=false"])
+@pytest.mark.parametrize("name", ["form", "library"])
+def test_every_version_is_listed_whoever_asks(provider: Service, form: str, query: str, name: str) -> None:
+    """An empty list would mean that no permissions are defined, and that nothing is published (spec runtime 1)."""
+    form = f"{form.partition('/')[0]}/{name}"
+    for version, metadata in (1, OWNERS), (2, ROLE), (3, f"<available>false</available>{ROLE}"):
+        body = definition(metadata)
+        assert provider.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status == 201
+    assert sorted(listed(provider, form, query)) == ["1p", "2p", "3p"]
+    for latest in ("?all-versions=false", "?all-versions=FALSE&all-forms=true&ignore-admin-permissions=true"):
+        assert listed(provider, form, latest) == ["3p"]
+    provider.delete(f"{form}/form/form.xhtml", Form_Definition_Version=3)
+    assert listed(provider, form, "?all-versions=false") == ["2p"]
+
+
+def test_a_query_for_forms_is_filtered_by_name_and_latest_version_only(provider: Service, form: str) -> None:
+    app, name = form.split("/")
+    for version in (1, 2):
+        provider.put(f"{form}/form/form.xhtml", definition(ROLE), Form_Definition_Version=version)
+    exact = f"""<filter metadata="application-name" match="exact">{app}</filter>
+        <filter metadata="form-name" match="exact">{name}</filter>"""
+    rest = """<filter metadata="title" match="substring">no such</filter>
+        <filter metadata="operations" match="token">create</filter><sort metadata="form-name" direction="asc"/>
+        <pagination page-number="7" page-size="1"/>"""
+    latest = '<filter metadata="form-version" match="exact">latest</filter>'
+    for root in ('<search all-forms="false">', "<search>"):
+        assert sorted(listed(provider, form, body=f"{root}{exact}{rest}</search>".encode())) == ["1p", "2p"]
+        assert listed(provider, form, body=f"{root}{latest}{exact}{rest}</search>".encode()) == ["2p"]
+        assert listed(provider, form, body=f"{root}{latest}</search>".encode()) == ["2p"]
+    other = exact.replace(f">{name}<", ">other<")
+    assert listed(provider, form, body=f"<search>{other}</search>".encode()) == []
+
+
+def test_a_damaged_version_is_an_error_where_the_list_decides(tombstones: Service) -> None:
+    """Left out, it would lift the permissions of its data, or let its number be published again."""
+    for form in ("good", "bad"):
+        tombstones.put(f"damage/{form}/form/form.xhtml", definition(ROLE), Form_Definition_Version=1)
+    sidecar = tombstones.data / "damage/bad/form/1/form.xhtml.json"
+    before = sidecar.read_bytes()
+    sidecar.write_bytes(b"{")
+    assert tombstones.raw("GET", "/form/damage/bad").status == 500
+    assert listed(tombstones, "damage/good", body=b"<search/>") == ["1p"]
+    sidecar.write_bytes(before)
+
+
+JOSE = json.dumps({"username": "Jos%C3%A9+%E6%9D%8E", "groups": ["%E7%BB%84"], "organizations": [["%E5%8D%95"]]})
+NAMES = [
+    ({"Username": "J\xfcrgen \xd6zt\xfcrk", "Group": "B\xfcro"}, ["J\xfcrgen \xd6zt\xfcrk", "B\xfcro", None]),
+    ({"Username": "Jos\xe9 ?", "Group": "?", "Credentials": JOSE}, ["Jos\xe9 ?", "?", "?"]),
+    ({"Username": "a%C3%A9", "Group": "100%"}, ["a%C3%A9", "100%", None]),
+    ({"Username": "\xc3\xa9"}, ["\xc3\xa9", None, None]),
+]
+
+
+@pytest.mark.parametrize(("sent", "owner"), NAMES)
+def test_names_are_read_and_written_in_latin_1(
+    provider: Service, form: str, sent: dict[str, str], owner: list[str | None]
+) -> None:
+    """The HTTP client of the runtime does so; ``http.client`` of the tests does, too (spec runtime 3)."""
+    path, own = f"{form}/data/D/data.xml", {"Form_Definition_Version": 1, **sent}
+    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=1)
+    facts = [f"Orbeon-{name}" for name in ("Username", "Group", "Organization")]
+    for stage in ("\xfcbergeben", "erledigt"):
+        assert provider.put(path, **own, Workflow_Stage=stage).status in (201, 204)
+        got = provider.head(path)
+        assert ([got[name] for name in facts], got["Orbeon-Workflow-Stage"]) == (owner, stage)
+        existing = {f"{name}_Existing": got[f"Orbeon-{name}"] for name in ("Created", "Username", "Group")}
+        own |= {name: value for name, value in existing.items() if value is not None}
+    own |= {"Username": "bob", "Group": "others", "Credentials": '{"username":"bob"}'}
+    assert provider.put(path, **own).status == 204
+    assert [provider.head(path)[name] for name in facts] == owner
+    headers = {f"Orbeon-{name}": value for name, value in sent.items()}
+    found = provider.raw("POST", f"/search/{form}", {"Content-Type": "application/xml", **headers}, b"<search/>")
+    assert orders.found(found.body) == ["D"]
+
+
+def test_a_name_with_control_bytes_is_refused(provider: Service, form: str) -> None:
+    answer = provider.put(f"{form}/data/D/data.xml", Form_Definition_Version=1, Username="a\x85b")
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
+    assert provider.get(f"{form}/data/D/data.xml").status == 404
+
+
+def test_the_runtimes_own_searches_find_everything(provider: Service, form: str) -> None:
+    """The proxy searches for its exports and purges with a token of its own (spec runtime 5)."""
+    provider.put(f"{form}/form/form.xhtml", orders.definition(OWNERS), Form_Definition_Version=1)
+    for user in ("ann", "bob"):
+        provider.put(f"{form}/data/{user}/data.xml", Form_Definition_Version=1, Username=user)
+    token, version = "fr-internal-admin-token", {"Orbeon-Form-Definition-Version": "1"}
+
+    def found(path: str, face: str = "", **headers: str) -> list[str]:
+        answer = provider.raw("POST", f"{face}/search/{form}{path}", {**version, **headers}, b"<search/>")
+        return sorted(orders.found(answer.body))
+
+    assert found("", **{"Orbeon-Username": "ann"}) == ["ann"]
+    assert found("") == []
+    assert found("", **{token: "x"}) == ["ann", "bob"]
+    assert found(f"?{token}=x", **{"Orbeon-Username": "ann"}) == ["ann", "bob"]
+    assert found(f"?{token}=x", PUBLIC, **{token: "x"}) == []
+    distinct = b'<distinct-values><query metadata="created-by"/></distinct-values>'
+    for own, names in (({}, []), ({token: "x"}, ["ann", "bob"])):
+        answer = provider.raw("POST", f"/distinct-values/{form}", {**version, **own}, distinct)
+        assert [each.text for each in orders.tree(answer.body).iter("value")] == names
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ def test_more_than_is_kept_in_memory_is_not_written(
 def test_to_look_at_one_form_is_not_to_read_or_write_it(data: Path) -> None:
     known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
     assert known.of(Form("hr", "leave"), 2).published
-    assert [found.version for found in known.readable(Form("hr", "leave"))] == [2, 1]
+    assert [found.version for found in known.published(Form("hr", "leave"), skips_damaged=True)] == [2, 1]
     assert memory(data).read() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from persistence.client_request import ClientRequest
@@ -43,7 +45,7 @@ def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> 
     [
         (("Accept-Language", "fr"), ("Accept-Language", "fr")),
         (("Authorization", "Bearer theirs"), ("Authorization", "Bearer theirs")),
-        (("Svc-Username", "zo\xc3\xab"), ("Orbeon-Username", "zo\xc3\xab")),
+        (("Svc-Path-To-Holder", "zo\xc3\xab"), ("Orbeon-Path-To-Holder", "zo\xeb")),
         (("Svc-Path-To-Holder", "a/b"), ("Orbeon-Path-To-Holder", "a/b")),
         (("Svc-Create-Flat-View", "true"), ("Orbeon-Create-Flat-View", "true")),
     ],
@@ -81,6 +83,17 @@ def test_credentials_are_told_in_fields_of_their_own_too_and_win() -> None:
         ("Orbeon-Roles", "c"),
         *MIRRORED,
     ]
+
+
+@pytest.mark.parametrize(("name", "plain"), [("zoë", "zo\xeb"), ("李", "?")])
+def test_a_name_that_is_not_ascii_is_told_in_latin_1_and_whole_in_credentials(name: str, plain: str) -> None:
+    sent, raw = name.encode().decode("latin-1"), '{"username":"%s","groups":["%s"],"roles":[{"name":"a"}]}'
+    whole = ("Orbeon-Credentials", raw % (quote(name), quote(name)))
+    fields = [("Orbeon-Username", plain), ("Orbeon-Group", plain), ("Orbeon-Roles", "a")]
+    by_fields = forwarded(("Svc-Username", sent), ("Svc-Group", sent), ("Svc-Roles", "a"))
+    assert by_fields == [*fields, whole, *MIRRORED]
+    assert forwarded(("Svc-Credentials", raw % (sent, sent))) == [whole, *fields, *MIRRORED]
+    assert forwarded(("Svc-Username", sent), names=ProviderNames(SVC, SVC)) == [("Svc-Username", sent)]
 
 
 def test_credentials_cannot_smuggle_fields() -> None:

@@ -27,7 +27,7 @@ from persistence.providers.trees import open_index, provider_of_tree
 from persistence.services.access import Access
 from persistence.services.faces import Services
 from persistence.services.rules import Delete
-from persistence.services.searching import Searching
+from persistence.services.searching import Searcher, Searching
 from persistence.services.tokens import AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
@@ -100,10 +100,10 @@ class Bench:
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
     ) -> bytes:
-        return b"".join(self._searching.search(form, version, [body.encode()], user).pieces)
+        return b"".join(self._searching.search(form, version, [body.encode()], Searcher(user)).pieces)
 
     def distinct(self, body: str = searches.T13_QUERY, user: User = ANONYMOUS) -> bytes:
-        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], user).pieces)
+        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], Searcher(user)).pieces)
 
 
 @pytest.fixture
