@@ -289,7 +289,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     ReencryptApi(public_face, reencrypts).add_to(app)
     issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
     TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
-    PurgeApi(public_face, PurgeRequests(purges, providers.router.of), administrators).add_to(app)
+    PurgeApi(public_face, PurgeRequests(purges, providers.router), administrators).add_to(app)
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_attachment_lists(app, public_face)

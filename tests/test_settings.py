@@ -63,7 +63,7 @@ def test_properties_stand_in_the_file_beside_the_settings(file: Path) -> None:
         ("svc.persistence.*.autosave", str(file)),
         ("svc.detail.singleton.enabled.hr.leave", str(file)),
     ]
-    assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 6
+    assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 7
 
 
 @pytest.mark.parametrize(

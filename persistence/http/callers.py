@@ -151,13 +151,14 @@ class KeySetting:
     def require(self, environ: WSGIEnvironment, action: str) -> str:
         """Return the name of the key that the caller of a request has shown.
 
-        A trusted address is not enough, and in an open service nobody has shown a key.
+        A trusted address is enough only if the setting names ``trusted``, which no key can be called. So it is where
+        everybody is let in, and nobody has shown a key.
 
         Raises:
             ForbiddenError: it is none of these keys; ``action`` says in the error what they may do.
         """
         name: str = environ.get(CALLER, TRUSTED)
-        if name == TRUSTED or name not in self.keys:
+        if name not in self.keys:
             raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
         return name
 

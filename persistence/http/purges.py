@@ -15,6 +15,15 @@ from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face
 from persistence.http.responses import xml
 from persistence.http.scopes import Touches
+from persistence.model.exports import (
+    SINCE,
+    UNTIL,
+    ExportedContent,
+    ExportQuery,
+    parse_history,
+    parse_patterns,
+    parse_range,
+)
 from persistence.model.instants import Instant
 from persistence.model.retention import cutoff
 from persistence.model.texts import flag
@@ -38,17 +47,42 @@ class PurgeApi:
             add_route(app, f"{self.face.prefix}/purge{path}", self.purge, "POST", touches=Touches.NAMED)
 
     def purge(self, app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-        """Answer ``POST /purge/$app/$form/$document?what=revisions,drafts&older-than=30d&dry-run=false``.
+        """Answer ``POST /purge/$app/$form/$document``; its body has no meaning.
 
-        Its body has no meaning.
+        ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
+        with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
         """
         drain(request.environ)
         self.administrators.require(request.environ, "purge")
-        rules = _rules(request)
-        is_dry = flag(request.args.get("dry-run") or None, "dry-run") is not False
-        asked = {"what": request.args["what"], "older_than": request.args["older-than"], "dry_run": is_dry}
-        note_in_audit(request.environ, details=asked)
-        return xml(self.purges.purge(app, form, document, rules, dry=is_dry))
+        args = request.args
+        names = set(args) - {"dry-run"}
+        is_own = names <= _OWN
+        if not names or not (is_own or names <= _REAL):
+            own, real = ", ".join(sorted(_OWN)), ", ".join(sorted(_REAL))
+            raise BadRequestError(f"a purge has either the parameters {own}, or some of {real}; and dry-run")
+        trial = flag(args.get("dry-run") or None, "dry-run")
+        is_dry = trial is not False if is_own else trial is True
+        asked: dict[str, object] = {name.replace("-", "_"): ",".join(args.getlist(name)) for name in args}
+        note_in_audit(request.environ, details=asked | {"dry_run": is_dry})
+        if is_own:
+            return xml(self.purges.purge(app, form, document, _rules(request), dry=is_dry))
+        return xml(
+            self.purges.purge_data(_query(request, app, form), document, self.face.parser.user(request), dry=is_dry)
+        )
+
+
+_OWN = frozenset({"older-than", "what"})
+_REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTIL})
+
+
+def _query(asked: Request, app: str | None, form: str | None) -> ExportQuery:
+    version, matches = asked.args.get("form-version"), asked.args.getlist("match")
+    if matches and (app or version):
+        raise BadRequestError("match and the path, or form-version, are two ways to name forms: send one of them")
+    since, until = parse_range(asked.args.get(SINCE), asked.args.get(UNTIL))
+    patterns = parse_patterns(matches or [f"{app or ''}/{form or ''}/{version or ''}"])
+    history = parse_history(asked.args.get("data-revision-history"))
+    return ExportQuery(patterns, frozenset({ExportedContent.DATA}), history, since, until)
 
 
 def _rules(asked: Request) -> PurgeRules:

@@ -69,7 +69,8 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     an attachment is an encrypted file, or that form data has encrypted values; ``sealed_hash`` is then the client's
     hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
     not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
-    ``restored`` is the instant of the older revision that this one has brought back.
+    ``restored`` is the instant of the older revision that this one has brought back. ``purged`` says that a tombstone
+    goes with the last older revision.
     """
 
     schema: int
@@ -97,6 +98,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sealed_hash: str | None = None
     tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
     restored: _Instant | None = None
+    purged: bool = False
 
     @property
     def etag(self) -> str:

@@ -256,6 +256,7 @@ SHIPPED: Mapping[str, Value] = {
     "persistence.*.autosave": True,
     "persistence.*.permissions": True,
     "persistence.*.versioning": True,
+    "persistence.*.lease": True,
     "persistence.*.data-format-version": "4.0.0",
 }
 """The entries that are there before the file's; one of the file under the same name takes its place."""

@@ -10,21 +10,28 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from persistence.errors import BadRequestError, BusyError, ConflictError, NotFoundError, PersistenceError
 from persistence.forms.messages import attribute, element, text
 from persistence.limits.documents import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.exports import ExportQuery, RevisionHistory
+from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
 from persistence.providers.provider import Provider, Route
+from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
 from persistence.services.documents import Documents
+from persistence.services.export_source import SelectedForm, select_forms
 from persistence.services.leasing import protecting
 from persistence.services.purge_plans import PurgeRules, PurgeTotals, RemovedFile
 from persistence.services.purging import StoragePurge, purge_documents, remove_file
-from persistence.services.rules import Delete, Get, Read, Removed, check_precondition
+from persistence.services.rules import Delete, Get, Read, Removed, check_precondition, tombstone_of
+from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 
 PurgeOf = Callable[[Route], StoragePurge | None]
@@ -74,8 +81,7 @@ class ForcedDeletes:
 
         Raises:
             BadRequestError: the other one of the two would be needed, or it is a draft.
-            ConflictError: it is the current revision of the data, or a deletion with a history; or somebody else
-                writes it meanwhile.
+            ConflictError: it is the current revision of the data; or somebody else writes it meanwhile.
         """
         if address.is_draft:
             raise BadRequestError("a draft has no history: a DELETE without force-delete leaves nothing of it")
@@ -90,25 +96,43 @@ class ForcedDeletes:
     def _revision(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, instant: Instant
     ) -> Removed:
+        purge = self.purge_of(route)
         with route.storage.writing(address) as writer:
             current = writer.current(address)
             found = self._found(route, address, instant)
             removed = self._allowed(route, address, delete, number, found)
-            if current is None or current.sidecar.modified != instant:
-                with protecting(route, address, delete.user):
+            with protecting(route, address, delete.user):
+                if current is not None and current.sidecar.modified == instant:
+                    tombstone = self._purged(route, writer, address, current, delete.user)
+                else:
                     writer.remove_older(address, [instant])
+                    tombstone = None if current is None else current.sidecar
+            if purge is None or tombstone is None or not tombstone.purged or _has_older(route, address):
                 return removed
-            history = route.storage.history(address)
-            if not current.sidecar.deleted:
-                raise ConflictError(f"{instant} is the current revision of {address}, which always stays: delete it")
-            if history is not None and history.total > 1:
-                raise ConflictError(f"{address} has older revisions: its deletion can only be purged after them")
-            purge = self.purge_of(route)
-            if purge is None:
-                writer.discard_document(address.form, address.document)
-        if purge is not None and not purge.discard(address, current.sidecar):
+        if not purge.discard(address, tombstone):
             raise ConflictError(f"{address} was written by another request meanwhile")
         return removed
+
+    def _purged(
+        self, route: Route, writer: Writing, address: DocumentAddress, current: StoredRevision, user: User
+    ) -> Sidecar | None:
+        """Return the tombstone that goes with the last older revision, in place of the current one.
+
+        A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once, an
+        older revision would be current again. ``None`` where another service has taken the request.
+        """
+        instant = current.sidecar.modified
+        if not current.sidecar.deleted:
+            raise ConflictError(f"{instant} is the current revision of {address}, which always stays: delete it")
+        if self.purge_of(route) is None:
+            writer.discard_document(address.form, address.document)
+            return None
+        if current.sidecar.purged or not _has_older(route, address):
+            return msgspec.structs.replace(current.sidecar, purged=True)
+        purged = msgspec.structs.replace(tombstone_of(current, user), purged=True)
+        stored = writer.delete(address, purged, over=current)
+        writer.remove_older(address, [instant])
+        return stored
 
     def _file(self, route: Route, address: DocumentAddress, delete: Delete, number: int | None) -> Removed:
         found = self._found(route, address, None)
@@ -146,6 +170,11 @@ class ForcedDeletes:
         return Removed(address, found.sidecar.version, None, operations)
 
 
+def _has_older(route: Route, address: DocumentAddress) -> bool:
+    history = route.storage.history(address)
+    return history is not None and history.total > 1
+
+
 def _older(route: Route, address: DocumentAddress, current: Sidecar) -> list[Instant]:
     history = route.storage.history(address)
     if history is None:
@@ -167,31 +196,61 @@ class _Summary:
 
 
 class PurgeRequests:
-    """Purges all that is old enough, for one caller at a time in a process. ``purges`` are those of all storages here.
+    """Purges for one caller at a time in a process. ``purges`` are those of all storages of a router's providers here.
 
-    ``route_of`` gives the route of a form. Forms that another service has are left to it.
+    Forms that another service has are left to it.
     """
 
-    def __init__(self, purges: StoragePurges, route_of: Callable[[Form], Route]) -> None:
+    def __init__(self, purges: StoragePurges, router: Router) -> None:
         self._purges = purges
-        self._route_of = route_of
+        self._router = router
         self._turn = threading.Lock()
 
     def purge(self, app: str | None, name: str | None, document: str | None, rules: PurgeRules, *, dry: bool) -> bytes:
-        """Purge, or only find out what that would do if it is ``dry``; return the answer.
+        """Purge all that is old enough, or only find out what that would do if it is ``dry``; return the answer.
 
         Raises:
             BusyError: a purge is being done for somebody else.
             NotFoundError: there is no such document.
         """
+
+        def results() -> Iterator[PurgeTotals | PersistenceError]:
+            for purge, form in self._forms(app, name):
+                documents = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
+                yield from purge_documents(purge, form, documents, rules, is_trial=dry)
+
+        return self._answer(results(), dry=dry)
+
+    def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
+        """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6).
+
+        Raises:
+            BusyError: a purge is being done for somebody else.
+            NotFoundError: there is no such form or document.
+        """
+        selected = [(each, self._purges.of(each.route)) for each in select_forms(self._router, query)]
+
+        def results() -> Iterator[PurgeTotals | PersistenceError]:
+            for chosen, purge in selected:
+                if purge is None:
+                    continue
+                form = chosen.route.form
+                for each in purge.store.documents(form) if document is None else _one(purge, form, document):
+                    data = DocumentPurge(chosen, purge, DocumentAddress(form, Collection.DATA, each, DATA_XML), user)
+                    try:
+                        yield data.totals() if dry else data.purge()
+                    except PersistenceError as error:
+                        yield error
+
+        return self._answer(results(), dry=dry)
+
+    def _answer(self, results: Iterator[PurgeTotals | PersistenceError], *, dry: bool) -> bytes:
         if not self._turn.acquire(blocking=False):
             raise BusyError("another purge is being done", retry_after=30)
         try:
             summary = _Summary()
-            for purge, form in self._forms(app, name):
-                documents = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
-                for result in purge_documents(purge, form, documents, rules, is_trial=dry):
-                    summary.add(result)
+            for result in results:
+                summary.add(result)
             return _answer(summary, dry=dry)
         finally:
             self._turn.release()
@@ -200,8 +259,71 @@ class PurgeRequests:
         for purge in self._purges:
             for form in purge.forms(app):
                 is_asked = name is None or form.name == name
-                if is_asked and self._purges.of(self._route_of(form)) is purge:
+                if is_asked and self._purges.of(self._router.of(form)) is purge:
                     yield purge, form
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPurge:
+    """The purge of one document by the query of ``selected``, for a ``user``.
+
+    A document whose newest revision is in the range of dates goes with its history. Without the history, its current
+    revision goes, and it stays deleted until older ones go. Of others, or if only the history is to go, older revisions
+    in the range go.
+    """
+
+    selected: SelectedForm
+    purging: StoragePurge
+    main: DocumentAddress
+    user: User
+
+    def totals(self) -> PurgeTotals:
+        """Return what would go; nothing is changed."""
+        current = self.purging.store.sidecar(self.main)
+        if current is None or current.version not in self.selected.versions:
+            return PurgeTotals()
+        if self._goes(current):
+            return PurgeTotals(documents=1, freed=self.purging.store.freed_by_folder(self.main))
+        return self.purging.plan(self.main.form, self.main.document, self._rules).totals
+
+    def purge(self) -> PurgeTotals:
+        """Remove it; return what is gone."""
+        totals = self.totals()
+        if totals.documents:
+            return totals if self._discard() else PurgeTotals()
+        return totals if totals.is_empty else self.purging.purge(self.main.form, self.main.document, self._rules)
+
+    @property
+    def _rules(self) -> PurgeRules:
+        query = self.selected.query
+        if query.history is RevisionHistory.EXCLUDE:
+            return PurgeRules()
+        return PurgeRules(revisions=query.until or LAST, since=query.since)
+
+    def _goes(self, current: Sidecar) -> bool:
+        query = self.selected.query
+        is_chosen = query.history is RevisionHistory.INCLUDE or (
+            query.history is RevisionHistory.EXCLUDE and not current.deleted
+        )
+        return is_chosen and query.is_in_range(current.modified)
+
+    def _discard(self) -> bool:
+        main, route = self.main, self.selected.route
+        with route.storage.writing(main) as writer:
+            current = writer.current(main)
+            if current is None or not self._goes(current.sidecar):  # somebody has saved it meanwhile
+                return False
+            tombstone = current.sidecar
+            with protecting(route, main, self.user):
+                if not tombstone.deleted:
+                    purged = msgspec.structs.replace(tombstone_of(current, self.user), purged=True)
+                    tombstone = writer.delete(main, purged, over=current)
+                    writer.discard_draft(main.form, main.document)
+                if self.selected.query.history is RevisionHistory.EXCLUDE:
+                    writer.remove_older(main, [current.sidecar.modified])
+                    if _has_older(route, main):
+                        return True
+        return self.purging.discard(main, tombstone)
 
 
 def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:

@@ -21,15 +21,22 @@ from persistence.storage.managed import ManagedStorage
 class PurgeRules:
     """The instants before which something is old enough to go; ``None`` keeps all of its kind.
 
-    ``revisions`` is for older revisions, by their own instants. ``tombstones`` is for deleted documents and attachments
-    with all their history, by the instant of the deletion. ``drafts`` is for drafts, by their last save. ``orphans`` is
-    for attachments of deleted documents and those that no revision of the data names, by their last save.
+    ``revisions`` is for older revisions, by their own instants; those from before ``since`` stay. ``tombstones`` is for
+    deleted documents and attachments with all their history, by the instant of the deletion. ``drafts`` is for drafts,
+    by their last save. ``orphans`` is for attachments of deleted documents and those that no revision of the data
+    names, by their last save.
     """
 
     revisions: Instant | None = None
     tombstones: Instant | None = None
     drafts: Instant | None = None
     orphans: Instant | None = None
+    since: Instant | None = None
+
+    def lets_go(self, revision: Instant) -> bool:
+        """Return whether an older revision is to go."""
+        is_old = self.revisions is not None and revision < self.revisions
+        return is_old and (self.since is None or revision >= self.since)
 
 
 @dataclass(slots=True)
@@ -159,8 +166,7 @@ class PurgePlanning:
         if not address.is_main and sidecar.deleted and _is_before(sidecar, self._rules.tombstones):
             self._remove(address, sidecar, older)
             return
-        cutoff = self._rules.revisions
-        gone = [each for each in older if cutoff is not None and each < cutoff and each != sidecar.modified]
+        gone = [each for each in older if self._rules.lets_go(each) and each != sidecar.modified]
         if gone:
             self._plan.older.append((address, gone))
             self._plan.totals.revisions += len(gone)
@@ -204,7 +210,7 @@ class PurgePlanning:
             self._remove(address, found[name], self._store.revisions(address), is_orphan=True)
 
     def _stays(self, instant: Instant) -> bool:
-        return self._rules.revisions is None or instant >= self._rules.revisions
+        return not self._rules.lets_go(instant)
 
     def _forget(self, address: DocumentAddress) -> None:
         """Take older revisions of a file out of the plan: it goes with all of them."""

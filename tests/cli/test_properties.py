@@ -42,6 +42,7 @@ def test_config_prints_settings_then_the_files_properties_then_the_defaults(fold
         '"svc.persistence.*.active"',
         '"svc.persistence.*.permissions"',
         '"svc.persistence.*.versioning"',
+        '"svc.persistence.*.lease"',
         '"svc.persistence.*.data-format-version"',
         '"svc.persistence.*.search.restrict-to-readable"',
     ]

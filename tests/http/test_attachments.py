@@ -172,6 +172,15 @@ def test_a_range_of_a_large_attachment(service: Service, document: str) -> None:
     assert part.body == body[1001:900001]
 
 
+@pytest.mark.parametrize("asked", ["bytes=0-", "bytes=0-99", "bytes=5-"])
+def test_a_range_of_nothing_is_all_of_it(service: Service, document: str, asked: str) -> None:
+    """A runtime that keeps the bytes elsewhere stores an empty record, and fails on 416 for it (spec runtime 4)."""
+    path, headers = f"{document}/a.bin", {"Range": asked}
+    assert [service.put(path, b"", Form_Definition_Version=1).status for _ in range(2)] == [201, 204]
+    for answer in (service.get(path, headers), service.head(path, headers)):
+        assert (answer.status, answer.body, answer["Content-Length"], answer["Content-Range"]) == (200, b"", "0", None)
+
+
 def test_ranges_are_for_attachments_only(service: Service, document: str) -> None:
     """Spec crud 4.7, last line."""
     assert service.get(f"{document}/data.xml", {"Range": "bytes=0-1"}).status == 200

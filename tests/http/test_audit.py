@@ -50,7 +50,6 @@ def audited(
     file.write_text(
         f"""keys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n{more}
 "{prefix}permissions.hr.*" = '{permissions}'
-"{prefix}persistence.*.lease" = true
 "{prefix}persistence.*.enforce-lease" = true
 "{prefix}audit.reads.hr.*" = {str(reads).lower()}
 """

@@ -54,7 +54,7 @@ def file_of(directory: Path, dialect: str, *names: str) -> str:
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp(f"leases-{request.param}")
-    file = file_of(directory, request.param, "lease", "enforce-lease")
+    file = file_of(directory, request.param, "enforce-lease")
     with serving(directory, dialect=request.param, options=("--config", file), alone=True) as service:
         yield service
 
@@ -67,8 +67,7 @@ def service(request: pytest.FixtureRequest, started: Service) -> Service:
 @pytest.fixture
 def lenient(started: Service, tmp_path: Path) -> Iterator[Service]:
     """Leases as in the real system, where they matter to LOCK and UNLOCK only."""
-    file = file_of(tmp_path, started.dialect, "lease")
-    with serving(tmp_path, dialect=started.dialect, options=("--config", file), alone=True) as service:
+    with serving(tmp_path, dialect=started.dialect, alone=True) as service:
         yield service
 
 
@@ -203,9 +202,10 @@ def test_only_data_has_leases_and_names_must_be_possible(service: Service, form:
     assert missing.status in (400, 404, 405)
 
 
-def test_without_the_property_there_are_no_leases(form: str, tmp_path: Path, started: Service) -> None:
-    """As in the real system, they must be switched on."""
-    with serving(tmp_path, dialect=started.dialect, alone=True) as plain:
+def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Service) -> None:
+    """They are on, as for each provider of the real system that has them (spec runtime 8)."""
+    (tmp_path / "off.toml").write_text(f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n')
+    with serving(tmp_path, dialect=started.dialect, options=("--config", "off.toml"), alone=True) as plain:
         for face in (PUBLIC, PROVIDER):
             refused = lock(replace(plain, face=face), f"{form}/data/D/data.xml")
             assert refused.status == 403
@@ -280,16 +280,15 @@ def test_without_that_property_a_lease_keeps_nobody_from_writing(lenient: Servic
 
 
 def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
-    file = file_of(tmp_path, "svc", "lease")
     for user, status in (("lea", 200), ("bob", 423), ("lea", 200)):
-        with serving(tmp_path, options=("--config", file), alone=True) as service:
+        with serving(tmp_path, alone=True) as service:
             assert lock(service, f"{form}/data/D/data.xml", user).status == status
 
 
 @pytest.mark.parametrize("dialect", ["svc", "orbeon"])
 def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, dialect: str) -> None:
     """LOCK, save, and give back: whichever worker answers, the other user waits, and is told for how long."""
-    file = file_of(tmp_path, dialect, "lease", "enforce-lease")
+    file = file_of(tmp_path, dialect, "enforce-lease")
     path = f"{form}/data/D/data.xml"
     with alone(tmp_path, dialect=dialect, workers=2, options=("--config", file)) as service:
 
@@ -367,7 +366,7 @@ def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
     assert list((service.data / ".leases").rglob("*")) == []
 
 
-@pytest.mark.parametrize("names", [("lease", "enforce-lease"), ("lease",)], ids=["enforced", "not"])
+@pytest.mark.parametrize("names", [("enforce-lease",), ()], ids=["enforced", "not"])
 def test_a_real_second_service_has_the_leases(tmp_path: Path, names: tuple[str, ...]) -> None:
     """It says who holds one, also to writers of both, if it enforces leases: what is set in front decides nothing."""
     enforced = "enforce-lease" in names

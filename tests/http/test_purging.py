@@ -85,13 +85,43 @@ def test_a_deletion_goes_last_and_with_everything(service: Service) -> None:
     headed = service.head(f"{D}{FORCED}", **V1)
     deleted = instant(service, headed)
     assert (headed.status, deleted > first, headed["Content-Length"]) == (200, True, "0")
-    assert service.delete(of(D, deleted), **V1).status == 409
     assert service.delete(of(D, first), **V1).status == 204
+    assert service.get(D, **V1).status == service.deleted, "nobody has purged the deletion"
     assert service.delete(of(D, deleted), **V1).status == 204
     assert service.head(f"{D}{FORCED}", **V1).status == 404
     assert not (service.data / FORM / "data/D").exists()
     assert service.get(f"{FORM}/draft/D/data.xml", **V1).status == 200, "it erases no draft"
     assert service.put(D, **V1).status == 201
+
+
+def test_a_purge_from_the_newest_revision_to_the_oldest(service: Service) -> None:
+    """The order of a runtime: DELETE, then that revision, the tombstone, and older ones (spec runtime 6)."""
+    instants = stored(service, times=3)
+    stored(service, A, times=2)
+    service.delete(D, **V1)
+    deleted = instant(service, service.head(f"{D}{FORCED}", **V1))
+    for each in (instants[2], deleted, instants[1], instants[0]):
+        assert service.get(D, **V1).status == service.deleted
+        assert service.head(f"{D}{FORCED}", **V1).status == 200
+        assert service.delete(of(D, each), **V1).status == 204
+        again = service.delete(of(D, each), **V1)
+        assert (again.status, again.body.count(b"\n")) == (404, 1)
+    assert service.get(D, **V1).status == service.head(f"{D}{FORCED}", **V1).status == 404
+    assert not (service.data / FORM / "data/D").exists()
+    assert service.delete(of(D, deleted), **V1).status == 404
+
+
+def test_the_tombstone_of_a_purge_can_be_purged_again(service: Service) -> None:
+    """A runtime that was stopped half-way lists the history again."""
+    [first] = stored(service)
+    service.delete(D, **V1)
+    for _ in range(3):
+        deleted = instant(service, service.head(f"{D}{FORCED}", **V1))
+        assert service.delete(of(D, deleted), **V1).status == 204
+    assert service.get(f"{D}?last-modified-time={first}", **V1).status == 200
+    assert service.put(D, **V1).status == 201
+    assert service.delete(of(D, first), **V1).status == 204
+    assert service.get(D, **V1).status == 200, "it was saved again"
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -189,9 +219,65 @@ def test_a_trial_and_a_purge_of_all(service: Service) -> None:
     assert purge(service, f"/{FORM}/none", query).status == 404
 
 
+def revisions(service: Service, document: str) -> int:
+    listed = service.raw("GET", f"{PUBLIC}/history/{FORM}/{document}")
+    return int(etree.fromstring(listed.body).attrib["total"])
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("data-revision-history=include", {"old": 0, "new": 0, "other": 0, "gone": 0}),
+        ("data-revision-history=only", {"old": 1, "new": 1, "other": 1, "gone": 1}),
+        ("data-revision-history=exclude", {"old": 2, "new": 3, "other": 0, "gone": 3}),
+        ("form-version=1", {"old": 2, "new": 3, "other": 1, "gone": 3}),
+        ("data-revision-history=include&form-version=2", {"old": 2, "new": 3, "other": 0, "gone": 3}),
+        ("data-revision-history=include&data-last-modified-time-lt={cut}", {"old": 0, "new": 1, "other": 0, "gone": 0}),
+        ("data-revision-history=only&data-last-modified-time-gte={cut}", {"old": 2, "new": 3, "other": 1, "gone": 3}),
+    ],
+)
+def test_a_purge_as_the_real_system_asks_for_it(service: Service, query: str, left: dict[str, int]) -> None:
+    """Spec runtime 6: with the history a document goes, without it the current revision, ``only`` older ones."""
+    documents = {name: f"{FORM}/data/{name}/data.xml" for name in left}
+    for name in ("old", "gone", "new"):
+        stored(service, documents[name], times=2)
+    stored(service, documents["other"], Form_Definition_Version=2)
+    service.delete(documents["gone"], **V1)
+    before = {"old": 2, "new": 3, "other": 1, "gone": 3}
+    time.sleep(0.002)
+    [cut, *_] = stored(service, documents["new"], times=1)
+    asked = query.format(cut=cut)
+    trial = purge(service, f"/{FORM}", f"{asked}&dry-run=true")
+    assert {name: revisions(service, name) for name in left} == before
+    done = purge(service, f"/{FORM}", asked)
+    assert (done.status, trial.body.replace(b'"true"', b'"false"')) == (200, done.body)
+    assert {name: revisions(service, name) for name in left} == left
+    for name, path in documents.items():
+        if left[name] > 1 or "only" in query:
+            assert service.get(path).status in (200, service.deleted)
+    assert service.leftovers() == []
+
+
+def test_a_document_without_its_current_revision_goes_with_the_last_older_one(service: Service) -> None:
+    stored(service, times=2)
+    stored(service, A)
+    assert purge(service, f"/{FORM}/D", "data-revision-history=exclude").status == 200
+    assert service.get(D, **V1).status == service.deleted
+    assert purge(service, "", f"match={FORM}/all&data-revision-history=include").status == 200
+    assert service.get(D, **V1).status == 404
+    assert not (service.data / FORM / "data/D").exists()
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        "match=hr/leave&what=revisions&older-than=1d",
+        "data-revision-history=all",
+        "data-revision-histroy=include",
+        "match=a/b/c/d",
+        "data-last-modified-time-lt=soon",
+        "data-revision-history=include&dry-run=perhaps",
+        "form-version=x",
         "",
         "what=revisions",
         "older-than=1d",
@@ -202,7 +288,8 @@ def test_a_trial_and_a_purge_of_all(service: Service) -> None:
     ],
 )
 def test_a_purge_that_says_too_little_or_lies_in_the_future_is_refused(service: Service, query: str) -> None:
-    assert purge(service, "", query).status == 400
+    answer = purge(service, "", query)
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
 
 
 def test_purging_while_others_save_loses_nothing(service: Service) -> None:

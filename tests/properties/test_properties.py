@@ -20,7 +20,7 @@ SHIPPED = FormProperties(
     has_permissions=True,
     has_versions=True,
     needs_publication=False,
-    has_leases=False,
+    has_leases=True,
     enforces_leases=False,
     data_format="4.0.0",
     permissions=None,
@@ -150,7 +150,7 @@ def test_an_answer_tells_value_entry_and_reasons() -> None:
     ("name", "value"),
     [
         ("svc.persistence.files.data-format-version", "4.0.0"),
-        ("svc.persistence.files.lease", False),
+        ("svc.persistence.files.reindex", False),
         ("svc.persistence.files.max-batch-size", 1000),
         ("svc.persistence.files.uri", None),
         ("svc.permissions.hr.leave", None),
