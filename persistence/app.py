@@ -75,14 +75,15 @@ _GUNICORN_GIVES_UP = 4
 class Service(Dispatch, Closable):
     """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
 
-    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``tick`` is to be
-    called about once a second.
+    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``progress_timeout``
+    is for how many seconds a transfer may stand still. ``tick`` is to be called about once a second.
     A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
     """
 
-    def __init__(self, opened: ExitStack, worker_memory: int) -> None:
+    def __init__(self, opened: ExitStack, settings: Settings) -> None:
         super().__init__("persistence", static_folder=None)
-        self.worker_memory = worker_memory
+        self.worker_memory = settings.worker_memory
+        self.progress_timeout = settings.progress_timeout
         self.tick: Callable[[], None] = lambda: None
         self._opened = opened
         atexit.register(self.close)
@@ -194,7 +195,7 @@ def _wire(effective: Effective, policy: Policy) -> Service:
             )
         )
         audit = opened.enter_context(open_settled_audit(settings, properties))
-        app = Service(opened.pop_all(), settings.worker_memory)
+        app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))

@@ -18,9 +18,8 @@ class Dialect:
     ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt. With
     ``has_proxy`` the provider face is called by the proxy of a runtime, which has decided already (spec crud 11).
     ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
-    query with an unknown element or attribute is refused. With ``has_get_of_reindex`` a GET of
-    ``/reindex``, as old callers send it (spec search 5), answers the status; without, it is 405.
-    ``lists_restored`` says whether a history names the revision that another one has brought back.
+    query with an unknown element or attribute is refused. ``lists_restored`` says whether a history names
+    the revision that another one has brought back.
     With ``restricts_searches`` a search finds what a GET of its caller would show, unless the property says otherwise.
     """
 
@@ -34,7 +33,6 @@ class Dialect:
     has_proxy: bool
     quotes_tags: bool
     is_strict: bool
-    has_get_of_reindex: bool
     lists_restored: bool
     restricts_searches: bool
 
@@ -58,7 +56,6 @@ SVC = Dialect(
     has_proxy=False,
     quotes_tags=True,
     is_strict=True,
-    has_get_of_reindex=False,
     lists_restored=True,
     restricts_searches=True,
 )
@@ -73,7 +70,6 @@ ORBEON = Dialect(
     has_proxy=True,
     quotes_tags=False,
     is_strict=False,
-    has_get_of_reindex=True,
     lists_restored=False,
     restricts_searches=False,
 )

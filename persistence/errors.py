@@ -41,6 +41,10 @@ class TruncatedBodyError(BadRequestError):
     """A body that ended before its announced end."""
 
 
+class StalledBodyError(TruncatedBodyError):
+    """A body of which nothing more arrives."""
+
+
 class UnauthorizedError(PersistenceError):
     """A caller whose key is missing or wrong."""
 
@@ -173,6 +177,7 @@ class StartupError(PersistenceError):
 
 
 STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
+    (StalledBodyError, 408),
     (BadRequestError, 400),
     (UnauthorizedError, 401),
     (ForbiddenError, 403),

@@ -164,6 +164,9 @@ class _Engine:
         }
         cfg, is_unix = worker.cfg, listener.sock.family == socket.AF_UNIX
         self._family, self._descriptor = listener.sock.family, os.dup(listener.fileno())
+        if not is_unix and hasattr(worker.wsgi, "progress_timeout"):  # connections inherit it
+            milliseconds = int(1000 * worker.wsgi.progress_timeout)
+            listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         holder = SocketHolder(self._descriptor, is_unix, cfg.backlog)  # granian closes its descriptor
         http = HTTP1Settings(header_read_timeout=1000 * cfg.keepalive, max_buffer_size=LARGEST_HEAD)
         size = (_RUNTIME_THREADS, _BLOCKING_THREADS, cfg.threads, _IDLE_SECONDS, cfg.worker_connections)

@@ -5,14 +5,21 @@ What is overridden here does the same as gunicorn with less work for each reques
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import select
+import socket
+import struct
+import sys
+import termios
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, BinaryIO, ClassVar
 
 from gunicorn import util
 from gunicorn.config import Config
@@ -28,6 +35,9 @@ from persistence.worker import WatchedWorker
 
 _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 """Values of headers that gunicorn allows and leaves as they are."""
+
+_LARGEST_CALL = 1 << 20
+"""Bytes that are sent from a file in one call: in between, the thread of another request can run."""
 
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
@@ -52,8 +62,70 @@ def _is_proxy(settings: Config, address: str) -> bool:
     return False
 
 
+class ProgressSocket:
+    """A connection that ends when the client takes no byte of a response for ``seconds``. A slow one gets all of it.
+
+    A time limit of the socket would count until all is sent; or until a third of a large buffer is free.
+    """
+
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        self._sock = sock
+        self._seconds = seconds
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            TimeoutError: the client takes nothing more; the connection is of no use any more.
+        """
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._sock.send(left, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                self._wait()
+
+    def sendfile(self, file: BinaryIO, offset: int, count: int) -> None:
+        """Send so many bytes of a file, or up to its end; raises as ``sendall``."""
+        end = offset + count
+        self._sock.settimeout(0)
+        try:
+            while offset < end:
+                try:
+                    sent = os.sendfile(self._sock.fileno(), file.fileno(), offset, min(end - offset, _LARGEST_CALL))
+                except BlockingIOError:
+                    self._wait()
+                else:
+                    if not sent:
+                        break
+                    offset += sent
+        finally:
+            self._sock.settimeout(None)
+            file.seek(offset)
+
+    def _wait(self) -> None:
+        """Wait until there is room for more. Bytes that the client has not taken yet are those of ``SIOCOUTQ``."""
+        room, left = select.poll(), self._untaken()
+        room.register(self._sock, select.POLLOUT)
+        while not room.poll(1000 * self._seconds):
+            before, left = left, self._untaken()
+            if left >= before:
+                # Closing it throws away what was not taken, and resets the connection.
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self._sock.shutdown(socket.SHUT_RDWR)
+                raise TimeoutError(f"the client has taken nothing for {self._seconds:g} s")
+
+    def _untaken(self) -> int:
+        return int.from_bytes(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
 class JoinedResponse(wsgi.Response):  # type: ignore[misc]
     """A response whose headers are sent with its body, if that is in one piece: in one call, and mostly one packet."""
+
+    progress_timeout: ClassVar[float] = 0.0
+
+    def __init__(self, req: Request, sock: socket.socket, cfg: Config) -> None:
+        super().__init__(req, sock if cfg.is_ssl else ProgressSocket(sock, self.progress_timeout), cfg)
 
     def process_headers(self, headers: Iterable[tuple[str, str]]) -> None:
         """Check and take over headers; names that were checked before are not checked again.
@@ -125,10 +197,33 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
         changes of threads, which have to wait for each other. A client that sends one request after the other is
         answered by one thread, as long as no other connection waits for a thread.
         """
+        if not conn.initialized:
+            seconds, rest = divmod(JoinedResponse.progress_timeout, 1)
+            limit = struct.pack("ll", int(seconds), int(1_000_000 * rest))
+            conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         result = super().handle(conn)
         while result is True and not conn.is_http2 and self._may_stay() and _is_readable(conn):
             result = super().handle(conn)
         return result
+
+    def load_wsgi(self) -> None:
+        """Load the service, whose settings say for how long a response may stand still."""
+        super().load_wsgi()
+        JoinedResponse.progress_timeout = getattr(self.wsgi, "progress_timeout", self.cfg.timeout)
+
+    def finish_request(self, conn: TConn, fs: Future[Any]) -> None:
+        """Close a connection that is over in a thread, or let gunicorn wait for its next request.
+
+        gunicorn waits up to 2 s for the client to close it, in the thread that accepts all others.
+        """
+        if fs.cancelled() or fs.exception() is not None or fs.result() is not False:
+            super().finish_request(conn, fs)
+            return
+        self.nr_conns -= 1
+        try:
+            self.tpool.submit(conn.close, graceful=True)
+        except RuntimeError:  # the worker ends
+            conn.close()
 
     def _keepalive_after(self, conn: TConn, keepalive: bool) -> bool:  # noqa: FBT001 - gunicorn's signature
         """Return whether a connection stays; what is left of a body is read first.

@@ -94,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     proxies: tuple[str, ...] = ()
     max_body: Bytes = 1 << 30
     lock_timeout: Seconds = 10.0
+    progress_timeout: Seconds = 20.0
     hand_edits: Literal["xml", "none", "all"] = "xml"
     verify: Literal["size", "digest"] = "size"
     verify_up_to: Bytes = 16 << 20
@@ -162,6 +163,7 @@ MEANINGS: Mapping[str, str] = {
     "verify_up_to": "bytes up to which the digest of a content is compared, with verify = digest",
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
+    "progress_timeout": "seconds without a byte after which a client that does not read or send loses its connection",
     "worker_memory": "bytes of memory above which a worker process is replaced after it has answered; 0: never",
     "gunicorn": "gunicorn's own settings file, used if it exists",
     "trusted": "IP addresses and networks that may call without a key; unix: every user of the Unix socket",

@@ -35,19 +35,24 @@ class Sent:
     def sendall(self, data: bytes) -> None:
         self.calls.append(data)
 
+    def send(self, data: memoryview, flags: int) -> int:
+        assert flags == socket.MSG_DONTWAIT
+        self.calls.append(bytes(data))
+        return len(data)
+
 
 def sent(
     kind: Callable[..., Any], method: str, status: str, fields: list[tuple[str, str]], body: Iterable[bytes]
 ) -> list[bytes]:
     """Return what a kind of response sends, without its date."""
     request = SimpleNamespace(method=method, version=(1, 1), should_close=lambda: False)
-    socket = Sent()
-    response = kind(request, socket, Config())
+    connection = Sent()
+    response = kind(request, connection, Config())
     response.start_response(status, list(fields))
     for piece in body:
         response.write(piece)
     response.close()
-    return [b"\r\n".join(line for line in each.split(b"\r\n") if line[:5] != b"Date:") for each in socket.calls]
+    return [b"\r\n".join(line for line in each.split(b"\r\n") if line[:5] != b"Date:") for each in connection.calls]
 
 
 def length(size: int) -> tuple[str, str]:
@@ -93,6 +98,7 @@ class Connection:
     client: socket.socket
     sock: socket.socket
     is_http2: bool = False
+    initialized: bool = False
 
     @property
     def parser(self) -> SimpleNamespace:

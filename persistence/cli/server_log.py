@@ -48,6 +48,13 @@ class ServerLog(Logger):  # type: ignore[misc]  # gunicorn ships no annotations
         logging.getLogger().handlers[:] = [libraries]
         apply()
 
+    def exception(self, msg: str, *args: object, **kwargs: object) -> None:
+        """Log an error with its traceback, but for a transfer that stood still: that is a client's."""
+        if isinstance(sys.exception(), (BlockingIOError, TimeoutError)):
+            self.warning("closed a connection on which nothing has moved: progress_timeout")
+        else:
+            super().exception(msg, *args, **kwargs)
+
     def reopen_files(self) -> None:
         """Open the file again, after it was renamed. Until then all lines go into the renamed one."""
         super().reopen_files()

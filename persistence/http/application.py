@@ -76,7 +76,7 @@ def add_route(  # noqa: PLR0913 - each says something of the route
     view: Callable[..., Response],
     *methods: str,
     touches: Touches,
-    only_reads: bool = False,
+    only_reads: bool | None = None,
     strict_slashes: bool = True,
 ) -> None:
     """Answer requests of a path by a view, for these methods and no others.

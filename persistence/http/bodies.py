@@ -15,6 +15,7 @@ from persistence.errors import (
     EncodedBodyError,
     LengthRequiredError,
     NotSupportedError,
+    StalledBodyError,
     TruncatedBodyError,
 )
 from persistence.http.logs import RECEIVED
@@ -84,6 +85,8 @@ def _chunked(stream: BinaryIO, limit: int) -> Iterator[bytes]:
 def _read(stream: BinaryIO, size: int) -> bytes:
     try:
         return stream.read(size)
+    except (BlockingIOError, TimeoutError) as error:
+        raise StalledBodyError("nothing more of the body has arrived for progress_timeout seconds") from error
     except Exception as error:
         # The server's own parser raises here for a malformed or unfinished chunk, and sockets for a lost client.
         raise TruncatedBodyError(f"the body could not be read to its end: {error}") from error

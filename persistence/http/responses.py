@@ -57,6 +57,8 @@ Headers = list[tuple[str, str]]
 
 _XML: Headers = [("Content-Type", "application/xml")]
 _BLOCK = 1 << 16
+_NOT_WAITED_FOR = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+"""Refusals of bodies whose rest is not worth waiting for."""
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
 # The second is for clients that send a password only when they are asked for one (RFC 7235 2.1 allows several).
 _CHALLENGES = [("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="persistence", charset="UTF-8"')]
@@ -136,7 +138,7 @@ def refusal(
     Where only the log is to have the cause, the line is what is ``shown``.
     """
     environ[CAUSE] = one_line(cause)
-    if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
+    if status not in _NOT_WAITED_FOR:
         drain(environ)
     return text(status, environ[CAUSE] if shown is None else shown, headers)
 

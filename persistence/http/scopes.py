@@ -35,12 +35,12 @@ class Touches(Enum):
 class ScopedRoute(Rule):
     """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1).
 
-    ``touches`` is ``None`` for routes that no limited key may call. With ``only_reads`` it changes nothing by whatever
-    method; GET and HEAD never do.
+    ``touches`` is ``None`` for routes that no limited key may call. ``only_reads`` says whether it changes nothing by
+    whatever method; ``None`` that GET and HEAD do not.
     """
 
     def __init__(
-        self, string: str, *args: Any, touches: Touches | None = None, only_reads: bool = False, **options: Any
+        self, string: str, *args: Any, touches: Touches | None = None, only_reads: bool | None = None, **options: Any
     ) -> None:
         super().__init__(string, *args, **options)
         self.methods = set(options["methods"])
@@ -61,7 +61,8 @@ def require_within(key: Key, request: Request) -> None:
         raise ForbiddenError(f"the API key {key.name} is limited, and this is for none of the limited keys")
     if route.touches is Touches.NOTHING:
         return
-    if key.scopes and not (request.method in _READS or route.only_reads):
+    only_reads = request.method in _READS if route.only_reads is None else route.only_reads
+    if key.scopes and not only_reads:
         raise ForbiddenError(f"the API key {key.name} may only read")
     if key.forms and not (route.touches is Touches.NAMED and _covers(key, **(request.view_args or {}))):
         raise ForbiddenError(f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more")

@@ -228,5 +228,5 @@ def _reads(method: str, rule: str) -> bool:
     words = [part for part in rule.removeprefix(PUBLIC).removeprefix("/fr/service").split("/") if part]
     fixed = [part for part in words if not part.startswith("<")]
     word = fixed[0] if fixed else ""
-    is_action = fixed[-1:] == ["restore"] or "publish" in fixed
+    is_action = fixed[-1:] == ["restore"] or "publish" in fixed or rule == "/reindex"  # a GET of old runtimes
     return not is_action and any(method in methods.split() and word in known for methods, known in READERS.items())

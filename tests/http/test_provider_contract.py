@@ -510,6 +510,14 @@ def test_the_runtimes_own_searches_find_everything(provider: Service, form: str)
         assert [each.text for each in orders.tree(answer.body).iter("value")] == names
 
 
+def test_old_runtimes_reindex_by_a_get(provider: Service) -> None:
+    """2023.1 and 2024.1 (spec runtime 8). A browser could be led there by a link, and gets the status."""
+    done = provider.raw("GET", "/reindex")
+    assert (done.status, done.body) == (200, b"")
+    for face, headers in (("", {"Sec-Fetch-Site": "none"}), (PUBLIC, {})):
+        assert b"<status" in provider.raw("GET", f"{face}/reindex", headers).body
+
+
 @pytest.fixture(scope="module")
 def tombstones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("tombstones"), dialect="orbeon") as service:
