@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from io import BufferedReader, FileIO
 
 import click
@@ -71,6 +72,8 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
                     bar.step()
                     if outcome.result in _NAMED:
                         bar.say(_named(outcome, as_json=as_json))
+                    elif outcome.lacks_owner:
+                        bar.say(_named(replace(outcome, cause="came without an owner"), as_json=as_json))
         finally:
             seconds = time.monotonic() - started
             if as_json:

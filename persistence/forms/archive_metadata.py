@@ -1,7 +1,8 @@
 """The ``*.metadata.xml`` beside each entry of an archive: every fact of a sidecar, written and read (spec crud 8.4).
 
-The shape is the service's own, because that of the real system is not published. A document that does not say that it
-is of this shape is read by the names that the interface uses elsewhere for owner, last modifier, stage and times.
+It has the elements of the real system, whose facts are attributes (spec runtime 7), and beside them every fact in
+elements of the service's own. A document without these is read by the names that the real system, or the interface
+elsewhere, has for owner, last modifier, stage and times.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _ELEMENTS = {
 }
 _FIELDS = {element: name for name, element in _ELEMENTS.items()}
 
+_REAL = ("created-by", "workflow-stage")
+"""Elements of the real system that say again what others say."""
+
 _OF_FORM, _IN_FORM = ("available", "singleton", "encrypts"), ("title", "permissions")
 """Attributes and elements of the metadata of a form."""
 
@@ -61,6 +65,13 @@ _FOREIGN = {
     "content_type": ("content-type", "mediatype"),
 }
 _FOREIGN_FIELDS = {name: field for field, names in _FOREIGN.items() for name in names}
+
+_FOREIGN_ATTRIBUTES = {
+    ("created-by", "username"): "creator",
+    ("created-by", "groupname"): "group",
+    ("last-modified-by", "username"): "modifier",
+}
+"""Facts of the real system, which are attributes of elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +106,26 @@ class ArchiveMetadata:
 def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:
     """Write the facts of a revision; where its body is elsewhere, those of the body."""
     fields: Mapping[str, Any] = msgspec.to_builtins(described(sidecar))  # those that it has, in their order
-    children = [_written(_ELEMENTS[name], value) for name, value in fields.items() if name in _ELEMENTS]
+    children = [*_as_real(sidecar)]
+    children += [_written(_ELEMENTS[name], value) for name, value in fields.items() if name in _ELEMENTS]
     root = attribute("format", FORMAT) + (attribute("decrypted", "true") if is_decrypted else "")
     return element("metadata", root, "".join(f"\n  {child}" for child in children) + "\n").encode()
+
+
+def _as_real(sidecar: Sidecar) -> Iterator[str]:
+    """Yield the elements of the real system; ``last-modified-by`` is that of the service's own, too."""
+    if sidecar.creator is not None:
+        group = "" if sidecar.group is None else attribute("groupname", sidecar.group)
+        yield element("created-by", attribute("username", sidecar.creator) + group)
+    if sidecar.stage is not None:
+        yield element("workflow-stage", content=text(sidecar.stage))
 
 
 def _written(tag: str, value: Any) -> str:
     match value:
         case str():
-            return element(tag, content=text(value))
+            own = attribute("username", value) if tag == _ELEMENTS["modifier"] else ""
+            return element(tag, own, text(value))
         case bool():
             return element(tag, content=str(value).lower())
         case int():
@@ -156,7 +178,8 @@ def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
 def _unknown(children: Iterable[ET.Element]) -> Iterator[str]:
     for child in children:
         if child.tag not in _FIELDS:
-            yield child.tag
+            if child.tag not in _REAL:
+                yield child.tag
         elif _FIELDS[child.tag] == "metadata":
             yield from (name for name in child.attrib if name not in _OF_FORM)
             yield from (each.tag for each in child if each.tag not in _IN_FORM)
@@ -211,7 +234,11 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
     found: dict[str, str] = {}
     unknown: list[str] = []
     said = [(_local(name), value) for name, value in attributes.items()]
-    said += [(_local(each.tag), each.text or "") for child in children for each in child.iter()]
+    for each in (each for child in children for each in child.iter()):
+        tag = _local(each.tag)
+        own = {_FOREIGN_ATTRIBUTES.get((tag, _local(name))): value.strip() for name, value in each.attrib.items()}
+        found |= {field: value for field, value in own.items() if field is not None and value}
+        said.append((tag, each.text or ""))
     for name, value in said:
         field = _FOREIGN_FIELDS.get(name)
         if field is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
@@ -26,8 +26,8 @@ from persistence.model.exports import (
     ExportQuery,
     parse_contents,
     parse_history,
-    parse_patterns,
     parse_range,
+    patterns_of,
 )
 from persistence.model.instants import next_after
 from persistence.model.texts import flag, known_parameters
@@ -35,7 +35,7 @@ from persistence.services.exporting import Exporting
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
-_ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt")
+_ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version")
 PARAMETERS = ("match", *_ONCE)
 """The parameters of an export."""
 
@@ -49,18 +49,23 @@ class ExportApi:
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the route."""
-        add_route(app, f"{self.face.prefix}/export", self.export, "GET", "POST", touches=Touches.ALL, only_reads=True)
+        """Add the routes."""
+        for path in ("", "/<app>", "/<app>/<form>", "/<app>/<form>/<document>"):
+            touches = Touches.NAMED if path else Touches.ALL
+            url = f"{self.face.prefix}/export{path}"
+            add_route(app, url, self.export, "GET", "POST", touches=touches, only_reads=True)
 
-    def export(self) -> Response:
-        """Answer ``GET`` or ``POST /export``: an archive that is sent while it is made, so that no length is known.
+    def export(self, app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
+        """Answer ``GET`` or ``POST /export/$app/$form/$document``.
+
+        The archive is sent while it is made, so that no length is known.
 
         What cannot be done is refused before it begins. An archive that must stop breaks the connection.
         """
         number = request.environ.get(REQUEST_ID)
         self.administrators.require(request.environ, "export")
         pairs = _parameters(request)
-        query = _query(pairs)
+        query = replace(_query(pairs, app, form), document=document)
         note_in_audit(
             request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]}
         )
@@ -98,11 +103,11 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-def _query(pairs: list[tuple[str, str]]) -> ExportQuery:
+def _query(pairs: list[tuple[str, str]], app: str | None, form: str | None) -> ExportQuery:
     once = known_parameters(pairs, PARAMETERS, "export", repeatable=("match",))
     since, until = parse_range(once.get(SINCE), once.get(UNTIL))
     return ExportQuery(
-        parse_patterns([value for name, value in pairs if name == "match"]),
+        patterns_of(app, form, once.get("form-version"), [value for name, value in pairs if name == "match"]),
         parse_contents(once.get("content")),
         parse_history(once.get("data-revision-history")),
         since,

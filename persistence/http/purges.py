@@ -21,8 +21,8 @@ from persistence.model.exports import (
     ExportedContent,
     ExportQuery,
     parse_history,
-    parse_patterns,
     parse_range,
+    patterns_of,
 )
 from persistence.model.instants import Instant
 from persistence.model.retention import cutoff
@@ -76,11 +76,8 @@ _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTI
 
 
 def _query(asked: Request, app: str | None, form: str | None) -> ExportQuery:
-    version, matches = asked.args.get("form-version"), asked.args.getlist("match")
-    if matches and (app or version):
-        raise BadRequestError("match and the path, or form-version, are two ways to name forms: send one of them")
     since, until = parse_range(asked.args.get(SINCE), asked.args.get(UNTIL))
-    patterns = parse_patterns(matches or [f"{app or ''}/{form or ''}/{version or ''}"])
+    patterns = patterns_of(app, form, asked.args.get("form-version"), asked.args.getlist("match"))
     history = parse_history(asked.args.get("data-revision-history"))
     return ExportQuery(patterns, frozenset({ExportedContent.DATA}), history, since, until)
 

@@ -3,7 +3,7 @@
 ::
 
     A/F/V/form/latest/FILE              a file of a definition, and F/form/<instant>/FILE an older revision of it
-    A/F/V/data/DOC/<instant>/data.xml   each revision of a document, the current one, too
+    A/F/V/data/DOC/<instant>/data.xml   each revision of a document; ``latest`` in an archive without a history
     A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
     A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
     <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
@@ -14,7 +14,9 @@ An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` be
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from persistence.errors import BadRequestError
 from persistence.limits.documents import LONGEST_PATH
@@ -27,6 +29,8 @@ METADATA_SUFFIX = ".metadata.xml"
 ERRORS_ENTRY = "export-errors.txt"
 """The entry, always the last one, that names what could not be exported: a line each."""
 
+_TIMESTAMP = 0x5455
+_MODIFIED, _ACCESSED, _CREATED = 1, 2, 4
 _DEFINITIONS = "form"
 _OF_DEFINITION = 6
 _OF_DOCUMENT = 7
@@ -59,9 +63,11 @@ class ArchiveEntry:
         return "/".join(names) + (METADATA_SUFFIX if self.is_metadata else "")
 
 
-def entry_of(address: Address, version: int, modified: Instant, *, is_current: bool) -> ArchiveEntry:
-    """Return the entry of a revision: that of saved form data always has its instant."""
-    is_dated = isinstance(address, DocumentAddress) and address.is_main and not address.is_draft
+def entry_of(
+    address: Address, version: int, modified: Instant, *, is_current: bool, has_history: bool = True
+) -> ArchiveEntry:
+    """Return the entry of a revision: that of saved form data has its instant where the archive has a history."""
+    is_dated = has_history and isinstance(address, DocumentAddress) and address.is_main and not address.is_draft
     return ArchiveEntry(address, version, modified if is_dated or not is_current else None)
 
 
@@ -87,6 +93,33 @@ def parse_entry(path: str) -> ArchiveEntry:
     else:
         raise _no_entry(path)
     return ArchiveEntry(address, version, None if moment == LATEST else _instant(moment, path), is_metadata)
+
+
+def extended_timestamp(modified: Instant, created: Instant) -> bytes:
+    """Return the extra field of an entry with its times in seconds; empty where a time does not fit.
+
+    The archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
+    """
+    seconds = [instants.epoch_seconds(each) for each in (modified, created)]
+    if not all(-(1 << 31) <= each < 1 << 31 for each in seconds):
+        return b""
+    return struct.pack("<HHBll", _TIMESTAMP, 9, _MODIFIED | _CREATED, *seconds)
+
+
+def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
+    """Return the times of modification and creation in the extra fields of an entry, as far as they are there."""
+    while len(extra) >= 4:  # noqa: PLR2004 - the number of a field and its length
+        number, size = struct.unpack_from("<HH", extra)
+        field, extra = extra[4 : 4 + size], extra[4 + size :]
+        if number == _TIMESTAMP and field:
+            at, found = 1, dict[int, Instant]()
+            for flag in (_MODIFIED, _ACCESSED, _CREATED):
+                if field[0] & flag and len(field) >= at + 4:
+                    (seconds,) = struct.unpack_from("<l", field, at)
+                    found[flag] = instants.from_datetime(datetime.fromtimestamp(seconds, UTC))
+                    at += 4
+            return found.get(_MODIFIED), found.get(_CREATED)
+    return None, None
 
 
 def _instant(moment: str, path: str) -> Instant:

@@ -62,7 +62,8 @@ class FormPattern:
 class ExportQuery:
     """The revisions to export: everything current, by default.
 
-    ``since`` is the first instant of form data that is exported, and ``until`` the first that is not any more.
+    ``since`` is the first instant of form data that is exported, and ``until`` the first that is not any more. Of data,
+    ``document`` is the only one, where it is given.
     """
 
     patterns: tuple[FormPattern, ...] = (FormPattern(),)
@@ -72,6 +73,7 @@ class ExportQuery:
     until: Instant | None = None
     with_drafts: bool = False
     decrypts: bool = False
+    document: str | None = None
 
     def is_in_range(self, instant: Instant) -> bool:
         """Return whether form data of an instant is exported."""
@@ -142,6 +144,19 @@ def parse_patterns(texts: Sequence[str]) -> tuple[FormPattern, ...]:
     if len(texts) > MOST_EXPORT_PATTERNS:
         raise BadRequestError(f"more than {MOST_EXPORT_PATTERNS} matches are not accepted at once")
     return tuple(map(parse_pattern, texts)) or (FormPattern(),)
+
+
+def patterns_of(
+    app: str | None, name: str | None, version: str | None, matches: Sequence[str]
+) -> tuple[FormPattern, ...]:
+    """Read the forms that a request names: by its path and the parameter ``form-version``, or by ``matches``.
+
+    Raises:
+        BadRequestError: by both; or as ``parse_patterns``.
+    """
+    if matches and (app or version):
+        raise BadRequestError("match and the path, or form-version, are two ways to name forms: send one of them")
+    return parse_patterns(matches or [f"{app or ''}/{name or ''}/{version or ''}"])
 
 
 def parse_contents(text: str | None) -> frozenset[ExportedContent]:

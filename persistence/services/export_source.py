@@ -52,11 +52,13 @@ class ExportedRevision:
     address: Address
     sidecar: Sidecar
     is_current: bool
+    has_history: bool
 
     @property
     def entry(self) -> ArchiveEntry:
         """Its entry in an archive."""
-        return entry_of(self.address, self.sidecar.version, self.sidecar.modified, is_current=self.is_current)
+        sidecar, options = self.sidecar, {"is_current": self.is_current, "has_history": self.has_history}
+        return entry_of(self.address, sidecar.version, sidecar.modified, **options)
 
     def opened(self) -> StoredRevision:
         """Return this very revision, its content open; also if it has been replaced meanwhile, and so is an older one.
@@ -108,6 +110,8 @@ class SelectedForm:
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
             for document in self.route.data.storage.documents(self.route.form, collection):
+                if self.query.document not in (None, document):
+                    continue
                 yield DocumentAddress(self.route.form, collection, document, DATA_XML)
 
     def _definitions(self) -> Iterator[int]:
@@ -220,7 +224,7 @@ class _Folder:
     def _revisions(self, address: Address, current: Sidecar) -> Iterator[Found]:
         """Yield the current revision, and the older ones if they are wanted."""
         if not current.deleted or self._has_history:
-            yield ExportedRevision(self.storage, address, current, is_current=True)
+            yield ExportedRevision(self.storage, address, current, is_current=True, has_history=self._has_history)
         if self._has_history:
             yield from _left_out(self._older(address, current.modified))
 
@@ -231,7 +235,7 @@ class _Folder:
                 continue
             found = revisions.revision(position)
             if found is not None and found.sidecar is not None:
-                yield ExportedRevision(self.storage, address, found.sidecar, is_current=False)
+                yield ExportedRevision(self.storage, address, found.sidecar, is_current=False, has_history=True)
             elif found is not None:
                 yield DamagedError(f"the sidecar of {address} of {found.instant} is damaged")
 

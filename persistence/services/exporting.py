@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from persistence.errors import DamagedError, NotSupportedError, PersistenceError, disk_errors
+from persistence.errors import DamagedError, NotFoundError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.archive_metadata import write_metadata
 from persistence.limits.documents import MOST_EXPORT_PROBLEMS
 from persistence.limits.requests import CHUNK
@@ -78,9 +78,12 @@ class Exporting:
         """Begin an export.
 
         Raises:
-            NotFoundError: there is no form of a name that is given in full.
+            NotFoundError: there is no form of a name that is given in full, or no such document.
         """
-        return Export(self, select_forms(self.router, query), query)
+        selected = select_forms(self.router, query)
+        if query.document is not None and not any(next(each.documents(), None) for each in selected):
+            raise NotFoundError(f"there is no document {query.document} of {selected[0].route.form}")
+        return Export(self, selected, query)
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, and can be read.
@@ -169,13 +172,14 @@ class Export:
                             yield from self._add(archive, found, problems)
                     done()
             if problems.lines:
-                lines = "".join(f"{line}\n" for line in problems.lines).encode()
-                yield from archive.add(ERRORS_ENTRY, next_after(None), [lines], len(lines), compresses=True)
+                lines, now = "".join(f"{line}\n" for line in problems.lines).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [lines], len(lines), compresses=True)
             yield from archive.end()
 
     def _add(self, archive: ZipStream, revision: ExportedRevision, problems: _Problems) -> Iterator[bytes]:
         """Add a content with its metadata; of a deletion, only these."""
         sidecar, is_decrypted, entry = revision.sidecar, False, revision.entry
+        times = sidecar.modified, sidecar.created
         if not sidecar.deleted:
             try:
                 file = self.exporting.opened(revision, self.query)
@@ -185,13 +189,13 @@ class Export:
             with closing(file):
                 pieces = _Hashing(file.pieces())
                 compresses = _is_compressible(revision, file.sidecar)
-                yield from archive.add(entry.path, sidecar.modified, pieces, file.size, compresses=compresses)
+                yield from archive.add(entry.path, times, pieces, file.size, compresses=compresses)
             sidecar, is_decrypted = _described(file, pieces), file.is_decrypted
             if pieces.digest != sidecar.digest:
                 problems.add(f"{revision.address} of {sidecar.modified} has not the digest of its sidecar")
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
-        yield from archive.add(beside, sidecar.modified, [metadata], len(metadata), compresses=True)
+        yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
 
 
 def _is_compressible(revision: ExportedRevision, sidecar: Sidecar) -> bool:

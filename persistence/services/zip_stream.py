@@ -16,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from persistence.limits.documents import SPOOLED_DIRECTORY
 from persistence.limits.requests import CHUNK
+from persistence.model.archives import extended_timestamp
 from persistence.model.instants import Instant, to_datetime
 
 _FIRST_YEAR, _LAST_YEAR = 1980, 2107
@@ -101,10 +102,14 @@ class ZipStream:
             self._zip.close()
 
     def add(
-        self, name: str, modified: Instant, pieces: Iterable[bytes], size: int | None, *, compresses: bool
+        self, name: str, times: tuple[Instant, Instant], pieces: Iterable[bytes], size: int | None, *, compresses: bool
     ) -> Iterator[bytes]:
-        """Add an entry, and yield the archive as far as it goes; without a ``size`` it may be larger than 4 GiB."""
-        entry = ZipInfo(name, _date_time(modified))
+        """Add an entry, and yield the archive as far as it goes; without a ``size`` it may be larger than 4 GiB.
+
+        ``times`` are those of modification and creation.
+        """
+        entry = ZipInfo(name, _date_time(times[0]))
+        entry.extra = extended_timestamp(*times)
         entry.compress_type = ZIP_DEFLATED if compresses else ZIP_STORED
         entry.file_size = size or 0
         with self._zip.open(entry, "w", force_zip64=size is None) as file:

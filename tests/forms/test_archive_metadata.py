@@ -46,6 +46,7 @@ WHOLE = Sidecar(
     sealed_hash="x",
     tag=fresh_id(),
     restored=TIME,
+    purged=True,
 )
 
 

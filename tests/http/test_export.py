@@ -136,23 +136,49 @@ def instant_of(service: Service, path: str) -> str:
 def test_what_is_current_is_exported_by_default(service: Service) -> None:
     stored(service)
     archive = exported(service)
-    a, b = (instant_of(service, f"hr/leave/data/{document}/data.xml") for document in "AB")
     expected = {
         "hr/leave/1/form/latest/form.xhtml": FORM,
         "hr/leave/1/form/latest/logo.png": b"\x89PNG1",
         "hr/leave/2/form/latest/form.xhtml": FORM,
         "hr/leave/2/form/latest/logo.png": b"\x89PNG2",
-        f"hr/leave/1/data/A/{a}/data.xml": b"<d>2</d>",
+        "hr/leave/1/data/A/latest/data.xml": b"<d>2</d>",
         "hr/leave/1/data/A/latest/a b.bin": b"2",
         "hr/leave/1/data/A/latest/x.metadata.xml.attachment": b"mine",
-        f"hr/leave/2/data/B/{b}/data.xml": b"<d>3</d>",
+        "hr/leave/2/data/B/latest/data.xml": b"<d>3</d>",
     }
     if not services.is_proxied:  # what data does not name is known to nobody else
         assert archive.contents == expected
         assert archive.metadata.keys() == expected.keys()
     assert archive.errors == []
-    found = archive.sidecar(f"hr/leave/1/data/A/{a}/data.xml")
+    found = archive.sidecar("hr/leave/1/data/A/latest/data.xml")
     assert (found.creator, found.modifier, found.stage, found.version) == ("lea", "lea", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "documents"),
+    [
+        ("/hr", {}, {"A", "B"}),
+        ("/hr/leave", {"form-version": "1"}, {"A"}),
+        ("/hr/leave", {"form-version": "latest"}, {"B"}),
+        ("/hr/leave/A", {"data-revision-history": "include"}, {"A"}),
+    ],
+)
+def test_the_path_names_what_is_exported(
+    service: Service, path: str, parameters: dict[str, str], documents: set[str]
+) -> None:
+    """Spec runtime 6."""
+    stored(service)
+    asked_for = urlencode({"content": "form-data", **parameters})
+    answers = [
+        service.raw("GET", f"{EXPORT}{path}?{asked_for}"),
+        service.raw("POST", EXPORT + path, {"Content-Type": "application/x-www-form-urlencoded"}, asked_for.encode()),
+    ]
+    for answer in answers:
+        assert answer.status == 200
+        assert {name.split("/")[4] for name in Archive(answer.body).contents} == documents
+    for bad in (f"/hr/leave/none?{asked_for}", f"/hr/none?{asked_for}"):
+        assert service.raw("GET", EXPORT + bad).status == 404
+    assert service.raw("GET", f"{EXPORT}{path}?match=hr/leave").status == 400
 
 
 def sidecars_of(tree: Path) -> dict[str, tuple[Sidecar, bytes]]:

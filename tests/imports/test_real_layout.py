@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.services.imports.revisions import ImportResult
+from persistence.model.exports import ExportQuery, RevisionHistory
+from persistence.services.codec import AS_STORED
+from persistence.services.exporting import Exporting
+from persistence.services.imports.revisions import ImportResult, ImportSource
 from persistence.services.imports.sources import open_source
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
@@ -34,6 +40,10 @@ FILES = {
     "a/f/2/data/d/latest/scan.jpg": b"scan",
     f"a/f/2/data/d/{T2}/data.xml.metadata.xml": METADATA,
 }
+
+
+def zip_of(data: bytes) -> ImportSource:
+    return open_source("real.zip", io.BytesIO(data), largest=LARGEST)
 
 
 @pytest.fixture
@@ -123,3 +133,99 @@ def test_an_archive_with_any_bytes_changed_has_an_answer(store: Store) -> None:
             answered.add(None)
     assert {None, ImportResult.REFUSED, ImportResult.IMPORTED} <= answered
     assert tree(store.root) == {}
+
+
+REAL = b"""<metadata><created-by username="J&#xfc;rgen &#x674e;" groupname="staff"/><last-modified-by username="bob"/>
+    <workflow-stage>started</workflow-stage></metadata>"""
+OTHER = b'<metadata><created-by username="eve"/></metadata>'
+CREATED, MODIFIED = 1_700_000_000, 1_700_003_600
+
+
+def real_zip(files: Mapping[str, bytes], *, in_directory: bool = False) -> bytes:
+    """A ZIP file as the real system writes it: the time of creation is in the headers before the contents only."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.extra = struct.pack("<HHBll", 0x5455, 9, 5, MODIFIED, CREATED)
+            archive.writestr(entry, content)
+            if not in_directory:
+                entry.extra = struct.pack("<HHBl", 0x5455, 5, 5, MODIFIED)
+    return held.getvalue()
+
+
+def facts(store: Store, document: str, name: str = DATA_XML) -> tuple[object, ...]:
+    found = store.sidecar(DocumentAddress(FORM, Collection.DATA, document, name))
+    assert found is not None
+    return found.creator, found.group, found.modifier, found.stage, found.created, found.modified
+
+
+SAVED = ("2023-11-14T22:13:20.000Z", "2023-11-14T23:13:20.000Z")
+LATEST = {
+    "a/f/2/form/latest/form.xhtml": FILES["a/f/2/form/latest/form.xhtml"],
+    "a/f/2/data/d/latest/data.xml": b"<two/>",
+    "a/f/2/data/d/latest/data.xml.metadata.xml": REAL,
+    "a/f/2/data/d/latest/scan.bin": b"scan",
+    "a/f/2/data/d/latest/scan.bin.metadata.xml": OTHER,
+    "a/f/2/data/e/latest/data.xml": b"<three/>",
+}
+
+
+@pytest.mark.parametrize("in_directory", [False, True])
+def test_facts_of_the_real_export_are_attributes_and_timestamps(store: Store, *, in_directory: bool) -> None:
+    """Spec runtime 7. A document without metadata comes without an owner, and is named."""
+    outcomes = run(importer(store), zip_of(real_zip(LATEST, in_directory=in_directory)))
+    assert [(each.name, each.lacks_owner) for each in outcomes[1:]] == [("a/f/data/d", False), ("a/f/data/e", True)]
+    assert facts(store, "d") == ("J\xfcrgen \u674e", "staff", "bob", "started", *SAVED)
+    assert facts(store, "d", "scan.bin") == ("eve", None, None, None, *SAVED)
+    assert facts(store, "e") == (None, None, None, None, *SAVED)
+    assert outcomes[1].notes == ()
+
+
+def test_an_export_of_the_real_system_comes_back_equal(store: Store, tmp_path: Path) -> None:
+    """Imported, exported, and imported into an empty tree; and the export has the facts where the real system reads."""
+    run(importer(store), zip_of(real_zip(LATEST)))
+    exporting = Exporting(importer(store).router, AS_STORED)
+    for number, parameters in enumerate(({}, {"history": RevisionHistory.INCLUDE})):
+        data = b"".join(exporting.begin(ExportQuery(**parameters)).archive(print, lambda: None))
+        with Store(initialised(tmp_path / f"again{number}"), lock_timeout=5) as again:
+            outcomes = run(importer(again), zip_of(data))
+            assert [each.result for each in outcomes] == [ImportResult.IMPORTED] * 3
+            assert tree(again.root) == tree(store.root)
+        if parameters:
+            continue
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            name = "a/f/2/data/d/latest/data.xml"
+            root = ET.fromstring(archive.read(f"{name}.metadata.xml"))  # noqa: S314 - its own
+            assert root.find("created-by").attrib == {"username": "J\xfcrgen \u674e", "groupname": "staff"}
+            assert root.find("last-modified-by").get("username") == "bob"
+            assert root.findtext("workflow-stage") == "started"
+            assert archive.getinfo(name).extra == struct.pack("<HHBll", 0x5455, 9, 5, MODIFIED, CREATED)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cause"),
+    [
+        (b"<metadata><created-by", "not well-formed"),
+        (b"<!DOCTYPE metadata><metadata/>", "document type"),
+        (b"<metadata>" + b" " * (1 << 20) + b"</metadata>", "bytes"),
+        (b'<metadata><created-by username="\x01"/></metadata>', "not well-formed"),
+        (b'<metadata><created-by username="' + b"x" * 300 + b'"/></metadata>', "longer than"),
+    ],
+)
+def test_bad_metadata_refuses_its_document_and_no_other(store: Store, metadata: bytes, cause: str) -> None:
+    files = {**LATEST, "a/f/2/data/d/latest/data.xml.metadata.xml": metadata}
+    outcomes = run(importer(store), zip_of(real_zip(files)))
+    assert results(outcomes)[1:] == [("a/f/data/d", "refused"), ("a/f/data/e", "imported")]
+    assert cause in outcomes[1].cause
+    assert "\n" not in outcomes[1].cause
+
+
+def test_archives_of_other_programs_say_when_a_file_was_changed_and_not_the_revision(store: Store) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        entry = zipfile.ZipInfo("a/f/data/d/data.xml")
+        entry.extra = struct.pack("<HHBll", 0x5455, 9, 3, MODIFIED, MODIFIED)
+        archive.writestr(entry, b"<d/>")
+    run(importer(store), zip_of(held.getvalue()))
+    assert facts(store, "d")[5] > "2026"

@@ -61,6 +61,9 @@ class SourceFiles(Protocol):
     def content(self, name: str) -> Content:
         """Return what opens a file."""
 
+    def times(self, name: str) -> tuple[Instant | None, Instant | None]:
+        """Return when the revision in a file was modified, and when it was created, as far as that is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedEntry:
@@ -189,7 +192,7 @@ class FilesSource:
         entries = [(name, named_entry(name)) for name in self._groups[key]]
         first = entries[0][1]
         try:
-            return ImportUnit(first.unit_name, tuple(self._revisions(entries)))
+            return ImportUnit(first.unit_name, tuple(self._revisions(entries)), says_owners=True)
         except PersistenceError as error:
             is_definition = isinstance(first.entry.address, DefinitionAddress)
             return refused(first.unit_name, error, is_definition=is_definition)
@@ -206,7 +209,19 @@ class FilesSource:
         for key in {**contents, **beside}:
             name, found = contents.get(key) or beside[key]
             facts = self._facts(beside[key][0]) if key in beside else NO_FACTS
+            if facts.sidecar is None and key in contents:
+                facts = self._timed(facts, name, is_described=key in beside)
             yield self._revision(name, found, facts, is_there=key in contents)
+
+    def _timed(self, facts: ImportFacts, name: str, *, is_described: bool) -> ImportFacts:
+        """Return facts with the times of a file in an archive of the real system (spec runtime 7).
+
+        Other programs note when a file was changed on their disk, but not when it was created.
+        """
+        modified, created = self._files.times(name)
+        if created is None and not is_described:
+            return facts
+        return replace(facts, modified=facts.modified or modified, created=facts.created or created)
 
     def _revision(self, name: str, found: NamedEntry, facts: ImportFacts, *, is_there: bool) -> ImportedRevision:
         entry, sidecar = found.entry, facts.sidecar

@@ -52,6 +52,10 @@ class FolderFiles:
         """See ``SourceFiles``."""
         return lambda: self._pieces(name)
 
+    def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - see ``SourceFiles``
+        """See ``SourceFiles``: those of a file on a disk are of the file."""
+        return None, None
+
     def _pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(nofollow.open_file(f"{self._root}/{name}")) as file:

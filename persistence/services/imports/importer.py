@@ -94,7 +94,10 @@ class Importer:
             count = placer.place()
         notes = tuple(dict.fromkeys((*plan.notes, *placer.notes)))
         result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
-        return ImportOutcome(unit.name, result, unit.is_definition, count, plan.known, notes=notes)
+        lacks_owner = result is ImportResult.IMPORTED and unit.lacks_owner
+        return ImportOutcome(
+            unit.name, result, unit.is_definition, count, plan.known, notes=notes, lacks_owner=lacks_owner
+        )
 
     def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
         """Return the storage of a unit, and whether it keeps all facts of a revision.

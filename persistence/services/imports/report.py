@@ -17,7 +17,8 @@ _KINDS = {True: "definitions", False: "documents"}
 class ImportReport:
     """Counts outcomes: ``counts`` by kind and result, ``revisions`` that were placed, and those that were ``known``.
 
-    ``named`` are the first refusals and skipped documents, each with its cause.
+    ``named`` are the first refusals and skipped documents, each with its cause, and ``ownerless`` the first documents
+    that came without an owner, of ``without_owner``.
     """
 
     counts: Counter[tuple[bool, ImportResult]] = field(default_factory=Counter)
@@ -25,6 +26,8 @@ class ImportReport:
     known: int = 0
     ignored: int = 0
     named: list[ImportOutcome] = field(default_factory=list)
+    ownerless: list[str] = field(default_factory=list)
+    without_owner: int = 0
     notes: dict[str, int] = field(default_factory=dict)
 
     def add(self, outcome: ImportOutcome) -> None:
@@ -35,6 +38,9 @@ class ImportReport:
         self.known += outcome.known
         if outcome.cause and len(self.named) < MOST_NAMED:
             self.named.append(outcome)
+        self.without_owner += outcome.lacks_owner
+        if outcome.lacks_owner and len(self.ownerless) < MOST_NAMED:
+            self.ownerless.append(outcome.name)
         for note in outcome.notes:
             if note in self.notes or len(self.notes) < MOST_NOTES:
                 self.notes[note] = self.notes.get(note, 0) + 1
@@ -56,6 +62,8 @@ class ImportReport:
             lines.append(f"{kind}: {said}")
         ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
         lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
+        if self.without_owner:
+            lines.append(f"{self.without_owner} documents came without an owner")
         lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
         return lines
 
@@ -67,7 +75,13 @@ class ImportReport:
         }
         revisions = {"new": self.revisions, "known": self.known}
         notes = [{"note": note, "count": count} for note, count in self.notes.items()]
-        return {**counts, "revisions": revisions, "ignored": self.ignored, "notes": notes}
+        return {
+            **counts,
+            "revisions": revisions,
+            "ignored": self.ignored,
+            "without_owner": self.without_owner,
+            "notes": notes,
+        }
 
     def as_xml(self, *, is_dry: bool) -> bytes:
         """Write the report of a request."""
@@ -81,8 +95,10 @@ class ImportReport:
         children += [
             element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.named
         ]
+        children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
         children += [element("note", attribute("count", str(count)), text(note)) for note, count in self.notes.items()]
         root = attribute("dry-run", str(is_dry).lower()) + attribute("refused", str(self.refused))
+        root += attribute("without-owner", str(self.without_owner)) if self.without_owner else ""
         return element("import", root + attribute("ignored", str(self.ignored)), "".join(children)).encode()
 
 

@@ -70,15 +70,30 @@ class ImportedRevision:
 
 @dataclass(frozen=True, slots=True)
 class ImportUnit:
-    """All that a source has of one document with its draft, or of one version of a definition."""
+    """All that a source has of one document with its draft, or of one version of a definition.
+
+    ``says_owners`` says that the owner of each document is expected in such a source.
+    """
 
     name: str
     revisions: tuple[ImportedRevision, ...]
+    says_owners: bool = False
 
     @property
     def is_definition(self) -> bool:
         """Return whether it is a version of a definition."""
         return isinstance(self.revisions[0].address, DefinitionAddress)
+
+    @property
+    def lacks_owner(self) -> bool:
+        """Return whether it is a document that came without the owner that it should have."""
+        data = [each for each in self.revisions if each.address.is_main and each.content is not None]
+        return (
+            self.says_owners
+            and not self.is_definition
+            and any(each.facts.sidecar is None for each in data)
+            and not any(each.facts.creator for each in data)
+        )
 
 
 class ImportResult(Enum):
@@ -93,7 +108,10 @@ class ImportResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, and ``known`` ones were there already."""
+    """The outcome for ``name``: ``placed`` revisions are new, and ``known`` ones were there already.
+
+    ``lacks_owner`` says that it was imported without an owner.
+    """
 
     name: str
     result: ImportResult
@@ -102,6 +120,7 @@ class ImportOutcome:
     known: int = 0
     cause: str = ""
     notes: tuple[str, ...] = ()
+    lacks_owner: bool = False
 
 
 class ImportSource(Protocol):

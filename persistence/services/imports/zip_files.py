@@ -6,15 +6,20 @@ for before anything is read: links, encryption, other compressions, entries in o
 
 from __future__ import annotations
 
+import os
 import stat
+import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
 from persistence.errors import BadRequestError
 from persistence.limits.imports import FREE_OF_RATIO, LARGEST_RATIO
 from persistence.limits.requests import CHUNK
+from persistence.model.archives import times_in
+from persistence.model.instants import Instant
 from persistence.services.imports.revisions import Content
 
 _UTF_8 = 0x800
@@ -37,6 +42,7 @@ class ZipFiles:
             BadRequestError: it is no ZIP file, was cut off, is too large, or is a bomb.
         """
         self._largest = largest
+        self._file = file
         try:
             self._zip = ZipFile(cast("BinaryIO", _Measured(file, most_bytes)))
         except UnicodeDecodeError as error:
@@ -70,6 +76,16 @@ class ZipFiles:
     def content(self, name: str) -> Content:
         """See ``SourceFiles``."""
         return lambda: self._pieces(name)
+
+    def times(self, name: str) -> tuple[Instant | None, Instant | None]:
+        """See ``SourceFiles``. The time of creation is in the header before the content only."""
+        info = self._zip.NameToInfo[name]
+        with suppress(OSError, struct.error):
+            self._file.seek(info.header_offset)
+            name_size, extra_size = struct.unpack_from("<HH", self._file.read(_LOCAL_HEADER), _LOCAL_HEADER - 4)
+            self._file.seek(name_size, os.SEEK_CUR)
+            return times_in(self._file.read(extra_size))
+        return None, None
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         try:
