@@ -1,13 +1,14 @@
 """The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1).
 
-Iterations of a repeat are aligned: equal ones with each other, those between them by their order, and the rest is added
-or removed. So an iteration that is inserted before others is one difference.
+Iterations of a repeat are aligned for people: equal ones with each other, those between them by their order, and the
+rest is added or removed. So an iteration that is inserted before others is one difference. The real system compares
+them by their position (spec runtime 8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise, takewhile
 from operator import eq
@@ -38,7 +39,8 @@ class Difference:
 
     ``place`` is that of the element in the newer data, of a removed one in the older. Of iterations it is the place of
     the element around them, and ``iterations`` are their positions: of added ones in the newer data, of removed ones in
-    the older. A value has changed from ``older`` to ``newer``; of a control with several files, that of one of them.
+    the older. A value has changed from ``older`` to ``newer``; of a control with several files, that of one of them. It
+    ``is_in_added`` if it is within an iteration that was added.
     """
 
     kind: DiffKind
@@ -47,17 +49,20 @@ class Difference:
     older: HeldValue = NO_VALUE
     newer: HeldValue = NO_VALUE
     iterations: tuple[int, ...] = ()
+    is_in_added: bool = False
 
 
 OTHER = Difference(DiffKind.OTHER)
 
 
-def differences(older: DataNode, newer: DataNode, outline: Outline) -> Iterator[Difference]:
+def differences(
+    older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False
+) -> Iterator[Difference]:
     """Yield the differences between two revisions in the order of the form, and last whether all else differs.
 
     An element that is added, or in an added iteration, has had no values; those in removed ones are not listed.
     """
-    comparison = _Comparison()
+    comparison = _Comparison(by_position=by_position)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:
         yield OTHER
@@ -66,8 +71,9 @@ def differences(older: DataNode, newer: DataNode, outline: Outline) -> Iterator[
 class _Comparison:
     """The comparison of two revisions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_position: bool) -> None:
         self.differs_elsewhere = False
+        self._by_position = by_position
         self._left = MOST_ALIGNED
 
     def within(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
@@ -111,7 +117,10 @@ class _Comparison:
     def _iterations(
         self, older: list[DataNode], newer: list[DataNode], name: str, outline: OutlineNode, place: Place
     ) -> Iterator[Difference]:
-        pairs = list(self._aligned([each.digest for each in older], [each.digest for each in newer]))
+        if self._by_position:
+            pairs = list(_by_position(range(len(older)), range(len(newer))))
+        else:
+            pairs = list(self._aligned([each.digest for each in older], [each.digest for each in newer]))
         removed = tuple(before for before, after in pairs if before is not None and after is None)
         added = tuple(after for before, after in pairs if before is None and after is not None)
         if removed:
@@ -119,9 +128,12 @@ class _Comparison:
         if added:
             yield Difference(DiffKind.ITERATION_ADDED, outline, place, iterations=added)
         for before, after in pairs:
-            if after is not None:
-                was = NO_DATA if before is None else older[before]
-                yield from self.within(was, newer[after], outline, (*place, (name, after)))
+            inner = (*place, (name, after or 0))
+            if before is not None and after is not None:
+                yield from self.within(older[before], newer[after], outline, inner)
+            elif after is not None:
+                values = self.within(NO_DATA, newer[after], outline, inner)
+                yield from (replace(each, is_in_added=True) for each in values)
 
     def _aligned(self, older: Sequence[object], newer: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
         """Yield the positions that belong together in two lists; ``None`` is for none, in one of them."""

@@ -74,7 +74,7 @@ class RevisionDiffs:
             NotFoundError: there is no such revision, the version is not published, or it has no language for labels.
             ForbiddenError: the reader may not read one of them.
         """
-        found = self._compared(address, pair, reader, options.language)
+        found = self._compared(address, pair, reader, options.language, by_position=self._by_position)
         return options.writer().write(found, pair.older, pair.newer).encode()
 
     def lines(
@@ -92,8 +92,19 @@ class RevisionDiffs:
         found = self._compared(address, pair, reader, options.language)
         return [diffs_text.as_row(each, options.language, options.truncation) for each in islice(found, most)]
 
+    @property
+    def _by_position(self) -> bool:
+        """Return whether responses compare iterations as the real system does."""
+        return self.documents.dialect.has_proxy
+
     def _compared(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None
+        self,
+        address: DocumentAddress,
+        pair: RevisionPair,
+        reader: Bearer,
+        language: str | None,
+        *,
+        by_position: bool = False,
     ) -> Iterator[Difference]:
         reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
@@ -106,7 +117,8 @@ class RevisionDiffs:
                 raise NotFoundError(f"version {version} of {address.form} is not published: its controls are not known")
             if language is not None and not (outline.languages or reading.is_designer):
                 raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
-            return _between(reading.tree(older, outline), reading.tree(newer, outline), outline)
+            trees = reading.tree(older, outline), reading.tree(newer, outline)
+            return _between(*trees, outline, by_position=by_position)
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
@@ -126,7 +138,8 @@ class RevisionDiffs:
                 known = last is not None and last[0] == newer.instant
                 after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
                 before = reading.if_comparable(older, outline)
-                last, found = (older.instant, before), _between(before, after, outline)
+                last = older.instant, before
+                found = _between(before, after, outline, by_position=self._by_position)
             yield writer.write(found, older.instant)
 
 
@@ -137,8 +150,12 @@ def _common_version(newer: ListedRevision, older: ListedRevision) -> int | None:
     return newer.sidecar.version if newer.sidecar.version == older.sidecar.version else None
 
 
-def _between(before: DataNode | None, after: DataNode | None, outline: Outline) -> Iterator[Difference]:
-    return iter((OTHER,)) if before is None or after is None else differences(before, after, outline)
+def _between(
+    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool
+) -> Iterator[Difference]:
+    if before is None or after is None:
+        return iter((OTHER,))
+    return differences(before, after, outline, by_position=by_position)
 
 
 @dataclass(slots=True)

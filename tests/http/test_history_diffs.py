@@ -70,7 +70,6 @@ def test_the_differences_of_two_revisions(service: Service, published: str) -> N
     assert [etree.tostring(each).decode() for each in root] == [
         f'<diff type="value-changed" name="code">{CODE}<from>1</from><to>2&#8230;</to></diff>',
         '<diff type="iteration-added" name="legs" count="1"><label>Legs</label></diff>',
-        '<diff type="value-changed" name="dest"><label>Lieu</label><from/><to>b</to></diff>',
     ]
     assert listed(between(service, published, third, third)) == []
     head = service.raw(
@@ -90,13 +89,21 @@ def test_a_page_has_the_differences_of_all_but_the_oldest(service: Service, publ
     shown = [each for each in found if each is not None]
     assert [dict(each.attrib) for each in shown] == [{"older-modified-time": each} for each in instants[1:]]
     assert [kinds(each) for each in shown] == [
-        ["iteration-added legs", "value-changed dest"],
+        ["iteration-added legs"],
         ["value-changed code"],
         [],
     ]
     (only,) = listed(ask(service, f"{published}/D", "?include-diffs=true&page-size=1&page-number=2"))
     assert [kinds(each) for each in only] == [["value-changed code"]]
     assert all(len(each) == 0 for each in listed(ask(service, f"{published}/D", "?include-diffs=false")))
+
+
+def test_iterations_are_compared_by_position_in_dialect_orbeon(service: Service, published: str) -> None:
+    """As the real system has it (spec runtime 8); else an inserted iteration is one difference."""
+    first, second = save(service, published, trip("1", "ab"), trip("1", "xab"))
+    found = kinds(etree.fromstring(between(service, published, first, second).body))
+    by_position = ["iteration-added legs", "value-changed dest", "value-changed dest"]
+    assert found == (by_position if service.dialect == "orbeon" else ["iteration-added legs"])
 
 
 def test_of_a_deleted_document_something_differs(service: Service, published: str) -> None:
