@@ -31,6 +31,21 @@ V2019_1_0 = "2019.1.0"
 DATA_FORMATS = (V4_0_0, V4_8_0, V2019_1_0)
 """The data formats of form data and of the data inside a definition, oldest first (spec forms 1.2)."""
 
+_DATA_FORMAT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}", re.ASCII)
+
+
+def is_data_format(text: str) -> bool:
+    """Return whether a text names a data format: one of those known here, or a later one (spec runtime 8)."""
+    if text in DATA_FORMATS:
+        return True
+    later = _DATA_FORMAT.fullmatch(text) is not None and tuple(map(int, text.split(".")))
+    return later is not False and later > (2019, 1, 0)
+
+
+def structure_of(data_format: str) -> str:
+    """Return the known format that has the elements of a format: later ones have those of the last one."""
+    return data_format if data_format in DATA_FORMATS else DATA_FORMATS[-1]
+
 
 class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2).

@@ -13,7 +13,7 @@ from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.object_places import is_object_place, object_endpoint, object_place
 from persistence.model.retention import is_retention
-from persistence.model.versions import DATA_FORMATS
+from persistence.model.versions import is_data_format
 from persistence.properties.property_table import (
     ANY,
     ENGINES,
@@ -153,7 +153,7 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
         return is_retention(str(value), may_be_none=kind is ValueType.HISTORY)
     if kind is ValueType.DIALECT:
         return value in DIALECTS
-    return kind is not ValueType.FORMAT or value in DATA_FORMATS
+    return kind is not ValueType.FORMAT or is_data_format(str(value))
 
 
 def remote_address(uri: str) -> str:

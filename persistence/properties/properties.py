@@ -13,6 +13,7 @@ from persistence.model.addresses import Form
 from persistence.model.object_places import SCHEME, ObjectPlace, is_object_place, object_endpoint, object_place
 from persistence.model.permissions import Permissions
 from persistence.model.retention import RetentionPeriods, retention
+from persistence.model.versions import structure_of
 from persistence.properties.entries import (
     Explanation,
     NameTree,
@@ -112,7 +113,8 @@ class FormProperties:
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
     ``retention`` says how long data is kept until a purge; without ``keeps_history`` a save keeps no older revision.
     ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
-    With ``audits_reads`` the audit has a line for reading data, too.
+    With ``audits_reads`` the audit has a line for reading data, too. ``data_format`` is the known format with the
+    elements of the one that the property names.
     """
 
     route: RouteProperties
@@ -123,6 +125,7 @@ class FormProperties:
     has_leases: bool
     enforces_leases: bool
     data_format: str
+    data_format_name: str
     permissions: Permissions | None
     is_singleton: bool
     has_flat_views: bool
@@ -290,6 +293,7 @@ class Properties:
         route = RouteProperties(
             named(definitions), named(data), None if attachments is None else named(str(attachments))
         )
+        data_format = str(self._of_provider(data, "data-format-version"))
         has_leases = self._of_provider(data, "lease") is True
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
@@ -300,7 +304,8 @@ class Properties:
             needs_publication=self._of_provider(data, "published-only") is True,
             has_leases=has_leases,
             enforces_leases=has_leases and self._of_provider(data, "enforce-lease") is True,
-            data_format=str(self._of_provider(data, "data-format-version")),
+            data_format=structure_of(data_format),
+            data_format_name=data_format,
             permissions=None if granting is None else self._permissions.get(granting.name),
             is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,
             has_flat_views=self._of_provider(definitions, "create-flat-view") is True,

@@ -66,7 +66,7 @@ class ValueType(Enum):
     DIRECTORY = "the path of a directory, or s3://BUCKET/PREFIX"
     ENDPOINT = "the address of a store that speaks S3, such as https://s3.example.org"
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
-    FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
+    FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}, or a later one such as 2021.1.0"
     PERMISSIONS = "a string of JSON"
     HISTORY = "one of the strings none and forever, or a time span such as 30d or 2y"
     RETENTION = "the string forever, or a time span such as 30d or 2y"

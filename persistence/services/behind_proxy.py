@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from persistence.errors import BadAddressError
+from persistence.errors import BadAddressError, BadRequestError
+from persistence.limits.requests import LONGEST_SHOWN
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.texts import in_latin_1
@@ -23,7 +24,7 @@ from persistence.services.decisions import Decision, Deletion
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, counts
 from persistence.services.leasing import protecting
-from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
+from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -64,12 +65,14 @@ class DocumentsBehindProxy(Documents):
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
         route = self.router.of(address.form)
-        super().admitted(route, address, ABSENT, get.data_format if get.content else None)
+        _require_format(get.data_format if get.content else None)
+        super().admitted(route, address, ABSENT, None)
         return Read(address, selected(route, address, get, content=get.content), None)
 
     def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
         """Return the version number, which the proxy always knows."""
-        return versions.must_be_sent(super().admitted(route, address, asked, data_format), address)
+        _require_format(data_format)
+        return versions.must_be_sent(super().admitted(route, address, asked, None), address)
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
@@ -120,6 +123,12 @@ class DocumentsBehindProxy(Documents):
             BadAddressError: always.
         """
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
+
+
+def _require_format(asked: str | None) -> None:
+    """Accept every data format: the proxy has compared it with the property of the provider, which it has."""
+    if asked and asked != RAW and not versions.is_data_format(asked):
+        raise BadRequestError(f"data-format-version is not a version such as 2021.1.0: {asked[:LONGEST_SHOWN]!r}")
 
 
 def _nobodys(origin: Origin | None) -> Origin | None:

@@ -200,7 +200,7 @@ class Documents:
             name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         if data_format:
-            check_data_format(data_format, configured.data_format)
+            check_data_format(data_format, configured.data_format_name)
         return _number(configured, asked, "form data")
 
     def admitted_to_write(self, route: Route, address: DocumentAddress, put: Put) -> int | None:

@@ -15,7 +15,7 @@ from persistence.model.permissions import Operations
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
 from persistence.model.users import ANONYMOUS, User
-from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest
+from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest, is_data_format
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 
@@ -211,7 +211,7 @@ def check_data_format(asked: str | None, stored: str) -> None:
     """
     if not asked or asked in (RAW, stored):
         return
-    if asked in DATA_FORMATS:
+    if is_data_format(asked):
         raise BadRequestError(f"form data is stored in format {stored}, not {asked}")
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 

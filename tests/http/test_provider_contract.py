@@ -341,10 +341,18 @@ def test_what_is_read_is_what_is_stored(provider: Service, form: str) -> None:
     assert got.body == OWNERS_ONLY
 
 
-def test_data_in_another_format_is_refused(provider: Service, form: str) -> None:
-    """Spec crud 3.1: proxy and service are told different formats, and searches would not find a thing."""
-    path = f"{form}/data/D/data.xml?data-format-version=2019.1.0"
-    assert provider.put(path, Form_Definition_Version=1).status == 400
+@pytest.mark.parametrize("name", ["4.0.0", "4.8.0", "2019.1.0", "2019.2.0", "2021.1.0", "2025.1.0", "raw"])
+def test_data_of_every_format_is_accepted(provider: Service, form: str, name: str) -> None:
+    """The proxy has compared it with the property of its provider, which it sends, too (spec runtime 8)."""
+    path, own = f"{form}/data/D/data.xml?data-format-version={name}", {"Data_Format_Version": name}
+    assert [provider.put(path, Form_Definition_Version=1, **own).status for _ in range(2)] == [201, 204]
+    assert provider.get(path, **own).status == 200
+
+
+@pytest.mark.parametrize("name", ["latest", "4.0", "2018.2.0", "2021.1.0.0", "x" * 300, "20211.0.0"])
+def test_what_is_not_a_format_is_refused(provider: Service, form: str, name: str) -> None:
+    answer = provider.put(f"{form}/data/D/data.xml?data-format-version={name}", Form_Definition_Version=1)
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
 
 
 def test_of_a_singleton_there_is_one(provider: Service, form: str) -> None:

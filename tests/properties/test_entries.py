@@ -68,7 +68,10 @@ def test_a_name_given_twice_is_refused() -> None:
         ('"svc.persistence.*.max-batch-size" = "5"', "must be an integer from 1 to 2147483647, not '5'"),
         ('"svc.persistence.*.max-batch-size" = 5.0', "must be an integer from 1 to 2147483647, not 5.0"),
         ('"svc.persistence.*.datasource" = 5', "must be a string, not 5"),
-        ('"svc.persistence.*.data-format-version" = 4.8', "must be one of the strings 4.0.0, 4.8.0, 2019.1.0, not 4.8"),
+        (
+            '"svc.persistence.*.data-format-version" = 4.8',
+            "must be one of the strings 4.0.0, 4.8.0, 2019.1.0, or a later one such as 2021.1.0, not 4.8",
+        ),
         ('"svc.persistence.*.data-format-version" = "4.8"', "must be one of the strings 4.0.0, 4.8.0, 2019.1.0"),
         ('"svc.persistence.provider.*.*.*" = true', "must be the name of a provider"),
         ('"svc.persistence.provider.*.*.*" = "proxy"', "none of attachments, persistence, provider, proxy"),

@@ -23,6 +23,7 @@ SHIPPED = FormProperties(
     has_leases=True,
     enforces_leases=False,
     data_format="4.0.0",
+    data_format_name="4.0.0",
     permissions=None,
     is_singleton=False,
     has_flat_views=False,
@@ -56,7 +57,14 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.*.permissions" = false', {"has_permissions": False}),
         ('"persistence.*.versioning" = false', {"has_versions": False}),
         ('"persistence.*.published-only" = true', {"needs_publication": True}),
-        ('"persistence.*.data-format-version" = "2019.1.0"', {"data_format": "2019.1.0"}),
+        (
+            '"persistence.*.data-format-version" = "2019.1.0"',
+            {"data_format": "2019.1.0", "data_format_name": "2019.1.0"},
+        ),
+        (
+            '"persistence.*.data-format-version" = "2021.1.0"',
+            {"data_format": "2019.1.0", "data_format_name": "2021.1.0"},
+        ),
         ('"persistence.*.data-format-version" = ""', {}),
         ('"persistence.*.active" = false', {"route": RouteProperties(IDLE, IDLE)}),
         ('"detail.singleton.enabled.hr.leave" = true', {"is_singleton": True}),
