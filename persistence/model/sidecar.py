@@ -70,7 +70,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
     not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
     ``restored`` is the instant of the older revision that this one has brought back. ``purged`` says that a tombstone
-    goes with the last older revision.
+    goes with the last older revision. ``name`` is that of an attachment whose file is called by a part of it.
     """
 
     schema: int
@@ -99,6 +99,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
     restored: _Instant | None = None
     purged: bool = False
+    name: str | None = None
 
     @property
     def etag(self) -> str:

@@ -36,7 +36,9 @@
     <root>/.index/.flat/flat.sqlite                            tables for reports, of all forms that have any
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
-A name from a request never starts with a dot, so none of these can be named from outside.
+No file or directory of a name from a request starts with a dot, so none of these can be named from outside.
+A file whose name would be longer than ``LONGEST_FILE`` is called by the beginning of its name, ``%~`` and a digest of
+all of it; its sidecar has the name.
 """
 
 from __future__ import annotations
@@ -106,17 +108,21 @@ _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED_OWN = re.compile(r"(?:layout|\.(?:arriving|checked))\.json\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
+_BEGINNING = 150
+"""Bytes of a long name that its file is called by."""
+_SHORTENED = re.compile(r".+%~[0-9a-f]{40}")
 
 
-def escape(segment: str) -> str:
+def escape(segment: str, *, may_be_hidden: bool = False) -> str:
     """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it.
 
     Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
-    end and the dot of a final ``.json`` are percent-encoded, so that no name is another's sidecar.
+    end, the dot of a final ``.json`` and a dot at the beginning are percent-encoded, so that no name is another's
+    sidecar, or one of the service's own.
 
     Raises:
-        BadAddressError: the name is empty, too long, starts with a dot, or holds a slash, a backslash or a control
-            character.
+        BadAddressError: the name is empty, too long, starts with a dot unless it ``may_be_hidden``, or holds a slash, a
+            backslash or a control character.
     """
     if len(segment) > LONGEST_NAME:
         raise _too_long()
@@ -124,7 +130,7 @@ def escape(segment: str) -> str:
         raise BadAddressError("a name in the path is empty")
     if _REFUSED.search(segment):
         raise BadAddressError(f"a name in the path holds a character that is not allowed: {segment!r}")
-    if segment.startswith("."):
+    if segment.startswith(".") and (not may_be_hidden or not segment.strip(".")):
         raise BadAddressError(f"a name in the path must not start with a dot: {segment!r}")
     name = segment
     if not _PLAIN.fullmatch(name):
@@ -133,12 +139,23 @@ def escape(segment: str) -> str:
             name = f"{name[:-1]}%{ord(name[-1]):02X}"
     if name.lower().endswith(SIDECAR_SUFFIX):
         name = f"{name[: -len(SIDECAR_SUFFIX)]}%2E{name[-4:]}"
-    return name
+    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def unescape(name: str) -> str:
-    """Return the name in the virtual hierarchy of a file name made by ``escape``."""
-    return unquote(name)
+    """Return the name in the virtual hierarchy of a file name made by ``escape``; a shortened one as it is."""
+    return name if is_shortened(name) else unquote(name)
+
+
+def is_shortened(name: str) -> bool:
+    """Return whether a file name is a shortened one; it stands for its file in addresses, too."""
+    return _SHORTENED.fullmatch(name) is not None
+
+
+def _shortened(name: str) -> str:
+    """Return the file name of a name that is too long for one; ``name`` is escaped."""
+    beginning = re.sub(r"%.?$", "", name.encode()[:_BEGINNING].decode(errors="ignore"))
+    return f"{beginning}%~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 
 def is_escaped(name: str) -> bool:
@@ -182,12 +199,12 @@ def _too_long() -> BadAddressError:
 
 @lru_cache(NAMES_KEPT // 2)
 def _file(segment: str) -> str:
-    if segment.lower().endswith(SIDECAR_SUFFIX) and "." in segment[: -len(SIDECAR_SUFFIX)]:
-        raise BadAddressError(f"{segment!r} looks like the sidecar of another file")
-    name = escape(segment) if len(segment) <= LONGEST_FILE else ""
-    if not name or len(name.encode()) > LONGEST_FILE:
-        raise BadAddressError(f"a file name is too long: {LONGEST_FILE} bytes are allowed")
-    return name
+    if is_shortened(segment):
+        return segment
+    name = escape(segment, may_be_hidden=True)
+    if len(segment.encode()) > LONGEST_NAME:
+        raise _too_long()
+    return name if len(name.encode()) <= LONGEST_FILE else _shortened(name)
 
 
 def file_name(instant: Instant) -> str:

@@ -30,6 +30,7 @@ from persistence.storage.layout import (
     Layout,
     is_escaped,
     is_file_name,
+    is_shortened,
     revision_of,
     unescape,
 )
@@ -205,7 +206,13 @@ class StoreReader:
         directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
             found = _with_sidecar(directory)
-        return sorted(unescape(name) for name in found if is_file_name(name))
+            return sorted(self._name(main, name) for name in found if is_file_name(name))
+
+    def _name(self, main: Address, file: str) -> str:
+        if not is_shortened(file):
+            return unescape(file)
+        sidecar = stored_revision.read_sidecar(self._layout.paths(replace(main, name=file)))
+        return file if sidecar is None or sidecar.name is None else sidecar.name
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
         """Return whether writes of a document are under way, or a crash has left something of one."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
+import msgspec
+
 from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
@@ -15,7 +17,7 @@ from persistence.storage import commit, directories, files, nofollow, removal, s
 from persistence.storage.commit import Committed
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name
+from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name, is_shortened
 from persistence.storage.storage import ChangeEvents, KeepsHistory
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
@@ -48,7 +50,7 @@ class Writer:
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
-        sidecar = commit.after_twin(self._layout, address, sidecar)
+        sidecar = self._named(address, commit.after_twin(self._layout, address, sidecar))
         paths = self._replace(address, sidecar, upload, over)
         # Not synced, because anyone can finish it.
         with suppress(OSError):
@@ -60,7 +62,7 @@ class Writer:
 
         A proxy may have one put where nothing was ever stored (spec crud 11).
         """
-        tombstone = commit.after_twin(self._layout, address, tombstone)
+        tombstone = self._named(address, commit.after_twin(self._layout, address, tombstone))
         paths = self._replace(address, tombstone, None, over)
         with suppress(OSError):
             files.remove(paths.content)
@@ -198,6 +200,12 @@ class Writer:
                 if kept is not None:
                     os.close(kept)
         return paths
+
+    def _named(self, address: Address, sidecar: Sidecar) -> Sidecar:
+        """Return a sidecar with the name of its resource, where its file is called by a part of that."""
+        if is_shortened(address.name) or not is_shortened(self._layout.paths(address).name):
+            return sidecar
+        return msgspec.structs.replace(sidecar, name=address.name)
 
     def _settle(self, paths: FilePaths, kept: int | None, directory: int, *, known: bool) -> None:
         """Make every name durable that the commit will rely on.

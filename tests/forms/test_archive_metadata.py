@@ -47,6 +47,7 @@ WHOLE = Sidecar(
     tag=fresh_id(),
     restored=TIME,
     purged=True,
+    name="x",
 )
 
 

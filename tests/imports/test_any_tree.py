@@ -93,7 +93,17 @@ def assert_same(service: Service, app: str) -> None:
 @pytest.mark.parametrize("app", ["crud", "fr", "__MACOSX", "Thumbs.db", "export-errors.txt", "form", "latest"])
 def test_names_that_mean_something_else_are_kept(service: Service, app: str) -> None:
     """Prefixes of the interface, parts of an archive's paths, and files that tools add."""
-    names = ("data.xml", "Thumbs.db", "export-errors.txt", "latest", "data.xml.metadata.xml", "x.attachment")
+    names = (
+        "data.xml",
+        "Thumbs.db",
+        "export-errors.txt",
+        "latest",
+        "data.xml.metadata.xml",
+        "x.attachment",
+        ".x",
+        "x.y.json",
+        "x" * 255,
+    )
     for number in range(2):
         for name in names:
             for document in ("D", "latest", "Thumbs.db", "2025-01-01T00:00:00.000Z"):

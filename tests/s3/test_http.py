@@ -82,7 +82,7 @@ def test_bytes_ranges_and_conditions(service: Service, document: str, server: S3
         if 0 <= first < size:
             part = service.get(path, {"Range": f"bytes={first}-{last}"})
             assert (part.status, part.body) == (206, body[first : last + 1])
-    assert service.get(path, {"Range": f"bytes={size}-"}).status == 416
+    assert service.get(path, {"Range": f"bytes={size}-"}).status == (416 if size else 200)
 
 
 def test_history_drafts_deletes_and_purges(service: Service, document: str, server: S3Server) -> None:

@@ -10,7 +10,18 @@ from persistence.errors import BadAddressError
 from persistence.limits.requests import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.storage import layout
-from persistence.storage.layout import INDEX, JOURNAL, FilePaths, Layout, escape, is_escaped, is_file_name, unescape
+from persistence.storage.layout import (
+    INDEX,
+    JOURNAL,
+    LONGEST_FILE,
+    FilePaths,
+    Layout,
+    escape,
+    is_escaped,
+    is_file_name,
+    is_shortened,
+    unescape,
+)
 
 LAYOUT = Layout("/root")
 FORM = Form("hr", "leave")
@@ -56,10 +67,38 @@ def test_names_that_could_lead_elsewhere_are_refused(name: str) -> None:
         escape(name)
 
 
-@pytest.mark.parametrize("name", ["data.xml.json", "a.bin.json", "form.xhtml.JSON", "x" * 201, "é" * 101])
-def test_names_that_look_like_a_sidecar_or_are_too_long_are_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, ".", "..", "..."])
+def test_file_names_that_no_path_can_have_are_refused(name: str) -> None:
     with pytest.raises(BadAddressError):
         document(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("data.xml.json", "data.xml%2Ejson"),
+        ("form.xhtml.JSON", "form.xhtml%2EJSON"),
+        (".json", "%2Ejson"),
+        (".hidden", "%2Ehidden"),
+        ("..a.", "%2E.a%2E"),
+        (".a.json", "%2Ea%2Ejson"),
+    ],
+)
+def test_no_file_of_a_name_is_hidden_or_another_ones_sidecar(name: str, file: str) -> None:
+    assert document(name).name == file
+    assert unescape(file) == name
+    assert is_file_name(file)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 201, "x" * 255, "é" * 127, "a" + "é" * 127, "%" * 67, "<>" * 40, "x" * 149 + "%" * 50]
+)
+def test_a_long_name_has_a_file_that_stands_for_itself(name: str) -> None:
+    file = document(name).name
+    assert (is_shortened(file), is_file_name(file), len(file.encode()) <= LONGEST_FILE) == (True, True, True)
+    assert document(file).name == unescape(file) == file
+    assert document(name + "").name != document(name[:-1] + "y").name
+    assert unescape(file.partition("%~")[0]) == name[: len(unescape(file.partition("%~")[0]))]
 
 
 @pytest.mark.parametrize("identifier", ["x" * 256, "é" * 128, ".hidden", ".."])

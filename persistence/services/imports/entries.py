@@ -41,8 +41,11 @@ _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
 _OF_VERSION, _OF_FILE = 5, 4
 _FIRST = "1"
+_LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
 _PREVIEWS = "Thumbs.db"
-"""The name of a file that Windows adds to folders. What an archive has facts of is an attachment of that name."""
+"""The name of a file that Windows adds to folders."""
+_APPLE = "__MACOSX"
+"""The folder in which archives of macOS have what its file system knows of each file."""
 
 _INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
 
@@ -96,7 +99,7 @@ def named_entry(name: str) -> NamedEntry:
         BadRequestError: it is no such name, or one that could lead elsewhere.
     """
     parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
-    if not all(parts) or any(part in {".", ".."} or len(part) > LONGEST_NAME for part in parts) or "\\" in name:
+    if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
     with suppress(BadRequestError):
         return NamedEntry(parse_entry(name), has_version=True)  # also that of an application called as a prefix is
@@ -121,16 +124,16 @@ def _parsed(*parts: str) -> ArchiveEntry:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it.
-
-    All files in a folder ``__MACOSX`` begin with a dot, which no name of the interface does.
-    """
-    parts = name.split("/")
-    return len(parts) == 1 or any(part.startswith(".") and part.strip(".") for part in parts)
+    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
+    *folders, last = name.split("/")
+    is_apples = folders[:1] == [_APPLE] and last.startswith("._")
+    return not folders or is_apples or any(part.startswith(".") and part.strip(".") for part in folders)
 
 
-def _is_preview(name: str) -> bool:
-    return name.rpartition("/")[2] == _PREVIEWS
+def _may_be_added(name: str) -> bool:
+    """Return whether a system may have added a file; what an archive has facts of is an attachment of that name."""
+    last = name.rpartition("/")[2]
+    return last == _PREVIEWS or (last.startswith(".") and bool(last.strip(".")))
 
 
 class FilesSource:
@@ -142,18 +145,21 @@ class FilesSource:
         self._groups: dict[_Key, list[str]] = {}
         self._faults: dict[_Key, ImportOutcome] = {}
         self._others: list[ImportOutcome] = []
-        previews, described = list[str](), set[str]()
+        added, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
             if count > MOST_FILES:
                 raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
-            if _is_preview(name):
-                previews.append(name)
+            if _may_be_added(name):
+                added.append(name)
+                described.add(name)
                 continue
-            if _is_preview(name.removesuffix(METADATA_SUFFIX)):
+            if _may_be_added(name.removesuffix(METADATA_SUFFIX)):
                 described.add(name)
             self._add(name)
-        for name in previews:
-            self._add(name, is_added=f"{name}{METADATA_SUFFIX}" not in described)
+        for name in added:
+            is_facts = name.endswith(METADATA_SUFFIX)
+            beside = name.removesuffix(METADATA_SUFFIX) if is_facts else f"{name}{METADATA_SUFFIX}"
+            self._add(name, is_added=beside not in described)
 
     def count(self) -> int:
         """See ``ImportSource``."""
