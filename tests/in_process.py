@@ -86,6 +86,7 @@ def _working(settled: Served, app: object) -> Iterator[int]:
     """Let gunicorn's worker serve an application in a thread, and yield its port."""
     cfg = Server(settled, lambda: settled).cfg
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as gunicorn does
     worker = ThreadWorker(0, os.getppid(), [listening], None, 0, cfg, _Silent(cfg))
     worker.wsgi = app
     # As ``init_process``, which would also take over the signals of the process.

@@ -20,6 +20,7 @@ _MODULES: Mapping[str, str] = {
     "demo": "demo",
     "serve": "serve",
     "health": "health",
+    "check-runtime": "check_runtime",
     "config": "config",
     "api-key": "api_key",
     "encryption-key": "encryption_key",

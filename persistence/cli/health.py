@@ -15,14 +15,21 @@ from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
 from persistence.errors import RemoteTimeoutError, StartupError, one_line
+from persistence.settings import Effective
 from persistence.starting import url_of
 
 _STEPS = 6
 """Times that ``--timeout`` may pass in all: two requests, each of which connects, is sent and is answered."""
 
 
+url_option = click.option(
+    "--url", metavar="URL", help="Address, such as http://127.0.0.1:8080, instead of that of the settings."
+)
+"""The option of commands that call a service."""
+
+
 @click.command(short_help="Ask a service whether it is alive and ready.")
-@click.option("--url", metavar="URL", help="Address, such as http://127.0.0.1:8080, instead of that of the settings.")
+@url_option
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
 )
@@ -37,7 +44,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     persistence health
     persistence health --url https://forms.example.org
     """  # noqa: D301 - click's mark for lines that stay apart
-    address = url or _own_url(options)
+    address = url or own_url(load(options))
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client, _ending(_STEPS * timeout):
         found = client.health()
@@ -71,13 +78,13 @@ def _ending(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _own_url(options: dict[str, str | None]) -> str:
+def own_url(effective: Effective) -> str:
     """Return the address of the service of the settings.
 
     Raises:
         StartupError: it chooses a port when it starts.
     """
-    bind = load(options).settings.bind
+    bind = effective.settings.bind
     found = url_of(bind)
     if found is None:
         raise StartupError(f"the setting bind is {bind}, which says no port: name the address with --url")

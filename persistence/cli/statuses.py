@@ -42,6 +42,11 @@ STATUSES: Mapping[str, Meanings] = {
         4: "a worker could not load the application, as the log says",
     },
     "health": {0: "ready", FAILED: "not ready, not alive, or cannot be reached"},
+    "check-runtime": {
+        0: "no step failed, and nothing is missing in FILE",
+        FAILED: "could not check: the service cannot be reached or refuses the caller, or FILE cannot be read",
+        REMAINS: "a step failed, something was not removed, or something is missing in FILE",
+    },
     "config": {0: "printed", FAILED: _NO_SETTINGS},
     "config property": {0: "printed", FAILED: f"no such property; or {_NO_SETTINGS}"},
     "config route": {0: "printed", FAILED: f"no provider has the form; or {_NO_SETTINGS}"},

@@ -49,7 +49,7 @@ class ServiceCaller:
     def _identity(self) -> HeaderPairs:
         user, own = self.user, self.dialect.header
         if user.organization or any(_is_special(role.name) or role.organization for role in user.roles):
-            return ((own("Credentials"), _credentials(user)),)
+            return ((own("Credentials"), credentials_of(user)),)
         pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
         return tuple((own(name), text) for name, text in pairs if text)
 
@@ -58,7 +58,7 @@ def _is_special(role: str) -> bool:
     return any(each in role for each in _SEPARATORS)
 
 
-def _credentials(user: User) -> str:
+def credentials_of(user: User) -> str:
     """Return the user as a JSON object, with its texts form-URL-encoded: any character can be in a name."""
     values: dict[str, Any] = {"username": quote_plus(user.name or "")}
     if user.group is not None:

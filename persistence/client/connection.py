@@ -7,6 +7,7 @@ shared by users.
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.limits.requests import CHUNK
 
 _UNIX = "unix:"
+_KEY = re.compile("[!-~]+")
 _FIRST_WAIT = 0.1
 _KEPT_FOR = 10.0
 """Seconds for which a connection is kept idle: less than servers do, so that none is hung up while it is used again."""
@@ -68,13 +70,25 @@ class CallPolicy:
 _USUAL = CallPolicy()
 
 
+def authorization(key: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the header with an API key; none without a key. Raises ``BadRequestError`` if it cannot be a key."""
+    if key is None:
+        return ()
+    if not _KEY.fullmatch(key.strip()):
+        raise BadRequestError("a key has letters, digits and signs of ASCII only, and no spaces")
+    return (("Authorization", f"Bearer {key.strip()}"),)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceCall:
-    """A request; ``path`` is percent-encoded and absolute. ``is_safe`` says that it may be sent again."""
+    """A request; ``path`` is percent-encoded and absolute. ``is_safe`` says that it may be sent again.
+
+    Values of ``fields`` are sent in UTF-8, unless they are bytes.
+    """
 
     method: str
     path: str
-    fields: Sequence[tuple[str, str]] = ()
+    fields: Sequence[tuple[str, str | bytes]] = ()
     query: Sequence[tuple[str, str]] = ()
     content: OutgoingContent | None = None
     is_safe: bool = False
@@ -247,7 +261,7 @@ class ServiceConnection:
                 return take(response)
 
     def _request(self, call: ServiceCall) -> httpx.Request:
-        fields = [(name.encode("ascii"), value.encode()) for name, value in call.fields]
+        fields = [(name.encode("ascii"), v if isinstance(v, bytes) else v.encode()) for name, v in call.fields]
         if call.content is not None and call.content.length is not None:
             fields.append((b"Content-Length", b"%d" % call.content.length))
         elif call.content is None and call.method in ("PUT", "POST"):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
 from persistence.client.caller import ServiceCaller
-from persistence.client.connection import CallPolicy, Download, ServiceCall, ServiceConnection, proper
+from persistence.client.connection import (
+    CallPolicy,
+    Download,
+    ServiceCall,
+    ServiceConnection,
+    authorization,
+    proper,
+)
 from persistence.client.content import Content, OutgoingContent
 from persistence.client.form_client import FormClient
 from persistence.client.values import ServiceHealth
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError
+from persistence.errors import PersistenceError
 from persistence.forms.answers_xml import (
     ListedForm,
     ReportedImport,
@@ -34,7 +40,6 @@ from persistence.model.users import ANONYMOUS, User
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()
-_KEY = re.compile("[!-~]+")
 _KINDS = {"zip": "application/zip", "jsonl": "application/jsonl"}
 
 
@@ -64,10 +69,7 @@ class PersistenceClient:
         dialect: str = "svc",
         policy: CallPolicy = _USUAL,
     ) -> None:
-        if key is not None and not _KEY.fullmatch(key.strip()):
-            raise BadRequestError("a key has letters, digits and signs of ASCII only, and no spaces")
-        fields = () if key is None else (("Authorization", f"Bearer {key.strip()}"),)
-        connection = ServiceConnection(url, fields, policy)
+        connection = ServiceConnection(url, authorization(key), policy)
         self._caller = ServiceCaller(connection, DIALECTS[dialect], _user(user))
 
     def acting_as(self, user: User | str) -> PersistenceClient:

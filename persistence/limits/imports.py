@@ -40,6 +40,9 @@ LARGEST_AT_ONCE = 1 << 30
 They are on the disk of the destination, which may be small if attachments are in an object store.
 """
 
+LARGEST_RUNTIME_PROPERTIES = 8 << 20
+"""Bytes of a runtime's `properties-local.xml` that is read. Real ones have some 100 KB."""
+
 MOST_NAMED = 1_000
 """Refusals that the report of a request names. All are counted."""
 

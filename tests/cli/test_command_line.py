@@ -50,7 +50,9 @@ NOT_ON_TREES = {
     **{name: _NO_TREE for name in COMMANDS if name.split(" ")[0] in {"api-key", "signing-key", "password", "audit"}},
     **dict.fromkeys(("encryption-key new", "encryption-key list", "token"), _NO_TREE),
     "encryption-key retire": "it must look everywhere",
-    **dict.fromkeys(("serve", "health", "config", "config property", "config route"), "it is about all trees"),
+    **dict.fromkeys(
+        ("serve", "health", "check-runtime", "config", "config property", "config route"), "it is about all trees"
+    ),
     **dict.fromkeys(("export", "import"), "each form goes where the properties say"),
     "move": "--from and --to name the places",
     **dict.fromkeys(("demo", "help", "version"), "it reads no settings"),

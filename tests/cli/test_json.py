@@ -36,6 +36,8 @@ WITHOUT = {
 """The commands that print no facts, and what they print."""
 
 NOT_PRINTED = {
+    "check-runtime: a step": "needs a service; test_check_runtime.py",
+    "check-runtime: the summary": "needs a service; test_check_runtime.py",
     "restore: a database": "needs a server; tests/postgresql/test_commands.py",
     "encryption-key retire: a form that needs the key": "needs encrypted data; test_encryption_key.py",
 }
@@ -78,6 +80,7 @@ DESCRIBED = described()
 SAMPLES: dict[str, list[str]] = {
     "init": ["--data {tmp}/new", "{tmp}/service"],
     "health": ["--url http://127.0.0.1:1"],
+    "check-runtime": ["--properties {tmp}/properties-local.xml"],
     "config": ["--config {tmp}/config/p.toml"],
     "config property": ["svc.persistence.provider.hr.leave.data"],
     "config route": ["hr/leave data", "hr/leave form"],
@@ -164,6 +167,9 @@ class Sample:
             'audit_file = "../audit/audit.jsonl"\n"svc.access-token.validity.*.*" = 100000\n'
         )
         (tmp / "odd.jsonl").write_text("{}\n")
+        (tmp / "properties-local.xml").write_text(
+            '<p><property name="oxf.fr.persistence.f.uri" value="http://localhost/{a}"/></p>'
+        )
         with Store(str(tmp / "data"), lock_timeout=1) as store:
             store.leases.lock(_address("d"), LeaseHolder("lea", "staff"), 600)
 

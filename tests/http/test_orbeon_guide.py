@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from persistence.client.runtime_proxy import RELEASES
 from persistence.dialect import ORBEON
+from persistence.maintenance.runtime_properties import RuntimeProperties
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from tests import forkserver
-from tests.docs.sandbox import statuses
+from tests.docs.markdown import DOCS, blocks
+from tests.docs.sandbox import home_of, shell, statuses
 from tests.in_process import serving
 from tests.orders import found
 from tests.service import PROVIDER, running
 
-GUIDE = (Path(__file__).parents[2] / "docs/orbeon.md").read_text()
+HERE = {"oxf.fr.persistence.*.lease": True}
+GUIDE = (DOCS / "orbeon.md").read_text()
 
 
 def examples(language: str) -> list[str]:
@@ -32,20 +35,17 @@ def examples(language: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the check uses curl, which is not installed")
 def test_the_check_works_literally(tmp_path: Path) -> None:
-    with running(tmp_path, dialect="orbeon") as service:
-        script = "".join(examples("sh")).replace("127.0.0.1:8080", f"127.0.0.1:{service.port}")
-        script = script.replace("/tmp/", f"{tmp_path}/")
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=60, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    assert statuses(done.stdout) == ["400", "201", "200", "404", "201", "204", "200", "204", "410", "204"]
-    assert "<form-version>1</form-version>" in done.stdout
-    assert 'permission operations="create read update delete"' in done.stdout
-    read = done.stdout.partition("<form><from>Tuesday")[0].rpartition("HTTP/1.1")[2]
-    assert "Orbeon-Username: lea\n" in read
-    assert "Orbeon-Last-Modified-By-Username: bob" in read
-    assert re.findall(r'search-total="(\d)"', done.stdout) == ["1", "1", "0"]  # of the form, then of the searches
+    """With the settings and the first block of properties of the page, all steps of each release are ok."""
+    with running(tmp_path, dialect="orbeon") as service, shell(tmp_path, service.port) as sandbox:
+        home, address = home_of(tmp_path), f"127.0.0.1:{service.port}"
+        settings = examples("toml")[0].replace("127.0.0.1:8080", address)
+        (home / "config/persistence.toml").write_text(settings)
+        (home / "properties-local.xml").write_text(examples("xml")[0])
+        printed = [sandbox.run(block) for block in blocks(DOCS / "orbeon.md") if block.language == "sh"]
+    assert re.search(r"2024\.1: \d+ steps ok, 0 failed, 1 skipped", printed[0]), printed[0]
+    assert printed[1].splitlines()[-1] == "nothing is missing"
+    assert statuses(printed[2]) == ["404", "201", "200", "204"]
+    assert "<form-version>1</form-version>" in printed[2]
 
 
 @pytest.mark.parametrize("settings", examples("toml"))
@@ -79,32 +79,37 @@ def test_data_without_definitions_is_searched_by_the_permissions_of_the_settings
     assert shown == expected
 
 
-def test_the_properties_choose_as_the_text_says() -> None:
-    """The rule is the runtime's own (spec crud 10.1); what it ships with is the first two."""
-    shipped = {"oxf.fr.persistence.provider.*.*.*": "sqlite", "oxf.fr.persistence.provider.orbeon.builder.form": "own"}
-    both, forms, data = (_read(block) for block in examples("xml"))
-    here = {name: value for name, value in both.items() if ".provider." not in name}
-    assert here.pop("oxf.fr.persistence.files.uri") == "http://127.0.0.1:8080"
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_properties_choose_as_the_text_says(release: str, tmp_path: Path) -> None:
+    """By the rule of the runtime and its own defaults (spec crud 10.1, runtime 8)."""
+    own, *others = examples("xml")
+    provider = "".join(line for line in own.splitlines(keepends=True) if ".persistence.files." in line)
     chosen = []
-    for said in (both, forms, data):
-        providers = {name: value for name, value in said.items() if ".provider." in name}
-        properties = Properties.load({**shipped, **providers, **_typed(here)}, ORBEON.property_prefix)
-        routes = [properties.of(Form(*names)).route for names in (("hr", "leave"), ("orbeon", "builder"))]
-        chosen.append([(route.definition.name, route.data.name) for route in routes])
+    for block in (own, *(f"<properties>{each}{provider}</properties>" for each in others)):
+        (tmp_path / "p.xml").write_text(block)
+        runtime = RuntimeProperties.load(str(tmp_path / "p.xml"), release)
+        routes = [
+            runtime.route(Form(*names)) for names in (("hr", "leave"), ("orbeon", "library"), ("orbeon", "builder"))
+        ]
+        chosen.append([(route.definition, route.data) for route in routes])
+        assert runtime.needed(Properties.load(HERE, ORBEON.property_prefix).of(Form("*", "*"))) == []
+        assert list(runtime.problems()) == []
     assert chosen == [
-        [("files", "files"), ("own", "files")],
-        [("files", "sqlite"), ("own", "files")],
-        [("sqlite", "files"), ("own", "sqlite")],
+        [("files", "files"), ("files", "files"), ("", "files")],
+        [("files", "sqlite"), ("files", "sqlite"), ("", "files")],
+        [("sqlite", "files"), ("sqlite", "files"), ("", "sqlite")],
     ]
 
 
-def _read(block: str) -> dict[str, str]:
-    root = ET.fromstring(f'<all xmlns:xs="http://www.w3.org/2001/XMLSchema">{block}</all>')  # noqa: S314 - our own
-    found = {each.attrib["name"]: each.attrib["value"] for each in root.iter("property")}
-    kinds = {each.attrib["as"] for each in root.iter("property")}
-    assert kinds <= {"xs:string", "xs:anyURI", "xs:boolean"}
-    return found
+def test_the_lines_say_their_types() -> None:
+    for block in examples("xml"):
+        for each in ET.fromstring(f'<all xmlns:xs="http://www.w3.org/2001/XMLSchema">{block}</all>').iter("property"):  # noqa: S314 - our own
+            is_boolean = each.attrib["value"] in {"true", "false"}
+            expected = (
+                "xs:boolean" if is_boolean else "xs:anyURI" if each.attrib["name"].endswith(".uri") else "xs:string"
+            )
+            assert each.attrib["as"] == expected
 
 
-def _typed(properties: dict[str, str]) -> dict[str, object]:
-    return {name: {"true": True, "false": False}.get(value, value) for name, value in properties.items()}
+def test_it_is_one_page() -> None:
+    assert len(GUIDE.encode()) <= 12_000

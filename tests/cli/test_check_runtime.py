@@ -1,0 +1,578 @@
+"""``persistence check-runtime``: the sequences of each release against a fresh service, and a runtime's properties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import httpx
+import pytest
+
+from persistence.cli import check_runtime
+from persistence.client import runtime_sequences
+from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceConnection
+from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
+from persistence.client.runtime_sequences import SEQUENCES, StepResult
+from persistence.errors import RemoteError
+from persistence.limits.imports import LARGEST_RUNTIME_PROPERTIES
+from tests.cli.command_runner import Ended, ended
+from tests.docs.markdown import DOCS, rows, spans
+from tests.in_process import serving
+from tests.service import PROVIDER, Service
+
+Run = Callable[..., Ended]
+Send = Callable[[ServiceConnection, ServiceCall], ServiceAnswer]
+
+READ: Send = ServiceConnection.read
+LEASES = '"oxf.fr.persistence.*.lease" = true\n'
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in a directory with settings that have leases, and a tree with a form."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/persistence.toml").write_text(f'dialect = "orbeon"\n{LEASES}')
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ended:
+        done = ended(["check-runtime", *arguments], monkeypatch, capsys)
+        return done._replace(errors=[line for line in done.errors if not line.startswith("{")])  # the service's log
+
+    return run
+
+
+@contextmanager
+def served(directory: Path, settings: str = LEASES, place: str | None = None) -> Iterator[tuple[Service, str]]:
+    """A fresh service of dialect ``orbeon`` with an administrator, whose key is in the file ``key``, and its URL."""
+    file = directory / "settings.toml"
+    file.write_text(f'dialect = "orbeon"\nkeys = "{directory}/keys.json"\nadministrators = ["boss"]\n{settings}')
+    options = ("--config", str(file))
+    with serving(directory / "served", dialect="orbeon", options=options, place=place, alone=True) as service:
+        yield replace(service, face=PROVIDER), f"http://127.0.0.1:{service.port}"
+
+
+@pytest.fixture
+def make_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
+    """Makes an API key of the service that is served, and returns the path of a file with it."""
+
+    def make(name: str) -> str:
+        made = ended(["api-key", "new", name, "--config", str(tmp_path / "settings.toml")], monkeypatch, capsys)
+        (tmp_path / name).write_text(made.out)
+        return str(tmp_path / name)
+
+    return make
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the command play publishing and some other sequences, which is quicker."""
+    kept = {name: sequence for name, sequence in SEQUENCES.items() if name in {"publish", *names}}
+    assert len(kept) == len(names) + 1
+    monkeypatch.setattr(runtime_sequences, "SEQUENCES", kept)
+
+
+def results(done: Ended) -> tuple[list[StepResult], dict[str, object]]:
+    """The steps and the summary that ``--json`` prints."""
+    *steps, summary = (json.loads(line) for line in done.out.splitlines())
+    return [StepResult(**each) for each in steps], summary
+
+
+# The sequences.
+
+
+@pytest.mark.parametrize("engine", ["tree", "database"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_fresh_service_fits_every_release(
+    release: str, engine: str, run: Run, tmp_path: Path, make_key: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    place = None if engine == "tree" else str(request.getfixturevalue("database_uri"))
+    with served(tmp_path, place=place) as (_, url):
+        done = run("--release", release, "--url", url, "--key-file", make_key("boss"), "--json")
+    steps, summary = results(done)
+    assert [each for each in steps if each.result != "ok"] == []
+    assert (done.status, summary["ok"], summary["removed"]) == (0, len(steps), True)
+
+
+EVERY_PUT_SAYS = {"2023.1": False, "2024.1": True, "2025.1": True, "current": True}
+LISTS = {
+    "2023.1": ["GET /form all-versions=true all-forms=true", "GET /form all-versions=false all-forms=true"],
+    "2024.1": ["GET /form all-versions=true all-forms=true", "GET /form", "POST /form"],
+    "2025.1": ["GET /form all-versions=true all-forms=true", "GET /form", "POST /form"],
+    "current": [
+        "GET /form all-versions=true all-forms=true",
+        "GET /form all-versions=true",
+        "GET /form all-versions=false",
+        "POST /form",
+    ],
+}
+"""The first one of each asks whether the application is new; a release of 2023 has it, too."""
+REINDEXES = {"2023.1": "GET", "2024.1": "GET", "2025.1": "POST", "current": "POST"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_is_played_as_it_asks(
+    release: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A HEAD comes before each PUT, whose body comes in chunks; header values are in Latin-1."""
+    only(monkeypatch, "list of forms", "data", "names", "reindex")
+    sent = list[tuple[ServiceCall, int]]()
+
+    def noted(self: ServiceConnection, call: ServiceCall) -> ServiceAnswer:
+        answer = READ(self, call)
+        sent.append((call, answer.status))
+        return answer
+
+    monkeypatch.setattr(ServiceConnection, "read", noted)
+    with served(tmp_path) as (_, url):
+        run("--release", release, "--url", url)
+    calls = [call for call, _ in sent]
+    lists = [call for call in calls if call.path.startswith("/form")]
+    asked = [" ".join((call.method, "/form", *map("=".join, call.query))) for call in lists]
+    assert sorted(dict.fromkeys(asked)) == sorted(LISTS[release])
+    assert {call.method for call in calls if call.path.startswith("/reindex")} == {REINDEXES[release]}
+    puts = [(at, call) for at, call in enumerate(calls) if call.method == "PUT"]
+    assert [call for _, call in puts if call.content is not None and call.content.length is not None] == []
+    known = list[bool]()
+    for at, put in puts:
+        heads = [status for call, status in sent[:at] if call.method == "HEAD" and call.path == put.path]
+        if heads[-1] == 200:
+            known.append(any(name == "Orbeon-Created-Existing" for name, _ in put.fields))
+    assert any(known)
+    assert all(known) is EVERY_PUT_SAYS[release]
+    names = {value for call in calls for name, value in call.fields if name == "Orbeon-Username"}
+    assert {"Jürgen Öztürk".encode("latin-1"), b"???"} <= names
+
+
+def test_nothing_but_tombstones_stays_and_with_an_administrators_key_none_of_documents(
+    run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "attachments", "drafts", "leases", "purge")
+    with served(tmp_path) as (service, url):
+        done = run("--release", "current", "--url", url, "--json")
+        app = str(results(done)[1]["application"])
+        assert _living(service, app) == []
+        assert "persistence purge" in done.errors[-1]
+        assert not list((service.data / app).glob("leave/draft/*"))
+        assert not list((service.data / ".leases").glob("*.json"))
+        done = run("--release", "current", "--url", url, "--key-file", make_key("boss"), "--json")
+        app = str(results(done)[1]["application"])
+        assert _living(service, app) == []
+        assert not list((service.data / app).glob("leave/data/*"))
+        assert done.errors[-1].startswith(f"tombstones stay in the application {app}: ")
+        assert "persistence purge" not in done.errors[-1]
+
+
+def _living(service: Service, app: str) -> list[Path]:
+    """The files of an application that are no tombstones: contents that are current."""
+    return [
+        path
+        for path in (service.data / app).rglob("*")
+        if path.is_file() and path.suffix != ".json" and ".history" not in path.parts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(RemoteError("the service cannot be reached"), "cannot be reached"), (KeyboardInterrupt(), "Aborted!")],
+)
+@pytest.mark.parametrize("steps", [0, 40])
+def test_a_check_that_is_broken_off_is_removed(
+    error: BaseException, text: str, steps: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(proxy: RuntimeProxy) -> Iterator[StepResult]:
+        yield from islice(runtime_sequences.play(proxy), steps)
+        raise error
+
+    monkeypatch.setattr(check_runtime, "play", broken)
+    with served(tmp_path) as (service, url):
+        done = run("--release", "2025.1", "--url", url)
+        assert (done.status, text in done.errors[-1]) == (1, True)
+        assert done.out.count("\n") >= steps
+        for app in service.data.glob("check-runtime-*"):
+            assert _living(service, app.name) == []
+
+
+def test_what_cannot_be_removed_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ("/data/new/data.xml", "/leave/form/form.xhtml")
+
+    def stubborn(self: ServiceConnection, call: ServiceCall) -> ServiceAnswer:
+        if call.method == "DELETE" and call.path.endswith(refused):
+            return ServiceAnswer(503, httpx.Headers(), b"the service is busy\n")
+        return READ(self, call)
+
+    only(monkeypatch, "data")
+    monkeypatch.setattr(ServiceConnection, "read", stubborn)
+    with served(tmp_path) as (_, url):
+        done = run("--release", "2025.1", "--url", url)
+    assert done.status == 4
+    stay = [line.partition("/")[2] for line in done.errors if " stays: " in line]
+    assert stay == [
+        "leave/data/new/data.xml stays: 503 the service is busy",
+        *(f"leave, version {version} stays: 503 the service is busy" for version in (1, 2)),
+    ]
+
+
+def test_a_service_that_is_gone_at_the_end_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: RuntimeProxy) -> None:
+        raise RemoteError("the service cannot be reached")
+
+    only(monkeypatch, "data")
+    monkeypatch.setattr(RuntimeProxy, "remove", gone)
+    with served(tmp_path) as (_, url):
+        done = run("--release", "2025.1", "--url", url)
+    assert done.status == 4
+    assert done.errors[-1].startswith("persistence: the application check-runtime-")
+    assert done.errors[-1].endswith(" was not removed: the service cannot be reached")
+
+
+def test_a_service_that_does_not_run(run: Run) -> None:
+    done = run("--release", "2025.1", "--url", "http://127.0.0.1:1")
+    assert (done.status, done.out, len(done.errors)) == (1, "", 1)
+    assert done.errors[0].startswith("persistence: the service cannot be reached: GET /form/check-runtime-")
+
+
+def test_a_service_of_the_other_dialect(run: Run, tmp_path: Path) -> None:
+    with serving(tmp_path / "served", alone=True) as service:
+        done = run("--release", "2025.1", "--url", f"http://127.0.0.1:{service.port}")
+    assert (done.status, done.out, len(done.errors)) == (1, "", 1)
+    assert "this service speaks dialect 'svc'" in done.errors[0]
+
+
+def test_the_address_is_that_of_the_settings(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    with served(tmp_path) as (_, url):
+        with (tmp_path / "config/persistence.toml").open("a") as file:
+            file.write(f'bind = "{url.removeprefix("http://")}"\n')
+        assert run("--release", "2025.1", "--json").out.endswith("}\n")
+
+
+def test_keys(run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, with a wrong one, with one that may not purge, and with an empty file or none."""
+    only(monkeypatch, "purge")
+    with served(tmp_path) as (_, url):
+        other = make_key("other")
+        (tmp_path / "wrong").write_text("0" * 64)
+        (tmp_path / "odd").write_bytes(b"\xff\x00 key")
+        arguments = ("--release", "2025.1", "--url", url)
+        refused = [run(*arguments, *more) for more in ((), ("--key-file", "wrong"), ("--key-file", "odd"))]
+        missing = run(*arguments, "--key-file", "missing")
+        done = run(*arguments, "--key-file", other, "--json")
+    assert [(each.status, len(each.errors)) for each in refused] == [(1, 1)] * 3
+    causes = ("asks for a key", "not, or no longer, a key", "a key has letters")
+    assert all(cause in each.errors[0] for cause, each in zip(causes, refused, strict=True))
+    assert missing.status == 2
+    skipped = [(each.sequence, each.detail) for each in results(done)[0] if each.result == "skipped"]
+    assert skipped == [("purge", "needs a caller whom the setting administrators names: see --key-file")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequence", "row"),
+    [
+        ('"oxf.fr.persistence.*.versioning" = false\n', "data", "versions"),
+        ('"oxf.fr.persistence.*.autosave" = false\n', "drafts", "drafts"),
+        ('"oxf.fr.persistence.*.permissions" = false\n', "search", "search"),
+        ('"oxf.fr.persistence.*.data-format-version" = "2019.1.0"\n', "data", "data"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(
+    settings: str, sequence: str, row: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, sequence)
+    with served(tmp_path, settings) as (_, url):
+        done = run("--release", "2025.1", "--url", url)
+    lines = done.out.splitlines()
+    assert f"  see docs/orbeon.md, If a step fails: {row}" in lines
+    failed = [sum(line.endswith("  failed") for line in lines), sum(": failed: " in line for line in lines)]
+    assert failed[0] == failed[1] > 0
+
+
+def test_leases_that_are_off_are_skipped_with_the_reason(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "leases")
+    with served(tmp_path, '"oxf.fr.persistence.*.lease" = false\n') as (_, url):
+        steps = results(run("--release", "2025.1", "--url", url, "--json"))[0]
+    reasons = {each.sequence: each.detail for each in steps if each.result == "skipped"}
+    assert reasons["leases"] == "leases are off in the service: the runtime must have lease=false"
+
+
+def _with(answer: ServiceAnswer, **headers: str) -> ServiceAnswer:
+    """An answer with other headers; ``_`` stands for ``-``, and an empty value for none."""
+    names = {name.replace("_", "-").lower() for name in headers}
+    kept = [(key, value) for key, value in answer.headers.raw if key.decode().lower() not in names]
+    more = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items() if value]
+    return replace(answer, headers=httpx.Headers([*kept, *more]))
+
+
+def _empty_list(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return replace(answer, body=b'<forms search-total="0"/>') if call.path.startswith("/form/") else answer
+
+
+def _in_utf_8(_: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    name = answer.headers.get("Orbeon-Username", "")
+    return answer if name.isascii() else _with(answer, Orbeon_Username=name)
+
+
+def _as_owner(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return _with(answer, Orbeon_Username="bob") if "by-another" in call.path and answer.status == 200 else answer
+
+
+def _without_tag(_: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return _with(answer, ETag="")
+
+
+def _no_range(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return replace(answer, status=416) if call.path.endswith("elsewhere.bin") and call.method == "GET" else answer
+
+
+def _no_history(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return replace(answer, body=b"<documents/>") if call.path.startswith("/history") else answer
+
+
+def _not_xml(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+    return replace(answer, body=b"<html>") if call.path.startswith("/search") else answer
+
+
+FAULTS = {
+    "list": ("list of forms", _empty_list),
+    "names": ("names", _in_utf_8),
+    "owner": ("data", _as_owner),
+    "conflicts": ("conflict", _without_tag),
+    "attachments": ("attachments", _no_range),
+    "history": ("history", _no_history),
+    "search": ("search", _not_xml),
+}
+
+
+@pytest.mark.parametrize("row", FAULTS)
+def test_a_fault_is_found(row: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between service and command something changes the answers."""
+    sequence, change = FAULTS[row]
+    only(monkeypatch, sequence)
+    monkeypatch.setattr(ServiceConnection, "read", lambda self, call: change(call, READ(self, call)))
+    with served(tmp_path) as (_, url):
+        done = run("--release", "2025.1", "--url", url, "--json")
+    assert row in {each.see for each in results(done)[0] if each.result == "failed"}
+    assert done.status == 4
+
+
+def test_every_row_of_the_page_is_about_a_step_and_the_reverse() -> None:
+    text = (DOCS / "orbeon.md").read_text().partition("## If a step fails\n")[2].partition("\n## ")[0]
+    named = {spans(cells[0])[0] for cells in rows(text, "Step")}
+    steps = {step.see for release in RELEASES.values() for sequence in SEQUENCES.values() for step in sequence(release)}
+    assert named == steps | {"callers"}
+
+
+# The properties of a runtime.
+
+FILES = {"uri": "http://127.0.0.1:8080", "versioning": "true", "lease": "true", "sort": "true", "distinct": "true"}
+FILES |= {"reindex": "true", "data-format-version": "4.0.0"}
+PROVIDER_LINES = {f"files.{name}": value for name, value in FILES.items()}
+ALL = {"provider.*.*.*": "files"}
+ORBEON = {"provider.orbeon.*.form": "files", "provider.orbeon-features.*.form": "files"}
+OFF = {"sqlite.active": "false"}
+ROWS = ("orbeon/library", "orbeon/*", "*/*")
+
+TABLE = {
+    "everything": (
+        {**ALL, **ORBEON, **OFF, **PROVIDER_LINES},
+        {"orbeon/library": "files files", "orbeon/*": "files files", "*/*": "files files"},
+        {},
+    ),
+    "without the lines of the application orbeon": (
+        {**ALL, **PROVIDER_LINES},
+        {"orbeon/library": "sqlite files", "orbeon/*": "sqlite files", "*/*": "files files"},
+        {**ORBEON, **OFF},
+    ),
+    "without anything of the provider": (
+        {**ALL, **ORBEON, **OFF, "files.uri": "http://127.0.0.1:8080"},
+        {"*/*": "files files"},
+        {name: value for name, value in PROVIDER_LINES.items() if name != "files.uri"},
+    ),
+    "with other values": (
+        {**ALL, **ORBEON, **PROVIDER_LINES, "sqlite.active": "true", "files.lease": "false", "files.active": "false"},
+        {},
+        {**OFF, "files.lease": "true", "files.active": "true"},
+    ),
+    "values by wildcards, numbers and blanks": (
+        {
+            **ALL,
+            **ORBEON,
+            **OFF,
+            **{f"*.{name}": value for name, value in FILES.items()},
+            "*.lease": " 1 ",
+            "files.uri": "http://f",
+        },
+        {},
+        {},
+    ),
+    "only definitions": (
+        {"provider.*.*.form": "files", **ORBEON, "provider.orbeon.builder.data": "files", **PROVIDER_LINES},
+        {"orbeon/builder": "None files", "orbeon/library": "files sqlite", "*/*": "files sqlite"},
+        {},
+    ),
+    "only data": (
+        {"provider.*.*.data": "files", "provider.orbeon.builder.data": "sqlite", **PROVIDER_LINES},
+        {"orbeon/builder": "None sqlite", "orbeon/library": "sqlite files", "*/*": "sqlite files"},
+        {},
+    ),
+    "the most literal from the left, with a way back": (
+        {
+            "provider.hr.*.data": "a",
+            "provider.*.leave.data": "b",
+            "provider.*.leave.form": "c",
+            "provider.hr.tax.*": "d",
+            **PROVIDER_LINES,
+        },
+        {"hr/*": "sqlite a", "*/leave": "c b", "hr/tax": "d d", "*/*": "sqlite sqlite"},
+        {},
+    ),
+    "attachments": (
+        {
+            **ALL,
+            **ORBEON,
+            **OFF,
+            **PROVIDER_LINES,
+            "provider.hr.*.data.attachments": "s3",
+            "provider.*.*.form.attachments": "x",
+        },
+        {"hr/*": "files files s3", "*/*": "files files"},
+        {},
+    ),
+}
+"""A runtime's properties, what its forms get in definition, data and attachments, and what is missing."""
+
+
+def written(properties: Mapping[str, str], prefix: str = "oxf.fr.persistence.") -> str:
+    lines = [f'<property as="xs:string" name="{prefix}{name}" value="{value}"/>' for name, value in properties.items()]
+    return f'<properties xmlns:xs="http://www.w3.org/2001/XMLSchema">{"".join(lines)}</properties>'
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("case", TABLE)
+def test_the_providers_of_forms_and_what_is_missing(case: str, release: str, run: Run, tmp_path: Path) -> None:
+    properties, expected, missing = TABLE[case]
+    if release == "2023.1":  # it has no default for the application orbeon
+        expected = {
+            form: providers.replace("sqlite files", "files files") if case.startswith("without the") else providers
+            for form, providers in expected.items()
+        }
+        missing = {name: value for name, value in missing.items() if name not in ORBEON}
+    (tmp_path / "p.xml").write_text(written(properties))
+    done = run("--release", release, "--properties", "p.xml", "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    routes = {
+        each["form"]: " ".join(
+            str(each[name]) for name in ("definition", "data", "attachments") if name != "attachments" or each[name]
+        )
+        for each in found
+        if "form" in each
+    }
+    assert {form: routes[form] for form in expected} == expected
+    assert {
+        each["property"].removeprefix("oxf.fr.persistence."): each["needed"] for each in found if "property" in each
+    } == missing
+    assert done.status == (4 if missing else 0)
+
+
+def test_the_block_to_add_makes_it_complete(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(written({**ALL, "files.uri": "http://127.0.0.1:8080"}))
+    done = run("--properties", "p.xml")
+    block = [line for line in done.out.splitlines() if line.startswith("<property ")]
+    assert (done.status, len(block)) == (4, 9)
+    text = (tmp_path / "p.xml").read_text().replace("</properties>", "\n".join([*block, "</properties>"]))
+    (tmp_path / "p.xml").write_text(text)
+    done = run("--properties", "p.xml")
+    assert (done.status, done.out.splitlines()[-1]) == (0, "nothing is missing")
+
+
+def test_elements_as_runtimes_have_them(run: Run, tmp_path: Path) -> None:
+    """Prefixes, categories, texts for values, properties of processors, and the last one of two."""
+    (tmp_path / "p.xml").write_text(
+        """<?xml version="1.0"?><!-- local --><p:properties xmlns:p="http://example.org/p" xmlns:x="urn:x">
+        <p:property as="x:string" category="forms" name="oxf.fr.persistence.provider.*.*.*"> first </p:property>
+        <property as="xs:string" name="oxf.fr.persistence.provider.*.*.*">
+            files
+        </property>
+        <property as="xs:string" processor-name="oxf:f" name="oxf.fr.persistence.provider.*.*.*" value="no"/>
+        <property as="xs:anyURI" name="oxf.fr.persistence.files.uri">https://u:p@forms.example.org/fr</property>
+        <property as="xs:string" name="oxf.fr.persistence.s3.base-path" value="{xxf:property('a')}"/>
+        <other/></p:properties>"""
+    )
+    found = [json.loads(line) for line in run("--properties", "p.xml", "--json").out.splitlines()]
+    assert next(each["data"] for each in found if each.get("form") == "*/*") == "files"
+    said = [each.get("problem") or each.get("note") for each in found if "problem" in each or "note" in each]
+    assert said == [
+        "the uri of files has the path /fr, but the proxy adds /crud, /search and so on itself",
+        "oxf.fr.persistence.s3.base-path is an expression, which is not evaluated here",
+    ]
+    done = run("--properties", "p.xml", "--release", "2025.1")
+    assert "the uri of files has a password, which this release does not send with a save" in done.out
+    assert "u:p@" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({}, "no provider is another service"),
+        ({"provider.*.*.*": "sqlite", "files.uri": "http://f"}, "no form has the provider files"),
+        ({**ALL, "files.uri": "http://f", "provider.*.*.data.attachments": "files"}, "attachments names a service"),
+        ({**ALL, "files.uri": "http://f", "provider.a.b.data.attachments": "s3"}, "attachments of a/b are kept by s3"),
+    ],
+)
+def test_what_no_line_corrects_is_said(properties: dict[str, str], said: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(written({**properties, "x": "y"}))
+    done = run("--properties", "p.xml")
+    assert said in done.out
+
+
+def test_forms_that_are_stored_here_are_listed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(written({**ALL, "provider.hr.leave.data": "other"}))
+    done = run("--properties", "p.xml")
+    assert "hr/leave " in done.out
+    assert "the forms in data are not listed" in done.errors[0]
+    with served(tmp_path) as (service, _):
+        service.put("tax/return/form/form.xhtml", b"<xh/>", Form_Definition_Version=1)
+        done = run("--properties", "p.xml", "--data", str(service.data))
+    assert (done.errors, "tax/return" in done.out) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "not well-formed XML"),
+        ("oxf.fr.x=y", "not well-formed XML"),
+        ("<properties><property", "not well-formed XML"),
+        ('<!DOCTYPE p [<!ENTITY a "b">]><p><property name="a" value="&a;"/></p>', "document type"),
+        ("<properties/>", "no element <property>"),
+        ("<a><b><property name='a'/></b></a>", "no element <property>"),
+        ("<p>" + " " * LARGEST_RUNTIME_PROPERTIES + "</p>", "more than 8388608 bytes"),
+        ("<a>" * 300 + "</a>" * 300, "nested deeper"),
+    ],
+    ids=["empty", "text", "half", "DOCTYPE", "nothing", "deeper", "huge", "deep"],
+)
+def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.xml").write_text(content)
+    done = run("--properties", "p.xml")
+    assert (done.status, done.out, len(done.errors)) == (1, "", 1)
+    assert done.errors[0].startswith("persistence: p.xml ")
+    assert text in done.errors[0]
+
+
+@pytest.mark.parametrize("path", ["missing.xml", "."])
+def test_no_such_file_is_one_line(path: str, run: Run) -> None:
+    assert run("--properties", path)[::2] == (1, [f"persistence: there is no file {path}"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), [((), "--release or --properties"), (("--release", "2022.1"), "2022.1")]
+)
+def test_wrong_usage(arguments: tuple[str, ...], text: str, run: Run) -> None:
+    done = run(*arguments)
+    assert done.status == 2
+    assert text in done.errors[-1]
