@@ -108,9 +108,10 @@ _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED_OWN = re.compile(r"(?:layout|\.(?:arriving|checked))\.json\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
-_BEGINNING = 150
-"""Bytes of a long name that its file is called by."""
-_SHORTENED = re.compile(r".+%~[0-9a-f]{40}")
+_BEGINNING, _ENDING = 150, 42
+"""Bytes of a long name that its file is called by, and characters behind them."""
+_SHORTENED = re.compile(r"%~[0-9a-f]{40}")
+"""Ends a shortened file name, which has more before."""
 
 
 def escape(segment: str, *, may_be_hidden: bool = False) -> str:
@@ -149,12 +150,14 @@ def unescape(name: str) -> str:
 
 def is_shortened(name: str) -> bool:
     """Return whether a file name is a shortened one; it stands for its file in addresses, too."""
-    return _SHORTENED.fullmatch(name) is not None
+    return _SHORTENED.fullmatch(name[-_ENDING:]) is not None and len(name) > _ENDING
 
 
 def _shortened(name: str) -> str:
     """Return the file name of a name that is too long for one; ``name`` is escaped."""
-    beginning = re.sub(r"%.?$", "", name.encode()[:_BEGINNING].decode(errors="ignore"))
+    beginning = name.encode()[:_BEGINNING].decode(errors="ignore")
+    cut = beginning.rfind("%", len(beginning) - 2)  # of a character that is percent-encoded
+    beginning = beginning if cut < 0 else beginning[:cut]
     return f"{beginning}%~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 

@@ -276,7 +276,6 @@ def test_keys(run: Run, tmp_path: Path, make_key: Callable[[str], str], monkeypa
         ('"oxf.fr.persistence.*.versioning" = false\n', "data", "versions"),
         ('"oxf.fr.persistence.*.autosave" = false\n', "drafts", "drafts"),
         ('"oxf.fr.persistence.*.permissions" = false\n', "search", "search"),
-        ('"oxf.fr.persistence.*.data-format-version" = "2019.1.0"\n', "data", "data"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(

@@ -44,7 +44,7 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
         printed = [sandbox.run(block) for block in blocks(DOCS / "orbeon.md") if block.language == "sh"]
     assert re.search(r"2024\.1: \d+ steps ok, 0 failed, 1 skipped", printed[0]), printed[0]
     assert printed[1].splitlines()[-1] == "nothing is missing"
-    assert statuses(printed[2]) == ["404", "201", "200", "204"]
+    assert [each for each in statuses(printed[2]) if each != "100"] == ["404", "201", "200", "204"]
     assert "<form-version>1</form-version>" in printed[2]
 
 
