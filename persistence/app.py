@@ -24,7 +24,7 @@ from persistence.http.apis import (
     ReencryptApi,
     ReindexApi,
     TokenApi,
-    add_attachment_lists,
+    add_document_services,
 )
 from persistence.http.application import add_health
 from persistence.http.audit import RequestAudit
@@ -56,6 +56,7 @@ from persistence.services.access import Access
 from persistence.services.codec import EncryptionCodec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
+from persistence.services.duplicating import Duplicating
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
 from persistence.services.faces import Services
@@ -293,7 +294,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     PurgeApi(public_face, PurgeRequests(purges, providers.router), administrators).add_to(app)
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
-    add_attachment_lists(app, public_face)
+    add_document_services(app, public_face, Duplicating(public.documents))
     add_health(app, providers.shortage)
     if dialect.has_proxy:
         add_unknown_paths(app)

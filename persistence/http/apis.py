@@ -31,6 +31,7 @@ from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.server_urls import RemoteTarget
 from persistence.model.texts import duration, flag, short
 from persistence.model.versions import Searched
+from persistence.services.duplicating import Duplicating
 from persistence.services.jobs import ReencryptionJobs
 from persistence.services.publishing import Publication, PublishedForm, Publishing
 from persistence.services.searching import Answered, Searcher, Searching
@@ -86,8 +87,8 @@ class QueryApi:
         return xml_in_pieces(answered.pieces, self.headers.of_notice(notice))
 
 
-def add_attachment_lists(app: Flask, face: Face) -> None:
-    """Add ``GET /fr/service/$app/$form/attachments?document=$document``."""
+def add_document_services(app: Flask, face: Face, duplicating: Duplicating) -> None:
+    """Add ``GET …/attachments?document=$document`` and ``POST …/duplicate`` below ``/fr/service/$app/$form``."""
 
     def of_document(app: str, form: str) -> Response:
         document = request.args.get("document")
@@ -96,7 +97,15 @@ def add_attachment_lists(app: Flask, face: Face) -> None:
         attachments = face.services(request).attachments
         return xml(attachments.of_document(Form(app, form), document, face.parser.user(request)))
 
-    add_route(app, f"{SERVICE_PREFIX}/<app>/<form>/attachments", of_document, "GET", "HEAD", touches=Touches.NAMED)
+    def duplicate(app: str, form: str) -> Response:
+        user, body = face.parser.user(request), body_of(request.environ, LARGEST_QUERY)
+        document, answer = duplicating.duplicate(Form(app, form), body, user)
+        note_in_audit(request.environ, collection="data", document=document)
+        return xml(answer)
+
+    prefix = f"{SERVICE_PREFIX}/<app>/<form>"
+    add_route(app, f"{prefix}/attachments", of_document, "GET", "HEAD", touches=Touches.NAMED)
+    add_route(app, f"{prefix}/duplicate", duplicate, "POST", touches=Touches.NAMED)
 
 
 def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:

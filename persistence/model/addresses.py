@@ -162,6 +162,12 @@ def definition_holder_path(form: Form, name: str) -> str:
     return f"{_CRUD}{app}/{form_name}/form/{file}"
 
 
+def document_holder_path(address: DocumentAddress) -> str:
+    """Return the path by which data names an attachment of a document."""
+    names = (address.form.app, address.form.name, address.collection.value, address.document, address.name)
+    return _CRUD + "/".join(quote(name, safe="") for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenSubject:
     """The one document that an access token is for, in one version of its form."""
