@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tests import orders
+from tests.http.runtime.proxy import CRUD, Person, Proxy, Release
 from tests.orders import found
-from tests.proxy import CRUD, Person, Proxy
 from tests.published import definition
-from tests.service import PROVIDER, Service
+from tests.service import Service
 
 LEA, BOB = Person("lea", "staff", ("clerk", "payroll clerk")), Person("bob", "support")
 SAVED = "?valid=true&data-format-version=4.0.0"
@@ -21,13 +20,8 @@ HASH = {"Hash_Algorithm": "SHA-256", "Hash_Value": "9f86d081"}
 
 
 @pytest.fixture
-def provider(in_dialect: Callable[[str], Service]) -> Service:
-    return replace(in_dialect("orbeon"), face=PROVIDER)
-
-
-@pytest.fixture
-def lea(provider: Service) -> Proxy:
-    return Proxy(provider, LEA)
+def lea(provider: Service, release: Release) -> Proxy:
+    return Proxy(provider, LEA, release)
 
 
 def fresh() -> str:
@@ -81,7 +75,7 @@ def test_it_is_opened_for_editing_and_saved_again(lea: Proxy, form: str) -> None
     assert found(lea.post(f"/search/{form}", drafts, Form_Definition_Version=1).body) == []
     opened = lea.read(path, FORMAT)
     assert all(opened[name] for name in ("Created", "Last-Modified", "ETag"))
-    bob = Proxy(lea.provider, BOB)
+    bob = replace(lea, person=BOB)
     condition = {"If-Match": str(opened["ETag"])}
     again = bob.write(path, b"<form>2</form>", SAVED, condition, Workflow_Stage="review")
     assert (again.status, again["ETag"] is not None) == (204, True)
@@ -132,7 +126,7 @@ def test_data_is_deleted(lea: Proxy, form: str) -> None:
     """12.4: without a version from the runtime; the proxy finds it. What is gone is 410, and so is the second try."""
     path, file = f"{form}/data/D/data.xml", f"{fresh()}.bin"
     save(lea, form, "D", file, version=2)
-    assert Proxy(lea.provider, BOB).remove(path).status == 204
+    assert replace(lea, person=BOB).remove(path).status == 204
     assert lea.remove(path).status == 410
     assert [lea.read(f"{form}/data/D/{name}").status for name in ("data.xml", file)] == [410, 410]
     assert lea.remove(f"{form}/data/none/data.xml").status == 404
@@ -158,7 +152,7 @@ def test_data_is_duplicated(lea: Proxy, form: str) -> None:
     """12.5: GET, all attachments under the new id, then the data with version and stage of the original."""
     document, copy, file = fresh(), fresh(), f"{fresh()}.bin"
     save(lea, form, document, file, version=2, Workflow_Stage="started")
-    bob = Proxy(lea.provider, BOB)
+    bob = replace(lea, person=BOB)
     original = bob.read(f"{form}/data/{document}/data.xml", FORMAT)
     stage, version = original["Orbeon-Workflow-Stage"], original["Orbeon-Form-Definition-Version"]
     content = bob.read(f"{form}/data/{document}/{file}").body
@@ -191,7 +185,8 @@ def test_forms_are_published(lea: Proxy, form: str) -> None:
             assert (put.status, put["Orbeon-Form-Definition-Version"]) == (201, version)
     for path in (f"{fresh()}.bin", "form.xhtml"):
         put = lea.publish(form, path, body, f"?document={source}", version=1)
-        assert (put.status, put["Orbeon-Form-Definition-Version"]) == (204, "1")
+        replaced = (204,) if lea.release.says_existing else (201, 204)  # a new attachment, which is not said to exist
+        assert (put.status in replaced, put["Orbeon-Form-Definition-Version"]) == (True, "1")
         assert lea.read_form(form, path, Form_Definition_Version=1).body == body
     assert lea.publish(form, "form.xhtml", body)["Orbeon-Form-Definition-Version"] == "2"
     gone = lea.send("DELETE", f"{form}/form/form.xhtml", Form_Definition_Version=2)
@@ -211,7 +206,7 @@ def test_forms_are_listed_and_indexed_again(lea: Proxy, form: str) -> None:
         listed = lea.get(f"/form{rest}?all-versions=true&all-forms=true")
         assert (listed.status, listed["Content-Type"]) == (200, "application/xml")
         assert listed.body.decode().count(f"<application-name>{app}<") == 2
-    assert lea.get("/reindex").status == 200
+    assert lea.release.reindexes == "POST" or lea.get("/reindex").body == b""
     assert lea.post(f"/reindex/{form}", Form_Definition_Version=2).status == 200
     assert found(lea.post(f"/search/{form}", "<search/>", Form_Definition_Version=2).body) == ["D"]
 
@@ -224,7 +219,7 @@ def test_the_summary_page_is_searched_page_by_page(lea: Proxy, form: str) -> Non
     lea.publish(form, "form.xhtml", body)
     for number in range(5):
         save(lea, form, f"D{number}")
-    save(Proxy(lea.provider, BOB), form, "bobs")
+    save(replace(lea, person=BOB), form, "bobs")
     pages = [
         f"<search><query/><page-size>2</page-size><page-number>{number}</page-number></search>" for number in (1, 3)
     ]
