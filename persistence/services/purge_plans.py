@@ -83,8 +83,8 @@ class RemovedFile:
 class PurgePlan:
     """The parts of one document that are to go.
 
-    ``older`` has the older revisions of files. ``tombstone`` is that of a deleted document that goes, and ``draft`` the
-    newest revision of a draft that goes. ``files`` are attachments that go; orphans only as long as the ``witnesses``
+    ``older`` has the older revisions of files. ``tombstone`` is that of a deleted document that goes, as long as
+    ``newest`` is the newest revision of any file of it, and ``draft`` the newest revision of a draft that goes. ``files`` are attachments that go; orphans only as long as the ``witnesses``
     are the current revisions of the data and the draft.
     """
 
@@ -92,6 +92,7 @@ class PurgePlan:
     document: str
     older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
     tombstone: Sidecar | None = None
+    newest: Sidecar | None = None
     draft: Sidecar | None = None
     files: list[RemovedFile] = field(default_factory=list)
     witnesses: tuple[str | None, ...] = ()
@@ -133,8 +134,11 @@ class PurgePlanning:
             plan.totals.freed += self._store.freed_by_folder(draft)
         current = self._store.sidecar(main)
         if current is not None and current.deleted and _is_before(current, rules.tombstones):
-            self._whole(current)
-            return plan
+            # Attachments are saved before the data: a newer one is of a document that is being saved again.
+            plan.newest = newest_of(self._store, main)
+            if plan.newest is not None and _is_before(plan.newest, rules.tombstones):
+                self._whole(current)
+                return plan
         for name in self._store.names(main):
             self._file(main.moved(Collection.DATA, name))
         if rules.orphans is not None:
@@ -232,11 +236,11 @@ def witnesses_of(store: ManagedStorage, main: DocumentAddress) -> tuple[str | No
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
-def newest_of(store: ManagedStorage, draft: DocumentAddress) -> Sidecar | None:
-    """Return the newest revision of any file of a draft; ``None`` without one.
+def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
+    """Return the newest revision of any file of a document or draft, a tombstone, too; ``None`` without one.
 
     Raises:
         DamagedError: one cannot be read.
     """
-    found = (store.sidecar(draft.moved(Collection.DRAFT, name)) for name in store.names(draft))
+    found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)

@@ -97,19 +97,23 @@ class StoragePurge:
     def _remove_file(self, storage: RevisionStorage, plan: PurgePlan, file: RemovedFile) -> bool:
         def is_as_found() -> bool:
             if plan.tombstone is not None:  # the document may have been saved again, with this attachment
-                current = self.store.sidecar(plan.main)
-                return current is not None and current.id == plan.tombstone.id
+                return self._is_still_deleted(plan, plan.tombstone)
             return not file.is_orphan or witnesses_of(self.store, plan.main) == plan.witnesses
 
         return remove_file(storage, file, is_as_found)
 
     def _discard(self, storage: RevisionStorage, plan: PurgePlan, tombstone: Sidecar) -> bool:
         with storage.writing(plan.main) as writer:
-            current = writer.current(plan.main)
-            if current is None or current.sidecar.id != tombstone.id:
+            if not self._is_still_deleted(plan, tombstone):
                 return False
             writer.discard_document(plan.form, plan.document)
             return True
+
+    def _is_still_deleted(self, plan: PurgePlan, tombstone: Sidecar) -> bool:
+        """Return whether nothing of a deleted document was saved since it was looked at; its lock is held."""
+        current, newest = self.store.sidecar(plan.main), newest_of(self.store, plan.main)
+        is_newer = newest is not None and plan.newest is not None and newest.modified > plan.newest.modified
+        return current is not None and current.id == tombstone.id and not is_newer
 
     def _discard_draft(self, storage: RevisionStorage, plan: PurgePlan, newest: Sidecar) -> bool:
         draft = plan.main.moved(Collection.DRAFT)

@@ -120,7 +120,8 @@ class Writer:
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
         """Remove older revisions without a trace; return how many there were. The current one is never among them."""
         paths = self._layout.paths(address)
-        current = stored_revision.read_sidecar(paths)
+        # A deletion that was killed leaves a content, which is known by its second name: one of those that go.
+        current = commit.recover(paths, partial(self._rescue, address)).sidecar
         kept = None if current is None else current.modified  # its second name may be the only whole one
         removed = removal.remove([paths.revision(instant) for instant in instants if instant != kept])
         removal.unlink_serving(self._layout, [each.id for each in removed])

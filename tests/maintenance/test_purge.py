@@ -76,6 +76,37 @@ def test_deleted_documents_and_attachments_go_with_all_their_history(workshop: W
     workshop.put(DELETED, b"<d>again</d>")
 
 
+def test_a_document_that_is_being_saved_again_stays(workshop: Workshop) -> None:
+    """Its attachments come before its data: what was saved after the deletion decides, under the lock, too."""
+    folder, instant = DELETED.rpartition("/")[0], after(workshop)
+    workshop.put(f"{folder}/new.bin", b"acknowledged")
+    assert purged(workshop, "--tombstones", before=instant) == "nothing"
+    workshop.put(DELETED, b"<d>again</d>")
+    assert workshop.get(f"{folder}/new.bin") == (200, b"acknowledged")
+    workshop.delete(DELETED)
+    assert purged(workshop, "--tombstones").startswith("1 deleted document")
+
+
+@pytest.mark.parametrize("path", [DATA, ATTACHMENT])
+@pytest.mark.parametrize("kinds", [("--revisions",), ("--tombstones",), ("--revisions", "--tombstones")])
+def test_a_deletion_that_was_killed_leaves_nothing_after_a_purge(
+    workshop: Workshop, path: str, kinds: tuple[str, ...]
+) -> None:
+    """Its content is known by its name in the history, which goes."""
+    workshop.delete(path)
+    instant = after(workshop)
+    workshop.close()
+    name = path.rpartition("/")[2]
+    (older, *_) = sorted(workshop.file(HISTORY).glob(f"*.{name}"), reverse=True)
+    workshop.file(path).hardlink_to(older)
+    done = run(workshop.root, *kinds, "--yes", "--older-than", instant)
+    assert done.exit_code == 0, done.output
+    assert not workshop.file(path).exists()
+    checked = workshop.check("--deep", "--repair", "--adopt", "--all")
+    assert checked.findings == []
+    assert workshop.get(path)[0] == 404
+
+
 def test_drafts_go(workshop: Workshop) -> None:
     workshop.put("app/form/draft/attached/only.bin", b"abc")
     before = workshop.head(DRAFT)["Svc-Last-Modified"]
