@@ -84,8 +84,9 @@ class PurgePlan:
     """The parts of one document that are to go.
 
     ``older`` has the older revisions of files. ``tombstone`` is that of a deleted document that goes, as long as
-    ``newest`` is the newest revision of any file of it, and ``draft`` the newest revision of a draft that goes. ``files`` are attachments that go; orphans only as long as the ``witnesses``
-    are the current revisions of the data and the draft.
+    ``newest`` is the newest revision of any file of it, and ``draft`` the newest revision of a draft that goes.
+    ``files`` are attachments that go; orphans only as long as the ``witnesses`` are the current revisions of the data
+    and the draft.
     """
 
     form: Form

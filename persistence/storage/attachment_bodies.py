@@ -61,13 +61,17 @@ class BodiesReader:
             found = stored_revision.beside(paths, integrity, sidecar, content=content)
         except DamagedError as error:
             damage = error
-        if found is not None and not found.is_edited:
-            return stored_revision.verified(paths, integrity, found)
+        # A body that was replaced has a name of its own revision. It is looked for even if one lies at the place of the
+        # current one: where times are whole seconds, that of another revision may look like it.
         older = stored_revision.beside(paths.revision(sidecar.modified), integrity, sidecar, content=content)
-        if older is not None:
+        if older is not None and (found is None or found.is_edited or not older.is_edited):
             if found is not None:
                 found.close()
             return stored_revision.verified(paths, integrity, older)
+        if older is not None:
+            older.close()
+        if found is not None and not found.is_edited:
+            return stored_revision.verified(paths, integrity, found)
         if damage is not None:
             raise damage
         return found

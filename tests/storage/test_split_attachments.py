@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -75,6 +76,22 @@ def test_a_body_without_bytes_is_one(place: Place) -> None:
     place.write(b"")
     assert place.body() == b""
     assert place.names() == ["cat.bin"]
+
+
+def test_revisions_are_told_apart_where_times_are_whole_seconds(place: Place) -> None:
+    """Some file systems and copies keep no more; and all three were saved in one second, with one size."""
+    stored: list[Sidecar] = []
+    while len({each.modified[:19] for each in stored}) != 1:
+        stored = [place.write(b"content-%d" % number) for number in range(3)]
+    for path in place.base.rglob("*cat.bin"):
+        second = path.stat().st_mtime_ns // 10**9 * 10**9
+        os.utime(path, ns=(second, second))
+    for number, each in enumerate(stored):
+        found = place.attached.read_revision(CAT, each.modified, content=True)
+        assert found is not None
+        with found.opened as file:
+            assert (file.read(), found.is_edited) == (b"content-%d" % number, False)
+    assert place.body() == b"content-2"
 
 
 def test_a_crash_before_the_record_leaves_what_was_there(place: Place) -> None:
