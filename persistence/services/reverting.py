@@ -17,6 +17,7 @@ from persistence.errors import (
     BadAddressError,
     BadRequestError,
     BusyError,
+    ConflictError,
     DeletedError,
     NotFoundError,
     ReplacedError,
@@ -132,6 +133,7 @@ class Reverting:
         Raises:
             NotFoundError, DeletedError: there is no such revision, or it is a tombstone.
             VersionError: the document has another form version now.
+            ConflictError: an attachment that it names is not there any more as it was at that time.
             ForbiddenError: the user may not read the revision, or not write over what is there.
         """
         route = self.documents.router.of(address.form)
@@ -224,6 +226,9 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
 
     A client may store an attachment after the data that names it, and a clock may have been set back in between.
     ``None`` where it was deleted by then, or never stored.
+
+    Raises:
+        ConflictError: it was there at that moment, and that revision was purged. Another one must not come back for it.
     """
     try:
         return selected(route, address, Get(as_of=moment), content=False)
@@ -233,7 +238,12 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
         revisions = route.storage.history(address)
         if revisions is None:
             return None
-        return living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        if first is not None and first.sidecar.created <= moment:
+            raise ConflictError(
+                f"{address} was another one at that time, and its revision of then was purged"
+            ) from None
+        return first
 
 
 def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:

@@ -292,6 +292,24 @@ def test_a_purge_that_says_too_little_or_lies_in_the_future_is_refused(service: 
     assert (answer.status, answer.body.count(b"\n")) == (400, 1)
 
 
+def test_a_revision_whose_attachment_was_purged_does_not_come_back_with_another(service: Service) -> None:
+    held = f"<d>{PUBLIC}/crud/{A}</d>".encode()
+    saved = []
+    for number in range(3):
+        time.sleep(0.002)
+        stored(service, A)
+        time.sleep(0.002)
+        saved.append(instant(service, service.put(D, held.replace(b"</d>", b" <!-- %d --></d>" % number), **V1)))
+    assert purge(service, f"/{FORM}/D", f"what=revisions&older-than={saved[0]}&dry-run=false").status == 200
+    current = service.get(A, **V1)["ETag"]
+    for moment, status in ((saved[0], 409), (saved[1], 204)):
+        path = f"{service.face}/history/{FORM}/D/restore?last-modified-time={moment}"
+        answer = service.raw("POST", path, {f"{service.prefix}Form-Definition-Version": "1"})
+        assert (answer.status, "a.bin" in answer.cause) == (status, status == 409), answer.cause
+        if status == 409:
+            assert service.get(A, **V1)["ETag"] == current
+
+
 def test_purging_while_others_save_loses_nothing(service: Service) -> None:
     """The history and the current revision go on; instants increase."""
     instants = stored(service, times=30)
