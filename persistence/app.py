@@ -261,7 +261,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     dialect = DIALECTS[settings.dialect]
     parser, proxied = parsers(dialect)
     access = Access(dialect, tokens)
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
     purges = StoragePurges(
         (provider, StoragePurge(storage, providers.bodies_by_form)) for provider, storage in providers.managed
     )
@@ -308,7 +308,7 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
 
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
     """Add export and import, which are for administrators."""
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators))
+    administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
     importer = Importer(providers.router, codec, settings.max_body)
     ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
     ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)

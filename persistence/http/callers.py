@@ -143,10 +143,14 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
 
 @dataclass(frozen=True, slots=True)
 class KeySetting:
-    """A setting that names the API keys whose callers may do something that nobody else may."""
+    """A setting that names the API keys whose callers may do something that nobody else may.
+
+    With ``may_be_trusted`` it may name ``trusted``, too.
+    """
 
     setting: str
     keys: frozenset[str]
+    may_be_trusted: bool = False
 
     def require(self, environ: WSGIEnvironment, action: str) -> str:
         """Return the name of the key that the caller of a request has shown.
@@ -158,7 +162,7 @@ class KeySetting:
             ForbiddenError: it is none of these keys; ``action`` says in the error what they may do.
         """
         name: str = environ.get(CALLER, TRUSTED)
-        if name not in self.keys:
+        if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
             raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
         return name
 

@@ -58,10 +58,15 @@ class DocumentLeases(ManagedLeases):
             held = self._living(path, now)
             if held is not None and held.user != holder.user:
                 raise held.refusal(now)
+            lease = DocumentLease.beginning(address.document, holder, seconds, now)
             if held is None:
                 directories.ensure(os.path.dirname(path))
                 self._evict_expired(path, now)
-            _write(path, DocumentLease.beginning(address.document, holder, seconds, now))
+            try:
+                _write(path, lease)
+            except FileNotFoundError:  # a check has tidied up in that moment
+                directories.ensure(os.path.dirname(path))
+                _write(path, lease)
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
         """See ``Leases``."""

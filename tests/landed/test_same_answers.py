@@ -32,6 +32,12 @@ _SINCE_THEN = "?remote-server-url="
 _ROOT = "/"
 """Says what the service is since then; it was 404."""
 
+_CHANGED = re.compile(
+    r"\S+ \S+/empty\.bin Range|PUT \S+\.bin\.json |GET /form(/acme|\?all-forms=true)? .*Orbeon-Username.*"
+)
+"""Questions that are answered otherwise since then: a range of nothing is all of it, attachments may be called as
+sidecars would be, and the proxy of a runtime gets every version in the list of forms."""
+
 _WITHOUT_FILE = re.compile(r"/data/[^/]+/\Z")
 """The end of paths of documents, whose 404 names the path of the data since then."""
 
@@ -90,7 +96,8 @@ def service(tree: Path) -> Iterator[Wire]:
 @pytest.fixture(scope="module")
 def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
     """Every question with the recorded answer and that of now; searches bring the index of the tree up to date."""
-    return [(question, expected, service.ask(question)) for question, expected in recorded["answers"]]
+    asked = [each for each in recorded["answers"] if not _is_changed(each[0])]
+    return [(question, expected, service.ask(question)) for question, expected in asked]
 
 
 def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
@@ -122,6 +129,11 @@ def test_every_command_prints_what_it_did_before(
         if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
             different.append((arguments, expected, [ended.value.code, *printed]))
     assert not different, _told(different)
+
+
+def _is_changed(question: Any) -> bool:
+    names = " ".join(name for name, _ in question["headers"])
+    return _CHANGED.fullmatch(f"{question['method']} {question['path']} {names}") is not None
 
 
 def _with_leases(answer: Any) -> Any:
