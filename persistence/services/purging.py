@@ -43,8 +43,16 @@ class StoragePurge:
         return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
-        """Remove a deleted document with all that is left of it, if the tombstone is still its current revision."""
-        plan = self.plan(main.form, main.document, PurgeRules(tombstones=one_later(tombstone.modified)))
+        """Remove a deleted document with all that is left of it, if the tombstone is still its current revision.
+
+        Attachments that were deleted later go with it. One that was saved later stays, and so does the document.
+        """
+        files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
+        later = [each for each in files if each is not None and each.modified > tombstone.modified]
+        if not all(each.deleted for each in later):
+            return False
+        newest = max((each.modified for each in later), default=tombstone.modified)
+        plan = self.plan(main.form, main.document, PurgeRules(tombstones=one_later(newest)))
         if plan.tombstone is None or plan.tombstone.id != tombstone.id:
             return False
         self._carry_out(plan)
