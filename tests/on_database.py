@@ -75,6 +75,7 @@ FILES_ONLY = {
     "test_reverting_wholly.py::test_what_comes_back_is_what_was_there": _STORED,
     "test_reverting_wholly.py::test_what_is_encrypted_stays_encrypted": _STORED,
     "test_running.py::test_a_writer_that_waits_too_long": "it takes the lock of a tree",
+    "test_provider_contract.py::test_a_damaged_version_is_an_error": _DAMAGE,
     "test_running.py::test_damage_is_said": _DAMAGE,
     "test_running.py::test_no_line_of_a_sidecar_becomes_a_header": _BY_HAND,
     "test_running.py::test_too_little_space_is_not_ready": "it names the data directory",

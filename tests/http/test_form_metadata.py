@@ -63,6 +63,8 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
 def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
+    if (planted.dialect, request.param) == ("orbeon", PROVIDER):
+        pytest.skip("a runtime filters the list itself: test_provider_contract.py")
     planted.face = request.param
     return planted
 
