@@ -112,12 +112,13 @@ class WatchedValues(Generic[T]):
         made = _Kept[T](directory, identity)
         try:
             value = made.value = read(lambda each: self._watch(made, each))
+            is_same = _identity(directory) == identity
         except BaseException:
             with self._lock:
                 self._forget(made)
             raise
         with self._lock:
-            if made.is_outdated or _identity(directory) != identity:
+            if made.is_outdated or not is_same:
                 self._forget(made)
             else:
                 self._kept[directory] = made
@@ -185,7 +186,7 @@ class WatchedValues(Generic[T]):
 def _identity(directory: str) -> tuple[int, int] | None:
     try:
         status = os.lstat(directory)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
 
