@@ -48,7 +48,8 @@ _ELEMENTS = {
 }
 _FIELDS = {element: name for name, element in _ELEMENTS.items()}
 
-_REAL = ("created-by", "workflow-stage")
+_LEVELS, _LEVEL = "organization-levels", "organization-level"
+_REAL = ("created-by", "workflow-stage", _LEVELS)
 """Elements of the real system that say again what others say."""
 
 _OF_FORM, _IN_FORM = ("available", "singleton", "encrypts"), ("title", "permissions")
@@ -82,6 +83,7 @@ class ForeignFacts:
     modified: Instant | None = None
     creator: str | None = None
     group: str | None = None
+    organization: tuple[str, ...] = ()
     modifier: str | None = None
     stage: str | None = None
     version: int | None = None
@@ -119,6 +121,8 @@ def _as_real(sidecar: Sidecar) -> Iterator[str]:
         yield element("created-by", attribute("username", sidecar.creator) + group)
     if sidecar.stage is not None:
         yield element("workflow-stage", content=text(sidecar.stage))
+    if sidecar.organization:
+        yield element(_LEVELS, content="".join(element(_LEVEL, content=text(each)) for each in sidecar.organization))
 
 
 def _written(tag: str, value: Any) -> str:
@@ -241,19 +245,21 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
         said.append((tag, each.text or ""))
     for name, value in said:
         field = _FOREIGN_FIELDS.get(name)
-        if field is None:
+        if field is None and name not in (_LEVELS, _LEVEL):
             unknown.append(_shown(name))
-        elif value.strip():
+        elif field is not None and value.strip():
             found.setdefault(field, value.strip())
-    return ArchiveMetadata(None, _foreign_facts(found), unknown=tuple(dict.fromkeys(unknown)))
+    levels = [short(value.strip(), "owner's organization") for name, value in said if name == _LEVEL]
+    return ArchiveMetadata(None, _foreign_facts(found, levels), unknown=tuple(dict.fromkeys(unknown)))
 
 
-def _foreign_facts(found: Mapping[str, str]) -> ForeignFacts:
+def _foreign_facts(found: Mapping[str, str], levels: Iterable[str | None]) -> ForeignFacts:
     return ForeignFacts(
         created=_time(found.get("created")),
         modified=_time(found.get("modified")),
         creator=short(found.get("creator"), "owner's name"),
         group=short(found.get("group"), "owner's group"),
+        organization=tuple(filter(None, levels)),
         modifier=short(found.get("modifier"), "last modifier's name"),
         stage=short(found.get("stage"), "workflow stage"),
         version=count(found.get("version", ""), "the form version in metadata", 0) or None,

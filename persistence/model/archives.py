@@ -95,15 +95,17 @@ def parse_entry(path: str) -> ArchiveEntry:
     return ArchiveEntry(address, version, None if moment == LATEST else _instant(moment, path), is_metadata)
 
 
-def extended_timestamp(modified: Instant, created: Instant) -> bytes:
-    """Return the extra field of an entry with its times in seconds; empty where a time does not fit.
+def extended_timestamps(modified: Instant, created: Instant) -> tuple[bytes, bytes]:
+    """Return the extra fields with the times of an entry in seconds; empty where a time does not fit.
 
-    The archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
+    The first is for the header before the content, the second, without the time of creation, for the directory. The
+    archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
     """
     seconds = [instants.epoch_seconds(each) for each in (modified, created)]
     if not all(-(1 << 31) <= each < 1 << 31 for each in seconds):
-        return b""
-    return struct.pack("<HHBll", _TIMESTAMP, 9, _MODIFIED | _CREATED, *seconds)
+        return b"", b""
+    flags = _MODIFIED | _CREATED
+    return struct.pack("<HHBll", _TIMESTAMP, 9, flags, *seconds), struct.pack("<HHBl", _TIMESTAMP, 5, flags, seconds[0])
 
 
 def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:

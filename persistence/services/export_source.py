@@ -109,10 +109,23 @@ class SelectedForm:
         """Yield the documents and drafts that are looked at, of all versions."""
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
-            for document in self.route.data.storage.documents(self.route.form, collection):
-                if self.query.document not in (None, document):
-                    continue
+            storage, named = self.route.data.storage, self.query.document
+            for document in storage.documents(self.route.form, collection) if named is None else (named,):
                 yield DocumentAddress(self.route.form, collection, document, DATA_XML)
+
+    def of_document(self) -> SelectedForm:
+        """Return the form in the version of the document that the query names.
+
+        Raises:
+            NotFoundError: there is none, it is of another version, or deleted, and no history is asked for.
+        """
+        known = [self.route.storage.sidecar(address) for address in self.documents()]
+        is_old_wanted = self.query.history is not RevisionHistory.EXCLUDE
+        found = {each.version for each in known if each is not None and (is_old_wanted or not each.deleted)}
+        numbers = frozenset(each for each in found if each in self.versions)
+        if not numbers:
+            raise NotFoundError(f"there is no document {self.query.document} of {self.route.form} in such a version")
+        return replace(self, versions=VersionFilter(numbers))
 
     def _definitions(self) -> Iterator[int]:
         every = self.route.definition.storage.versions(self.route.form)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from persistence.errors import DamagedError, NotFoundError, NotSupportedError, PersistenceError, disk_errors
+from persistence.errors import DamagedError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.archive_metadata import write_metadata
 from persistence.limits.documents import MOST_EXPORT_PROBLEMS
 from persistence.limits.requests import CHUNK
@@ -81,9 +81,7 @@ class Exporting:
             NotFoundError: there is no form of a name that is given in full, or no such document.
         """
         selected = select_forms(self.router, query)
-        if query.document is not None and not any(next(each.documents(), None) for each in selected):
-            raise NotFoundError(f"there is no document {query.document} of {selected[0].route.form}")
-        return Export(self, selected, query)
+        return Export(self, selected if query.document is None else [each.of_document() for each in selected], query)
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, and can be read.

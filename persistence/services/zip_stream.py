@@ -12,11 +12,11 @@ from contextlib import suppress
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import IO, Any, Self
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from persistence.limits.documents import SPOOLED_DIRECTORY
 from persistence.limits.requests import CHUNK
-from persistence.model.archives import extended_timestamp
+from persistence.model.archives import extended_timestamps
 from persistence.model.instants import Instant, to_datetime
 
 _FIRST_YEAR, _LAST_YEAR = 1980, 2107
@@ -106,13 +106,16 @@ class ZipStream:
     ) -> Iterator[bytes]:
         """Add an entry, and yield the archive as far as it goes; without a ``size`` it may be larger than 4 GiB.
 
-        ``times`` are those of modification and creation.
+        ``times`` are those of modification and creation. What is not to be compressed is deflated at level 0: Java
+        cannot read stored entries from a stream if their sizes come after their contents.
         """
         entry = ZipInfo(name, _date_time(times[0]))
-        entry.extra = extended_timestamp(*times)
-        entry.compress_type = ZIP_DEFLATED if compresses else ZIP_STORED
+        entry.extra, in_directory = extended_timestamps(*times)
+        entry.compress_type = ZIP_DEFLATED
+        entry._compresslevel = None if compresses else 0  # type: ignore[attr-defined]  # noqa: SLF001 - the only way
         entry.file_size = size or 0
         with self._zip.open(entry, "w", force_zip64=size is None) as file:
+            entry.extra = in_directory  # the other header is written
             for piece in pieces:
                 file.write(piece)
                 if len(self._sink.held) >= CHUNK:

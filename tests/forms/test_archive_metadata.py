@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree as ET
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -101,6 +103,21 @@ def test_of_a_body_elsewhere_the_body_is_described() -> None:
     record = msgspec.structs.replace(WHOLE, size=0, digest=None, body=Body(9, "sha256:" + "b" * 64))
     found = read_metadata([write_metadata(record)]).sidecar
     assert found == msgspec.structs.replace(WHOLE, size=9, digest="sha256:" + "b" * 64)
+
+
+def test_what_the_real_system_reads_is_beside_the_own_facts() -> None:
+    """Without these, its elements say the owner, also his organization, and the stage."""
+    root = ET.fromstring(write_metadata(WHOLE))  # noqa: S314 - its own
+    real = ("created-by", "last-modified-by", "workflow-stage", "organization-levels")
+    for child in [each for each in root if each.tag not in real]:
+        root.remove(child)
+    del root.attrib["format"]
+    found = read_metadata([ET.tostring(root)])
+    stage = "in <review> & more"
+    assert (found.sidecar, found.unknown) == (None, ())
+    assert found.foreign == ForeignFacts(
+        creator="anna", group="null", organization=("acme", "true"), modifier="7", stage=stage
+    )
 
 
 def test_a_tombstone_says_so() -> None:
