@@ -18,6 +18,7 @@ from persistence.cli.terminal import json_option, json_text, progress, quiet_opt
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
 from persistence.index.sync.journal import OfflineJournal
+from persistence.limits.imports import MOST_NAMED
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, own_directories, root_of
@@ -72,7 +73,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
                     bar.step()
                     if outcome.result in _NAMED:
                         bar.say(_named(outcome, as_json=as_json))
-                    elif outcome.lacks_owner:
+                    elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
                         bar.say(_named(replace(outcome, cause="came without an owner"), as_json=as_json))
         finally:
             seconds = time.monotonic() - started

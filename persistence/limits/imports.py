@@ -44,7 +44,10 @@ LARGEST_RUNTIME_PROPERTIES = 8 << 20
 """Bytes of a runtime's `properties-local.xml` that is read. Real ones have some 100 KB."""
 
 MOST_NAMED = 1_000
-"""Refusals that the report of a request names. All are counted."""
+"""Refusals that the report of a request names, and documents without an owner that any report names.
+
+All are counted.
+"""
 
 MOST_NOTES = 100
 """Different notes in a report.

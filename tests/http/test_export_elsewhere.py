@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
+import struct
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +20,16 @@ from tests import service as services
 from tests.cli.command_runner import Place
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_export import ALL, LEA, V1, a_service, exported, stored
-from tests.service import Service
+from tests.http.test_export import FORM as OPEN_FORM
+from tests.service import PUBLIC, Service
 
+V2 = {"Form_Definition_Version": 2}
 HASH = {"Hash_Value": "x", "Hash_Algorithm": "y"}
 CONTENT = random.Random(7).randbytes(300_000)
+REAL = (
+    b'<metadata>\n  <created-by username="ann" groupname="staff"/>\n  <last-modified-by username="bob"/>\n'
+    b"  <workflow-stage>started</workflow-stage>\n</metadata>"
+)
 
 
 @pytest.fixture(params=["hr/leave", "apart/leave"])
@@ -106,6 +115,63 @@ def test_without_the_key_nothing_is_decrypted(encrypted: tuple[Service, str], tm
     assert sorted(by_file(archive.contents)) == ["photo.bin"]
     assert len(archive.errors) == 2
     assert sorted(by_file(exported(service).contents)) == ["data.xml", "photo.bin", "scan.bin"]
+
+
+def real_archive(history: str) -> bytes:
+    """An archive of the real system (spec runtime 7): Java notes creation only in the header before a content."""
+    older, newer = "2023-11-14T22:13:20Z", "2023-11-14T23:13:20.456Z"
+    moments = ("latest",) if history == "exclude" else (newer, older)
+    files = {"a/f/2/form/latest/form.xhtml": OPEN_FORM, "a/f/2/data/e/latest/data.xml": b"<d>e</d>"}
+    for moment in moments:
+        name = f"a/f/2/data/d/{moment}/data.xml"
+        files |= {name: f"<d>{moment}</d>".encode(), f"{name}.metadata.xml": REAL}
+    files |= {"a/f/2/data/d/latest/scan.bin": CONTENT, "a/f/2/data/d/latest/\xe4.txt": b"text"}
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            if name.endswith(("/data.xml", "/form.xhtml")):
+                modified = 1_700_000_000 if older in name else 1_700_003_600
+                entry.extra = struct.pack("<HHBll", 0x5455, 9, 5, modified, 1_700_000_000)
+            archive.writestr(entry, content)
+            entry.extra = entry.extra and struct.pack("<HHBl", 0x5455, 5, 5, modified)
+    return held.getvalue()
+
+
+def seen(service: Service) -> list[tuple[object, ...]]:
+    """What clients see of all that the archive has."""
+    answers = []
+    for name in ("d/data.xml", "e/data.xml", "d/scan.bin", "d/%C3%A4.txt"):
+        answer = service.get(f"a/f/data/{name}")
+        own = ("Username", "Group", "Last-Modified-By-Username", "Workflow-Stage", "Created", "Last-Modified")
+        answers.append((answer.status, answer.body, *(answer[service.prefix + each] for each in own)))
+    history = service.raw("GET", f"{PUBLIC}/history/a/f/d").body
+    return [*answers, (service.get("a/f/form/form.xhtml", **V2).body, history)]
+
+
+@pytest.mark.parametrize("history", ["exclude", "include"])
+def test_an_archive_of_the_real_system_goes_round(tmp_path: Path, history: str) -> None:
+    """Imported, exported, and imported into an empty place: all is equal, on the tree and on a database."""
+    if services.is_proxied:
+        pytest.skip("another service has its own times and owners")
+    archive, before = real_archive(history), None
+    for place in ("first", "second"):
+        with a_service(tmp_path / place) as service:
+            kind = {"Content-Type": "application/zip"}
+            tried = etree.fromstring(service.raw("POST", f"{PUBLIC}/import?dry-run=true", kind, archive).body)
+            assert service.get("a/f/data/d/data.xml").status == 404
+            report = etree.fromstring(service.raw("POST", f"{PUBLIC}/import", kind, archive).body)
+            names = [] if before else ["a/f/data/e"]
+            for each in (tried, report):
+                assert (each.get("refused"), each.find("documents").get("imported")) == ("0", "2")
+                assert [found.get("name") for found in each.findall("without-owner")] == names
+            after = seen(service)
+            assert before in (None, after)
+            archive, before = exported(service, **{"data-revision-history": history}).data, after
+    created, modified = "2023-11-14T22:13:20.000Z", f"2023-11-14T23:13:20.{'000' if history == 'exclude' else '456'}Z"
+    assert after[0][2:] == ("ann", "staff", "bob", "started", created, modified)
+    assert after[1][2:] == (None, None, None, None, created, "2023-11-14T23:13:20.000Z")
+    assert [each[:2] for each in after[2:4]] == [(200, CONTENT), (200, b"text")]
 
 
 def files_of(root: Path) -> dict[str, bytes]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from persistence.cli import imports
+from tests.cli.command_runner import Place
 from tests.commands import persistence
-from tests.imports.archives import tree
+from tests.imports.archives import tree, zipped
 from tests.imports.test_json_lines import T1, line
 from tests.initialised import initialised
 
@@ -36,6 +39,21 @@ def test_it_says_what_it_has_done_and_what_it_has_refused(data: Path) -> None:
     ]
     skipped = imported(data, line(document="d", data="<other/>", modified=T1), "--on-conflict", "skip")
     assert (skipped.returncode, skipped.stdout.startswith("line 1: skipped: ")) == (0, True)
+
+
+def test_documents_without_an_owner_are_named_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_NAMED", 2)
+    place, archive = Place(tmp_path / "data"), str(tmp_path / "x.zip")
+    Path(archive).write_bytes(zipped({f"a/f/1/data/{each}/latest/data.xml": b"<d/>" for each in "123"}))
+    line = "a/f/data/{}: imported: came without an owner"
+    for options in (("--dry-run",), ()):
+        done = place.run("import", archive, *options)
+        assert (done.exit_code, done.stdout.splitlines()) == (0, [line.format(1), line.format(2)])
+        assert "documents without an owner: 3" in done.stderr.splitlines()
+    other = Place(tmp_path / "other").run("import", archive, "--json").stdout.splitlines()
+    assert [json.loads(each).get("without_owner") for each in other] == [None, None, 3]
+    assert json.loads(other[0]) == {"name": "a/f/data/1", "result": "imported", "cause": "came without an owner"}
+    assert place.run("import", archive).stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,31 @@ def test_an_export_of_the_real_system_comes_back_equal(store: Store, tmp_path: P
             assert data.count(name.encode() + struct.pack("<HHBll", 0x5455, 9, 5, MODIFIED, CREATED)) == 1
 
 
+def test_what_half_of_the_metadata_lacks_is_said(store: Store) -> None:
+    """What is there is taken; the rest has a note, or for the owner a line."""
+    half = b'<metadata><last-modified-by username="bob"/><workflow-stage>started</workflow-stage></metadata>'
+    files = {**LATEST, "a/f/2/data/d/latest/data.xml.metadata.xml": half}
+    (_, first, second) = run(importer(store), zip_of(real_zip(files)), is_dry=True)
+    assert (first.lacks_owner, first.notes) == (True, ())
+    assert second.notes == ("form data came without a last modifier",)
+    (_, first, second) = run(importer(store), zip_source(files))
+    assert facts(store, "d")[:4] == (None, None, "bob", "started")
+    times = ("form data came without a time", "form data came without a time of creation")
+    assert (first.lacks_owner, first.notes, second.notes[1:]) == (True, times, times)
+
+
+def test_a_time_in_seconds_is_that_of_the_revision_whose_history_is_here(store: Store) -> None:
+    """The real system gives the same revision milliseconds where it exports a history."""
+    name = "a/f/2/data/d/2023-11-14T23:13:20.456Z/data.xml"
+    run(importer(store), zip_of(real_zip({name: b"<two/>", f"{name}.metadata.xml": REAL})))
+    before = tree(store.root)
+    latest = {name: content for name, content in LATEST.items() if "/data/d/latest/data.xml" in name}
+    assert results(run(importer(store), zip_of(real_zip(latest)))) == [("a/f/data/d", "unchanged")]
+    assert tree(store.root) == before
+    other = {**latest, "a/f/2/data/d/latest/data.xml": b"<other/>"}
+    assert results(run(importer(store), zip_of(real_zip(other)))) == [("a/f/data/d", "refused")]
+
+
 @pytest.mark.parametrize(
     ("metadata", "cause"),
     [

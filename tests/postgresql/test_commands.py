@@ -17,6 +17,8 @@ from persistence.settings import Settings
 from tests import orders
 from tests.cli.command_runner import Ended, ended
 from tests.cli.test_json import DESCRIBED
+from tests.http.test_export import Archive
+from tests.http.test_export_elsewhere import real_archive
 from tests.opened import opened
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql
@@ -115,6 +117,31 @@ def test_the_objects_of_json_are_those_of_the_page(
     assert [each.get("name") for each in found["restore"]] == ["data", None]
     for command, objects in found.items():
         assert [each for each in objects if not any(kind.fits(each) for kind in DESCRIBED[command])] == []
+
+
+@pytest.mark.parametrize("history", ["exclude", "include"])
+def test_an_archive_of_the_real_system_goes_round(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    database_server: Server,
+    history: str,
+) -> None:
+    """Imported, exported, and imported into an empty database, whose export is equal."""
+    other = database_server.uri(postgresql.fresh_schema())
+    assert ended(["init", "--data", other], monkeypatch, capsys).status == 0
+    (tmp_path / "0.zip").write_bytes(real_archive(history))
+    assert run("import", "0.zip", "--dry-run").out == "a/f/data/e: imported: came without an owner\n"
+    assert run("import", "0.zip").out == "a/f/data/e: imported: came without an owner\n"
+    assert run("export", "1.zip", "--history", history).status == 0
+    assert ended(["import", "1.zip", "--data", other], monkeypatch, capsys)[:2] == (0, "")
+    assert ended(["export", "2.zip", "--history", history, "--data", other], monkeypatch, capsys).status == 0
+    first, second = (Archive((tmp_path / name).read_bytes()) for name in ("1.zip", "2.zip"))
+    assert (first.contents, first.metadata) == (second.contents, second.metadata)
+    newest = max(name for name in first.contents if "/d/" in name and name.endswith("/data.xml"))
+    found = first.sidecar(newest)
+    assert (found.creator, found.group, found.modifier, found.stage) == ("ann", "staff", "bob", "started")
 
 
 def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:

@@ -21,7 +21,7 @@ from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
 from persistence.limits.documents import LONGEST_PATH
 from persistence.limits.imports import LONGEST_ENTRY, MOST_FILES
 from persistence.limits.requests import LONGEST_NAME
-from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress
+from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.archives import ERRORS_ENTRY, LATEST, METADATA_SUFFIX, ArchiveEntry, parse_entry
 from persistence.model.instants import Instant
 from persistence.services.imports.revisions import (
@@ -235,8 +235,9 @@ class FilesSource:
         if sidecar is None:
             if not is_there:
                 raise BadRequestError(f"{name}: the content to these facts is missing")
-            if entry.instant is not None:
-                facts = replace(facts, modified=entry.instant)
+            facts = replace(facts, modified=entry.instant or facts.modified)
+            if entry.address.is_main and isinstance(entry.address, DocumentAddress):
+                facts = replace(facts, notes=(*facts.notes, *_lacking(facts)))
         elif sidecar.deleted == is_there:
             raise BadRequestError(f"{name}: {'a deletion has a content' if is_there else 'the content is missing'}")
         elif version not in (None, sidecar.version) or entry.instant not in (None, sidecar.modified):
@@ -252,6 +253,11 @@ class FilesSource:
             raise BadRequestError(f"{name}: {error}") from error
 
 
+def _lacking(facts: ImportFacts) -> Iterator[str]:
+    said = {"last modifier": facts.modifier, "time": facts.modified, "time of creation": facts.created}
+    return (f"form data came without a {name}" for name, value in said.items() if value is None)
+
+
 def _facts_of(read: ArchiveMetadata) -> ImportFacts:
     notes = tuple(f"the fact <{name}> is not understood, and left out" for name in read.unknown)
     if read.sidecar is not None:
@@ -262,6 +268,7 @@ def _facts_of(read: ArchiveMetadata) -> ImportFacts:
         modified=foreign.modified,
         creator=foreign.creator,
         group=foreign.group,
+        organization=foreign.organization,
         modifier=foreign.modifier,
         stage=foreign.stage,
         content_type=foreign.content_type,

@@ -104,11 +104,15 @@ class Planner:
         return modified > stored.latest
 
     def _is_known(self, revision: ImportedRevision, stored: StoredRevision) -> bool:
-        """Return whether the revision, or without a time of its own its content, is stored already."""
-        modified = _modified(revision)
+        """Return whether the revision, or without a time of its own its content, is stored already.
+
+        The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
+        """
+        modified, current = _modified(revision), stored.sidecar.modified
         if modified is None or not _has_own_time(revision) or not self.is_exact:
-            return self._is_same(revision, stored.sidecar.modified)
-        return self._is_same(revision, modified)
+            return self._is_same(revision, current)
+        is_second = modified == Instant(f"{current[:19]}.000Z")
+        return self._is_same(revision, modified) or (is_second and self._is_same(revision, current))
 
     def _is_same(self, revision: ImportedRevision, instant: Instant) -> bool:
         """Return whether the stored revision of an instant is the one in the source."""

@@ -63,7 +63,7 @@ class ImportReport:
         ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
         lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
         if self.without_owner:
-            lines.append(f"{self.without_owner} documents came without an owner")
+            lines.append(f"documents without an owner: {self.without_owner}")
         lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
         return lines
 
