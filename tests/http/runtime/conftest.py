@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
-from tests.http.runtime.proxy import RELEASES, Release
+from tests.http.runtime.proxy import Proxy
+from tests.http.runtime.releases import RELEASES, Release
 from tests.service import PROVIDER, Service
 
 
@@ -26,3 +28,10 @@ def release(request: pytest.FixtureRequest) -> Release:
     """The oldest release and the newest; ``make test-runtime`` takes all."""
     found: Release = request.param
     return found
+
+
+@pytest.fixture
+def lea(provider: Service, release: Release) -> Iterator[Proxy]:
+    """A proxy of the release, for the requests of Lea."""
+    with ExitStack() as opened:
+        yield Proxy(provider, release, opened)

@@ -1,64 +1,54 @@
 """What the proxy of a real runtime sends to its provider, and makes of the answers, release by release.
 
-Spec runtime; crud 2 to 5, 11 and 12; forms 5.6.
+Spec runtime; crud 2 to 6, 8, 10.3, 11 and 12; forms 5.6; search 4.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote_plus
+import http.client
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from xml.etree import ElementTree as ET
 
 from tests import service as services
+from tests.http.runtime.releases import LEA, Person, Release, operations
 from tests.orders import tree
-from tests.service import PUBLIC, Answer, Service
+from tests.service import PUBLIC, Answer, Service, said
 
-_MIRRORED = {"Versioning": "true", "Lease": "true", "Reindex": "true", "Distinct": "true", "Sort": "true"}
-_FILTER = '<filter metadata="{}" match="exact">{}</filter>'
-_SORT = '<sort metadata="last-modified" direction="desc"/>'
-_BATCH = (
-    '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>'
-    '<operations any-of="delete"/><page-size>100</page-size><page-number>1</page-number></search>'
-)
+PROPERTIES = {
+    "versioning": "true",
+    "lease": "true",
+    "sort": "true",
+    "distinct": "true",
+    "reindex": "true",
+    "reencrypt": "false",
+    "data-format-version": "4.0.0",
+}
+"""Those of the provider in docs/orbeon.md that become headers (spec crud 10.3)."""
+
 CRUD = f"{PUBLIC}/crud/"
 """With what paths of attachments in data begin; it is the runtime's own address, not the provider's."""
 
+SAVED, FORMAT = "?valid=true&data-format-version=4.0.0", "?data-format-version=4.0.0"
+HASH = {"Hash_Algorithm": "SHA-256", "Hash_Value": "9f86d081"}
 
-@dataclass(frozen=True)
-class Release:
-    """The points in which the proxies of releases differ (spec runtime 1 to 3 and 8).
-
-    ``every`` and ``latest`` are the queries for all versions of a form and for its latest one. ``says_existing`` is
-    whether a save says what the HEAD before has found, ``reindexes`` the method by which all forms are indexed again.
-    ``lacking`` returns the byte that is sent for a character that Latin-1 lacks.
-    """
-
-    name: str
-    every: str
-    latest: str
-    posts_lists: bool
-    says_existing: bool
-    reindexes: str
-    has_question_marks: bool
-
-    def on_the_wire(self, text: str) -> str:
-        """A header value as bytes, each written as a character."""
-        return "".join(each if each < "\u0100" else self._lacking(each) for each in text)
-
-    def _lacking(self, character: str) -> str:
-        low = chr(ord(character) & 0xFF)
-        return "?" if self.has_question_marks or not low.isprintable() else low
-
-
-_ALL, _LATEST = "?all-versions=true&all-forms=true", "?all-versions=false&all-forms=true"
-RELEASES = (
-    Release("2023.1.0", _ALL, _LATEST, False, False, "GET", has_question_marks=False),
-    Release("2023.1", _ALL, _LATEST, False, True, "GET", has_question_marks=False),
-    Release("2024.1", "", "", True, True, "GET", has_question_marks=False),
-    Release("2025.1", "", "", True, True, "POST", has_question_marks=True),
-    Release("current", "?all-versions=true", "?all-versions=false", True, True, "POST", has_question_marks=True),
+_INTERNAL = "fr-internal-admin-token=6f70617175650a"
+_LISTING = (
+    '<search all-forms="false" ignore-admin-permissions="false" xml:lang="en">'
+    '<filter metadata="application-name" match="exact">{}</filter>'
+    '<filter metadata="form-version" match="exact">latest</filter>'
+    '<sort metadata="last-modified" direction="desc"/></search>'
+)
+_PAGE = (
+    '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>{}'
+    "<page-size>{}</page-size><page-number>{}</page-number></search>"
+)
+_LOCK = (
+    '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><d:lockscope><d:exclusive/>'
+    "</d:lockscope><d:locktype><d:write/></d:locktype><d:owner><fr:username>{}</fr:username>"
+    "<fr:groupname>{}</fr:groupname></d:owner></d:lockinfo>"
 )
 
 
@@ -68,86 +58,132 @@ class Version:
 
     form: str
     number: int
-    permissions: bool
-    available: bool
-
-
-@dataclass(frozen=True)
-class Person:
-    """Whom the runtime knows."""
-
-    name: str
-    group: str = "staff"
-    roles: tuple[str, ...] = ()
-
-    def headers(self, release: Release) -> dict[str, str]:
-        """Everything that says so, as it is sent: the credentials are percent-encoded, and so have every character."""
-        credentials = {
-            "username": quote_plus(self.name),
-            "groups": [quote_plus(self.group)],
-            "roles": [{"name": quote_plus(role)} for role in self.roles],
-            "organizations": [["acme", "unit"]],
-        }
-        said = {"Username": self.name, "Group": self.group, "Roles": ",".join(self.roles)}
-        plain = {name: release.on_the_wire(value) for name, value in said.items() if value}
-        return {**plain, "Credentials": json.dumps(credentials)}
+    is_available: bool
+    permissions: ET.Element | None = field(compare=False)
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy in front of a provider, for the requests of one person; ``sent`` is what the provider got."""
+    """A proxy in front of a provider, for the requests of one person, or for its own with the rights of exports.
+
+    ``sent`` is what the provider got, ``published`` what the runtime knows to be published. Responses that are left
+    unread stay open as long as ``opened``.
+    """
 
     provider: Service
-    person: Person
-    release: Release = RELEASES[-1]
+    release: Release
+    opened: ExitStack
+    person: Person = LEA
+    is_internal: bool = False
+    properties: Mapping[str, str] = field(default_factory=PROPERTIES.copy)
     sent: list[str] = field(default_factory=list)
+    published: dict[str, set[int]] = field(default_factory=dict)
 
-    def read(self, path: str, query: str = "", **own: object) -> Answer:
+    def of(self, person: Person) -> Proxy:
+        """The same for somebody else."""
+        return replace(self, person=person)
+
+    # Data: what a request of the runtime's pages becomes.
+
+    def read(self, path: str, query: str = "", headers: Mapping[str, str] | None = None, **own: object) -> Answer:
         """GET of data: of an attachment, its ``data.xml`` must be there."""
-        main = _main(path)
-        if main != path and (document := self.send("HEAD", main)).status != 200:
-            return document
-        return self.send("GET", path + query, **own)
+        got = self.send("GET", path + query, None, headers, **own)
+        if got.status not in (200, 206):
+            return got
+        main = got if _is_main(path) else self._document(path)
+        if main.status != 200:
+            return main
+        return got if self._may("GET", path, main, main["Orbeon-Form-Definition-Version"]) else _own(403)
 
     def write(
-        self, path: str, body: bytes, query: str = "", headers: Mapping[str, str] | None = None, **own: object
+        self,
+        path: str,
+        body: bytes,
+        query: str = SAVED,
+        headers: Mapping[str, str] | None = None,
+        *,
+        meanwhile: Callable[[], object] = lambda: None,
+        **own: object,
     ) -> Answer:
-        """PUT of data: what is there says the version; an attachment that is there is not stored again."""
-        found = self.send("HEAD", path)
-        main = found if path == _main(path) else self.send("HEAD", _main(path))
+        """PUT of data: what is there says the version; an attachment that is there is not stored again.
+
+        ``meanwhile`` is what others do before the PUT arrives.
+        """
+        version, headers = own.pop("Form_Definition_Version", None), headers or {}
+        found = self.send("HEAD", path, None, headers, **own)
+        main = found if _is_main(path) else self.send("HEAD", _main(path), None, headers, **own)
         for answer in (found, main):
             if answer.status == 200:
-                own["Form_Definition_Version"] = answer["Orbeon-Form-Definition-Version"]
-        assert "Form_Definition_Version" in own, "the proxy answers 400 itself"
+                if headers.get("If-Match", "*") not in ("*", answer["ETag"] or "*"):
+                    return _own(412)
+                stored = answer["Orbeon-Form-Definition-Version"]
+                if str(version or stored) != stored:
+                    return _own(400)
+                version = stored
+        if version is None:
+            return _own(400)
+        if not self._may("PUT", path, main, version):
+            return _own(403)
         if found.status == 200 and found is not main:
-            return Answer(204, found.headers, b"")
-        return self.send("PUT", path + query, body, headers, **own, **self._existing(found))
+            return _own(204)
+        meanwhile()
+        known = {"Form_Definition_Version": version, **self._existing(found)}
+        return self.send("PUT", path + query, body, headers, **own, **known)
 
-    def remove(self, path: str) -> Answer:
-        """DELETE of data."""
-        found = self.send("HEAD", path)
+    def remove(self, path: str, query: str = "", headers: Mapping[str, str] | None = None) -> Answer:
+        """DELETE of data, or of a revision of it by ``force-delete``."""
+        found = self.send("HEAD", path + query, None, headers)
         if found.status != 200:
             return found
-        version = found["Orbeon-Form-Definition-Version"]
-        return self.send("DELETE", path, Form_Definition_Version=version, **self._existing(found))
+        if (headers or {}).get("If-Match", "*") not in ("*", found["ETag"] or "*"):
+            return _own(412)
+        main = found if _is_main(path) or "force-delete" in query else self.send("HEAD", _main(path))
+        if main.status != 200:
+            return main
+        version = main["Orbeon-Form-Definition-Version"]
+        if not self._may("DELETE", path, main, version):
+            return _own(403)
+        known = {"Form_Definition_Version": version, **self._existing(found)}
+        return self.send("DELETE", path + query, None, headers, **known)
+
+    def save(self, form: str, document: str, *files: str, version: int = 1, **own: object) -> list[int]:
+        """Save new data: its new attachments first; returns the statuses."""
+        base, kind = f"{form}/data/{document}", {"Content-Type": "application/pdf"}
+        puts = [
+            self.write(
+                f"{base}/{name}",
+                name.encode(),
+                headers=kind,
+                Form_Definition_Version=version,
+                Path_To_Holder="a/file",
+                **HASH,
+            )
+            for name in files
+        ]
+        puts.append(self.write(f"{base}/data.xml", data(base, *files), Form_Definition_Version=version, **own))
+        return [answer.status for answer in puts]
 
     def remove_all(self, form: str, version: int) -> int:
         """DELETE of all data of a form: as many searches as it takes; returns how many documents were deleted."""
         count = 0
-        while True:
-            found = self.post(f"/search/{form}", _BATCH, Form_Definition_Version=version)
-            documents = [document.attrib["name"] for document in tree(found.body)]
-            if not documents:
-                return count
-            for document in documents:
-                assert self.remove(f"{form}/data/{document}/data.xml").status == 204
-                count += 1
+        while documents := self._page(form, version, '<operations any-of="delete"/>', 100, 1)[1]:
+            statuses = [self.remove(f"{form}/data/{document}/data.xml").status for document in documents]
+            assert set(statuses) == {204}
+            count += len(statuses)
+        return count
+
+    def lease(self, method: str, path: str) -> int:
+        """LOCK or UNLOCK, which the proxy hands on."""
+        headers = {"Timeout": "Second-600"} if method == "LOCK" else {}
+        return self.send(method, path, _LOCK.format(self.person.name, self.person.group).encode(), headers).status
+
+    # Definitions.
 
     def read_form(self, form: str, name: str = "form.xhtml", **own: object) -> Answer:
         """HEAD and GET of a definition, of the version of a document or of the latest."""
-        version = own.get("Form_Definition_Version")
-        if document := own.get("For_Document_Id"):
-            collection = "draft" if own.get("For_Document_IsDraft") == "true" else "data"
+        version = own.pop("Form_Definition_Version", None)
+        if document := own.pop("For_Document_Id", None):
+            collection = "draft" if own.pop("For_Document_IsDraft", None) == "true" else "data"
             version = self.send("HEAD", f"{form}/{collection}/{document}/data.xml")["Orbeon-Form-Definition-Version"]
         own["Form_Definition_Version"] = version or self.latest(form) or 1
         head = self.send("HEAD", f"{form}/form/{name}", **own)
@@ -155,70 +191,205 @@ class Proxy:
         assert (head.status, head["Last-Modified"]) == (got.status, got["Last-Modified"])
         return got
 
-    def publish(self, form: str, name: str, body: bytes, query: str = "", version: object = None) -> Answer:
+    def publish(
+        self, form: str, body: bytes, version: object = None, *, name: str = "form.xhtml", query: str = ""
+    ) -> Answer:
         """PUT of a definition or its attachment: what exists is decided by ``form.xhtml``."""
         latest = self.latest(form)
-        number = (latest or 0) + 1 if version == "next" else version or latest or 1
+        number = int(str((latest or 0) + 1 if version == "next" else version or latest or 1))
         found = self.send("HEAD", f"{form}/form/form.xhtml", Form_Definition_Version=number)
-        own = {"Form_Definition_Version": number, **self._existing(found)}
-        return self.send("PUT", f"{form}/form/{name}{query}", body, **own)
+        known = {"Form_Definition_Version": number, **self._existing(found)}
+        put = self.send("PUT", f"{form}/form/{name}{query}", body, **known)
+        if name == "form.xhtml" and put.status in (201, 204):
+            self.published.setdefault(form, set()).add(number)
+        return put
+
+    def remove_form(self, form: str, version: int) -> Answer:
+        """DELETE of a definition."""
+        self.published[form].discard(version)
+        return self.send("DELETE", f"{form}/form/form.xhtml", Form_Definition_Version=version)
+
+    # What the lists of forms tell.
 
     def latest(self, form: str) -> int | None:
         """The latest version that is published; without one, the proxy takes nothing for published."""
-        return max((each.number for each in self.versions(form, self.release.latest)), default=None)
+        found = max((each.number for each in self._listed(f"/{form}{self.release.latest}")), default=None)
+        assert found == max(self.published.get(form, ()), default=None)
+        return found
 
-    def versions(self, form: str, query: str | None = None) -> list[Version]:
-        """The versions of a form, as the proxy asks for them before each request of data."""
-        return _versions(self.get(f"/form/{form}{self.release.every if query is None else query}"))
+    def versions(self, form: str) -> list[Version]:
+        """The versions of a form, as the proxy asks for them before each request of data.
 
-    def may_do_everything(self, form: str, version: int) -> bool:
-        """Whether the proxy thinks that no permissions are defined for data of a version, so that everybody may."""
-        return not any(each.permissions for each in self.versions(form) if each.number == version)
+        An empty list means that everybody may do everything, so it must never come for a form that is published.
+        """
+        found = self._listed(f"/{form}{self.release.every}")
+        assert sorted(each.number for each in found) == sorted(self.published.get(form, ()))
+        return found
 
-    def listed(self, *filters: tuple[str, str]) -> list[Version]:
-        """The forms from which home page, admin page and toolbox choose."""
-        if not self.release.posts_lists:
-            return _versions(self.get("/form?all-versions=true&all-forms=true"))
-        body = "".join(_FILTER.format(*each) for each in filters)
-        return _versions(self.post("/form", f'<search all-forms="false">{body}{_SORT}</search>'))
+    def operations(self, form: str, version: int, main: Answer | None = None) -> str:
+        """What the proxy lets the person do with new data of a version, or with what a HEAD or GET has found.
+
+        The permissions of a version that is gone are those of the one that was modified last (spec crud 5.2).
+        """
+        if self.is_internal:
+            return "read delete"
+        listed = self.versions(form)
+        its = [each for each in listed if each.number == version] or listed
+        owner = None if main is None or main.status != 200 else (main["Orbeon-Username"], main["Orbeon-Group"])
+        return operations(its[0].permissions if its else None, self.person, owner)
+
+    def pages(self, app: str) -> dict[str, str]:
+        """The latest versions of forms of an application that home and admin page show, with the operations."""
+        if self.release.posts_lists:
+            listed = _versions(self.post("/form", _LISTING.format(app)))
+        else:
+            listed = self._listed(self.release.latest)
+        named = [each for each in listed if each.form.startswith(f"{app}/")]
+        may = {each.form: operations(each.permissions, self.person, None) for each in named}
+        is_shown = {
+            each.form: each.is_available and may[each.form] and not each.form.endswith("/library") for each in named
+        }
+        return {name: may[name] for name in may if is_shown[name] or self.person.is_admin}
+
+    # Queries.
+
+    def search(self, form: str, body: str, version: object = 1, kind: str = "search") -> ET.Element:
+        """POST of a search, or of a query for distinct values."""
+        answer = self.post(f"/{kind}/{form}", body, Form_Definition_Version=version)
+        assert (answer.status, answer["Content-Type"]) == (200, "application/xml"), answer.body
+        return tree(answer.body)
+
+    def revisions(self, form: str, document: str, size: int = 10) -> list[ET.Element]:
+        """The history of a document, newest first, page by page."""
+        found: list[ET.Element] = []
+        for number in range(1, 100):
+            answer = self.get(f"/history/{form}/{document}?page-number={number}&page-size={size}&include-diffs=true")
+            assert answer.status == 200, answer.body
+            page = tree(answer.body)
+            found.extend(page)
+            if len(found) >= int(page.attrib["total"]):
+                break
+        return found
+
+    def documents(self, form: str, version: object) -> list[str]:
+        """All documents, page by page."""
+        found: list[str] = []
+        for number in range(1, 100):
+            total, page = self._page(form, version, "", 2, number)
+            found += page
+            if len(found) >= total:
+                break
+        return found
+
+    def _page(self, form: str, version: object, more: str, size: int, number: int) -> tuple[int, list[str]]:
+        found = self.search(form, _PAGE.format(more, size, number), version)
+        return int(found.attrib["search-total"]), [each.attrib["name"] for each in found]
+
+    # Requests.
 
     def send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
         """One request below ``/crud/``."""
         kind = {} if body is None else {"Content-Type": "application/xml"}
-        return self._send(method, f"/crud/{path}", body, {**kind, **(headers or {})}, own)
+        return self._answer(method, f"/crud/{path}", body, {**kind, **(headers or {})}, own)
 
     def post(self, path: str, body: str = "", **own: object) -> Answer:
         """One POST."""
-        return self._send("POST", path, body.encode(), {"Content-Type": "application/xml"}, own)
+        return self._answer("POST", path, body.encode(), {"Content-Type": "application/xml"}, own)
 
     def get(self, path: str, **own: object) -> Answer:
         """One GET outside of ``/crud/``."""
-        return self._send("GET", path, None, {}, own)
+        return self._answer("GET", path, None, {}, own)
 
-    def _send(
+    def _answer(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], own: Mapping[str, object]
     ) -> Answer:
-        said = {**self.person.headers(self.release), **own, **_MIRRORED}
-        named = {"Orbeon-" + name.replace("_", "-"): str(value) for name, value in said.items()}
+        connection = self._sent(method, path, body, headers, own)
+        with closing(connection):
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+
+    def _document(self, path: str) -> Answer:
+        """What is said of the document of an attachment: by a HEAD, or by a GET that is left unread."""
+        if not self.release.leaves_unread:
+            return self.send("HEAD", _main(path))
+        response = self.opened.enter_context(
+            closing(self._sent("GET", f"/crud/{_main(path)}", None, {}, {}))
+        ).getresponse()
+        return Answer(response.status, self.opened.enter_context(response).headers, b"")
+
+    def _sent(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], own: Mapping[str, object]
+    ) -> http.client.HTTPConnection:
+        """Send a request: header values in Latin-1, and a body in chunks."""
         self.sent.append(f"{method} {path.partition('?')[0]}")
-        pieces: Any = body
-        if method == "PUT" and body is not None and not services.is_granian:  # nginx gives granian a length
-            pieces = iter([body] if body else [])
-        return self.provider.raw(method, path, {"Accept": "*/*", "User-Agent": "runtime", **headers, **named}, pieces)
+        if self.is_internal:
+            path += f"{'&' if '?' in path else '?'}{_INTERNAL}"
+        own = {name.replace("_", "-"): str(value) for name, value in own.items()}
+        own |= {name.title(): value for name, value in self.properties.items()}
+        named = [(f"Orbeon-{name}", self.release.on_the_wire(value)) for name, value in own.items()]
+        connection = http.client.HTTPConnection("127.0.0.1", self.provider.port, timeout=self.provider.timeout)
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        fixed = {"Accept": "*/*", "User-Agent": "runtime", **said(path), **self.provider.extra}
+        every = [*fixed.items(), *headers.items(), *self.person.headers(self.release), *named]
+        for name, value in every:
+            connection.putheader(name, value.encode("latin-1"))
+        if body is None:
+            connection.endheaders()
+        elif services.is_granian:  # nginx, which is in front of it, gives it a length
+            connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+        else:
+            connection.putheader("Transfer-Encoding", "chunked")
+            connection.endheaders(iter([body] if body else []), encode_chunked=True)
+        return connection
+
+    def _may(self, method: str, path: str, main: Answer, version: object) -> bool:
+        """Whether the person may do this with data; of attachments, ``data.xml`` has the owner, and exists or not."""
+        app, form, *_ = path.split("/")
+        is_there, is_file = main.status == 200, not _is_main(path)
+        needed = {
+            "GET": "read",
+            "PUT": "update" if is_there else "create update" if is_file else "create",
+            "DELETE": "delete update" if is_file else "delete",
+        }[method]
+        allowed = self.operations(f"{app}/{form}", int(str(version)), main)
+        return allowed == "*" or not set(needed.split()).isdisjoint(allowed.split())
+
+    def _listed(self, path: str) -> list[Version]:
+        return _versions(self.get(f"/form{path}"))
 
     def _existing(self, found: Answer) -> dict[str, str]:
         """What the provider's own HEAD has said of what exists."""
         if found.status != 200 or not self.release.says_existing:
             return {}
         names = {"Created_Existing": "Created", "Username_Existing": "Username", "Group_Existing": "Group"}
-        values = {name: found[f"Orbeon-{said}"] for name, said in names.items()}
+        values = {name: found[f"Orbeon-{given}"] for name, given in names.items()}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def fresh() -> str:
+    """An id as the runtime makes them: 40 hex digits."""
+    return (uuid.uuid4().hex + uuid.uuid4().hex)[:40]
+
+
+def data(base: str, *files: str) -> bytes:
+    """Form data that names files below a path."""
+    return f"<form><a>{''.join(f'<file>{CRUD}{base}/{name}</file>' for name in files)}</a></form>".encode()
+
+
+def _is_main(path: str) -> bool:
+    return path.endswith("/data.xml")
 
 
 def _main(path: str) -> str:
     return f"{path.rpartition('/')[0]}/data.xml"
+
+
+def _own(status: int) -> Answer:
+    """An answer of the proxy itself, whose provider is not asked."""
+    return Answer(status, http.client.HTTPMessage(), b"")
 
 
 def _versions(answer: Answer) -> list[Version]:
@@ -227,8 +398,8 @@ def _versions(answer: Answer) -> list[Version]:
         Version(
             f"{each.findtext('application-name')}/{each.findtext('form-name')}",
             int(each.findtext("form-version") or 0),
-            each.find("permissions") is not None,
             each.findtext("available") == "true",
+            each.find("permissions"),
         )
         for each in tree(answer.body)
     ]

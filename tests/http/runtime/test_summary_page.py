@@ -1,0 +1,189 @@
+"""What the summary page asks for: searches with each filter, distinct values, revisions and their differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests import orders
+from tests.http.runtime.proxy import Proxy
+from tests.http.runtime.releases import BOB, CLEO, CLERKS, NOBODY, OWNERS, Person
+from tests.orders import details, found, tree
+
+PRODUCT, NAME, TOPICS = "items/lines/product", "customer/name", "customer/topics"
+SHOWN = f"""<query path="{NAME}" name="name" type="xs:string" control="input" summary-show="true" html-label="false"/>
+    <query path="{PRODUCT}" name="product" type="xs:string" control="input" match="substring" sort="desc">{{}}</query>
+    <drafts>exclude</drafts><page-size>{{}}</page-size><page-number>{{}}</page-number><lang>en</lang>"""
+SINCE = '<query metadata="last-modified" match="{}">{}</query>'
+FOUND = {
+    "": "d-4° d-3° d-2 d-3 d-1",
+    "<query/><drafts>include</drafts>": "d-4° d-3° d-2 d-3 d-1",
+    "<drafts>exclude</drafts>": "d-2 d-3 d-1",
+    "<drafts>only</drafts>": "d-4° d-3°",
+    '<drafts for-document-id="d-3">only</drafts>': "d-3°",
+    '<drafts for-document-id="d-1">only</drafts>': "",
+    '<drafts for-never-saved-document="true">only</drafts>': "d-4°",
+    "<query>100%</query>": "d-2",
+    "<query>CALL</query>": "d-1",
+    "<query/><query>CALL</query><drafts>exclude</drafts>": "d-2 d-3 d-1",
+    f'<query path="{PRODUCT}" match="substring">valve_</query>': "d-1",
+    f'<query path="{PRODUCT}" match="substring">VALVE</query>': "d-2 d-1",
+    f'<query path="{PRODUCT}" match="exact">Pump A</query>': "d-1",
+    f'<query path="{TOPICS}" match="token">GREEN red</query>': "d-1",
+    f'<query path="{TOPICS}" control="select">green</query>': "d-2 d-1",
+    f'<query path="{NAME}" control="input">O</query><drafts>exclude</drafts>': "d-2 d-3",
+    f'<query path="{NAME}">bo</query>': "",
+    '<query path="customer/status" match="exact">open</query><query>CALL</query>': "d-1",
+    '<query path="customer[1]/status[1]" match="exact">closed</query>': "d-2",
+    '<query path="customer/notes" match="substring">call</query>': "",
+    '<query metadata="created-by" match="exact">ann</query>': "d-3° d-3 d-1",
+    '<query metadata="last-modified-by" match="exact">cid</query>': "d-2",
+    '<query metadata="workflow-stage" match="exact">approved</query>': "d-3",
+    '<query metadata="created" match="gte">{1}</query>': "d-4° d-3° d-2 d-3",
+    '<query metadata="created" match="lt">{1}</query>': "d-1",
+    f"{SINCE.format('gte', '{1}')}{SINCE.format('lt', '{2}')}": "d-3",
+    '<query metadata="created-by" sort="asc"/><drafts>exclude</drafts>': "d-3 d-1 d-2",
+    '<query metadata="created" sort="asc"/><drafts>exclude</drafts>': "d-1 d-2 d-3",
+    f'<query path="{NAME}" sort="desc"/><drafts>exclude</drafts>': "d-3 d-2 d-1",
+    '<query path="customer/email" sort="asc"/><drafts>exclude</drafts>': "d-3 d-1 d-2",
+    "<drafts>exclude</drafts><page-size>2</page-size><page-number>2</page-number>": "3 d-1",
+    '<operations any-of="delete"/><drafts>exclude</drafts>': "d-2 d-3 d-1",
+}
+"""Searches of the documents of spec search 8.1: ``{1}`` and ``{2}`` are the creation and last save of d-2."""
+
+
+@pytest.fixture
+def saved(lea: Proxy, form: str) -> Proxy:
+    """A proxy of somebody without data, after the saves of spec search 8.1 in their order."""
+    lea.publish(form, orders.definition())
+    saves = sorted((save.when, document, save) for document in orders.DOCUMENTS for save in document.saves)
+    for _, document, save in saves:
+        proxy = lea.of(Person(save.by.name or "", save.by.group or ""))
+        path = f"{form}/{'draft' if document.is_draft else 'data'}/{document.name}/data.xml"
+        stage = {"Workflow_Stage": save.stage} if save.stage else {}
+        assert proxy.write(path, document.body, Form_Definition_Version=1, **stage).status in (201, 204)
+    return lea.of(BOB)
+
+
+def search(proxy: Proxy, form: str, body: str, version: object = 1) -> list[str]:
+    return found(proxy.post(f"/search/{form}", f"<search>{body}</search>", Form_Definition_Version=version).body)
+
+
+def test_each_filter_of_the_page(saved: Proxy, form: str) -> None:
+    second = saved.send("HEAD", f"{form}/data/d-2/data.xml")
+    instants = (None, second["Orbeon-Created"], second["Orbeon-Last-Modified"])
+    asked = {body: body.format(*instants) for body in FOUND}
+    assert {body: " ".join(search(saved, form, asked[body])) for body in FOUND} == FOUND
+    assert search(saved.of(NOBODY), form, "") == ["d-2", "d-3", "d-1"]
+
+
+def test_the_pages_of_a_list_with_the_values_of_controls(saved: Proxy, form: str) -> None:
+    """As the page sends it: with attributes that mean nothing here, a sorted column, and two documents a page."""
+    shown = []
+    for number in (1, 2, 3):
+        answer = saved.post(f"/search/{form}", f"<search>{SHOWN.format('', 2, number)}</search>", **V1)
+        shown.append(
+            (answer["Content-Type"], found(answer.body), [[text for _, text in row] for row in details(answer.body)])
+        )
+    assert shown == [
+        ("application/xml", ["3", "d-1", "d-2"], [["Ada", "Pump A, Valve_9"], ["Bob", "valve b"]]),
+        ("application/xml", ["3", "d-3"], [["Zoe", ""]]),
+        ("application/xml", ["3"], []),
+    ]
+
+
+V1 = {"Form_Definition_Version": 1}
+RESTRICTED = {
+    OWNERS: {"ann": ["d-3°", "d-3", "d-1"], "bob": ["d-4°", "d-2"], "cleo": [], "": []},
+    CLERKS: {"ann": [], "bob": [], "cleo": ["d-4°", "d-3°", "d-2", "d-3", "d-1"], "": []},
+    "<permissions/>": {"ann": [], "bob": [], "cleo": [], "": []},
+}
+
+
+@pytest.mark.parametrize("metadata", RESTRICTED, ids=["owners", "clerks", "empty"])
+def test_the_provider_leaves_out_what_a_user_may_not_see(saved: Proxy, form: str, metadata: str) -> None:
+    """Unlike data, lists are restricted by the provider (spec search 1.8), but not those of an export."""
+    saved.publish(form, orders.definition(metadata))
+    people = (Person("ann", "sales"), BOB, CLEO, NOBODY)
+    assert {each.name: search(saved.of(each), form, "") for each in people} == RESTRICTED[metadata]
+    internal = replace(saved.of(NOBODY), is_internal=True)
+    assert search(internal, form, "<drafts>exclude</drafts>") == ["d-2", "d-3", "d-1"]
+    values = '<distinct-values><query metadata="created-by"/></distinct-values>'
+    shown = [each.text for each in internal.search(form, values, 1, "distinct-values").iter("value")]
+    assert (shown, internal.documents(form, "all")) == (["ann", "bob"], ["d-1", "d-3", "d-2"])
+
+
+def test_distinct_values_for_the_filters(saved: Proxy, form: str) -> None:
+    queries = '<query metadata="workflow-stage"/><query metadata="last-modified-by"/>'
+    body = f'<distinct-values><query path="{NAME}"/><query path="{PRODUCT}"/>{queries}</distinct-values>'
+    shown = saved.search(form, body, 1, "distinct-values")
+    assert {each.get("path") or each.get("metadata"): sorted(value.text or "" for value in each) for each in shown} == {
+        NAME: ["Ada", "Bob", "New", "Zoe", "Zoe B"],
+        PRODUCT: ["Pump A", "Valve_9", "valve b"],
+        "workflow-stage": ["", "approved", "review"],
+        "last-modified-by": ["ann", "bob", "cid"],
+    }
+
+
+def test_the_revisions_of_a_document(lea: Proxy, form: str) -> None:
+    """Page by page, newest first, with tombstones; each can be read under its owner's permissions."""
+    path, bob = f"{form}/data/D/data.xml", lea.of(BOB)
+    for proxy, stage in (lea, "begun"), (bob, "review"), (lea, "done"):
+        assert proxy.write(path, f"<form>{stage}</form>".encode(), **V1, Workflow_Stage=stage).status in (201, 204)
+    bob.remove(path)
+    listed = lea.revisions(form, "D", size=3)
+    names = ("modified-username", "owner-username", "owner-group", "deleted")
+    assert [[each.attrib[name] for name in names] for each in listed] == [
+        ["bob", "lea", "staff", "true"],
+        *([by, "lea", "staff", "false"] for by in ("lea", "bob", "lea")),
+    ]
+    got = [lea.read(path, f"?last-modified-time={each.attrib['modified-time']}") for each in listed]
+    assert [(each.status, each["Orbeon-Workflow-Stage"]) for each in got[1:]] == [
+        (200, "done"),
+        (200, "review"),
+        (200, "begun"),
+    ]
+    assert (got[0].status, [each.body for each in got[1:]]) == (
+        410,
+        [b"<form>done</form>", b"<form>review</form>", b"<form>begun</form>"],
+    )
+    assert [each.attrib["modified-time"] for each in listed[1:]] == [each["Orbeon-Last-Modified"] for each in got[1:]]
+
+
+LABELS = """<xf:instance id="fr-form-resources"><resources><resource xml:lang="en"><product><label>Product</label>
+    </product></resource></resources></xf:instance><xf:instance id="fr-form-metadata">"""
+CHANGED = ("value-changed", "product", None)
+DIFFERENCES = {
+    ("ab", "abc"): [("iteration-added", "lines", "1")],
+    ("ab", "xab"): [("iteration-added", "lines", "1"), CHANGED, CHANGED],
+    ("a", "abcd"): [("iteration-added", "lines", "3")],
+    ("abc", "a"): [("iteration-removed", "lines", "2")],
+    ("abc", "xbc"): [CHANGED],
+    ("ab", "ab"): [],
+}
+"""Products on the lines before and after; added ones are counted and nothing more (spec runtime 8)."""
+
+
+def test_the_differences_of_revisions(lea: Proxy, form: str) -> None:
+    path, line = f"{form}/data/D/data.xml", "<lines><product>{}</product></lines>"
+    lea.publish(form, orders.DEFINITION.replace('<xf:instance id="fr-form-metadata">', LABELS, 1).encode())
+    shown = {}
+    for before, after in DIFFERENCES:
+        for products in (before, after):
+            body = f"<form><items>{''.join(map(line.format, products))}</items></form>"
+            assert lea.write(path, body.encode(), **V1).status in (201, 204)
+        newer, older, *_ = lea.revisions(form, "D")
+        times = (
+            f"older-modified-time={older.attrib['modified-time']}&newer-modified-time={newer.attrib['modified-time']}"
+        )
+        between = tree(lea.get(f"/history/{form}/D/diff?form-version=1&lang=en&{times}").body)
+        kinds = [
+            [(each.get("type"), each.get("name"), each.get("count")) for each in diffs.iter("diff")]
+            for diffs in (newer, between)
+        ]
+        assert kinds[0] == kinds[1]
+        shown[before, after] = kinds[0]
+        values = [[child.tag for child in each] for each in between if each.get("type") == "value-changed"]
+        assert values == [["label", "from", "to"]] * kinds[0].count(CHANGED)
+    assert shown == DIFFERENCES
