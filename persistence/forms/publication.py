@@ -13,6 +13,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import container_paths, shown_parts
+from persistence.forms.marks import require_usable_marks
 from persistence.forms.migration.plan import PlainGrid, cell_bound, plain_grids, repeated_grids
 from persistence.forms.structure import INSTANCE, MODEL, XH, DefinitionTree, Names, is_content_repeat
 from persistence.forms.trees import Bound, Element, Tree, on_tree, serialized
@@ -53,8 +54,8 @@ def prepare(
     """Make a definition ready; ``is_copied`` decides which attachments go with its form.
 
     Raises:
-        BadRequestError: it does not say which form it is, names two attachments by one name, or is too large; or the
-            comment cannot be written as XML.
+        BadRequestError: it does not say which form it is, names two attachments by one name, has a mark without effect,
+            or is too large; or the comment cannot be written as XML.
         MalformedXmlError: it is not well-formed.
     """
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
@@ -73,6 +74,7 @@ def _prepare(
             element.text = definition_holder_path(form, one.name)
     _set(metadata, "available", None if announcement.is_available else "false")
     _set(metadata, "version-comment", announcement.comment)
+    require_usable_marks(tree)
     definition = DefinitionTree.read(tree) if announcement.lists_grids else None
     if definition is not None:
         _list_grids(definition, metadata)

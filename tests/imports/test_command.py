@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import persistence
-from tests.imports.archives import tree
+from tests.forms.vectors import Form
+from tests.imports.archives import tree, zipped
 from tests.imports.test_json_lines import T1, line
 from tests.initialised import initialised
 
@@ -36,6 +37,14 @@ def test_it_says_what_it_has_done_and_what_it_has_refused(data: Path) -> None:
     ]
     skipped = imported(data, line(document="d", data="<other/>", modified=T1), "--on-conflict", "skip")
     assert (skipped.returncode, skipped.stdout.startswith("line 1: skipped: ")) == (0, True)
+
+
+def test_a_mark_without_effect_is_imported_with_a_note(data: Path) -> None:
+    """What another service has taken is not to be lost; a check goes on reporting it."""
+    view = "<xf:input><fr:encrypt/></xf:input>"
+    done = imported(data, zipped({"a/f/1/form/latest/form.xhtml": Form("<form/>", body=view).document().encode()}))
+    assert done.returncode == 0, done.stderr
+    assert "note: the mark <fr:encrypt> of the element input has no effect: it has no id (1 times)" in done.stderr
 
 
 @pytest.mark.parametrize(
