@@ -68,7 +68,7 @@ class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
     There are no permissions and no operations here: these paths are to be protected as a service (4.2). With
-    ``refuses_marks`` a definition with a mark without effect is refused; a provider takes what a runtime has published.
+    ``refuses_marks`` a definition with a mark without effect is refused; behind a proxy it is what a runtime publishes.
     """
 
     router: Router

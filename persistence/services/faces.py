@@ -68,7 +68,7 @@ class Services:
         """
         dialect = access.dialect
         documents = Documents(router, dialect, access)
-        definitions = Definitions(only(provider, router.properties))
+        definitions = Definitions(only(provider, router.properties), refuses_marks=True)
         wired = cls._wired(documents, documents, definitions, admins, purge_of)
         if not dialect.has_proxy:
             return wired

@@ -41,12 +41,10 @@ def with_view(view: str, form: str) -> bytes:
     return changed(text, "<form-name>vec<", f"<form-name>{name}<").encode()
 
 
-@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_mark_without_effect_is_refused_with_its_control_and_the_reason(
-    in_dialect: Callable[[str], Service], form: str, name: str, dialect: str
+    service: Service, form: str, name: str
 ) -> None:
-    service = replace(in_dialect(dialect), face=PUBLIC)
     body = with_view(REFUSED[name], form)
     refused = service.put(f"{form}/form/form.xhtml", body, **V1)
     assert refused.status == 400
@@ -56,11 +54,10 @@ def test_a_mark_without_effect_is_refused_with_its_control_and_the_reason(
     assert service.get(f"{form}/form/form.xhtml").status == 404
 
 
-@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
-def test_a_provider_keeps_what_a_runtime_has_published(
-    in_dialect: Callable[[str], Service], form: str, dialect: str
+def test_a_provider_behind_a_proxy_keeps_what_a_runtime_has_published(
+    in_dialect: Callable[[str], Service], form: str
 ) -> None:
-    service = replace(in_dialect(dialect), face=PROVIDER)
+    service = replace(in_dialect("orbeon"), face=PROVIDER)
     put = service.put(f"{form}/form/form.xhtml", with_view(REFUSED["no id"], form), **V1)
     assert put.status == 201, put.cause
 
@@ -138,7 +135,7 @@ def test_a_plain_file_of_a_marked_control_is_found(tmp_path: Path) -> None:
 
 
 def test_a_stored_definition_with_a_mark_without_effect_is_found(tmp_path: Path) -> None:
-    with serving(tmp_path) as service:
+    with serving(tmp_path, dialect="orbeon") as service:
         service.face = PROVIDER
         for name, form in (("no id", "a/e"), ("a ref", "a/i")):
             assert service.put(f"{form}/form/form.xhtml", with_view(REFUSED[name], form), **V1).status == 201
