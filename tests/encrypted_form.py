@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.forms.vectors import Form, bind, cell, grid, section
+from tests.forms.vectors import Form, bind, cell, grid, published, section
 
 SECRETS = ("078-05-1120 geheim", "first n\u00f6te of ada", "second note of ada")
 """The texts of the marked values."""
@@ -17,7 +17,7 @@ def _marked(name: str, kind: str = "input") -> str:
     return cell(name, kind).replace("/></fr:c>", f"><fr:encrypt/></xf:{kind}></fr:c>")
 
 
-DEFINITION = (
+DEFINITION = published(
     Form(
         "<form/>",
         bind(
@@ -38,9 +38,7 @@ DEFINITION = (
             + grid("kids", _marked("note", "textarea"), ' repeat="content"'),
         ),
     )
-    .document()
-    .encode()
-)
+).encode()
 """``ssn``, ``note`` (repeated), ``scan`` and ``files`` (several) are marked; ``name`` and ``photo`` are not."""
 
 UNMARKED = DEFINITION.replace(b"<fr:encrypt/>", b"").replace(b"fr-encrypt", b"")

@@ -35,6 +35,7 @@ from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import FindingTotals, Outcome, Remedy, Report, Severity
 from persistence.maintenance.last_runs import LastCheck, record
+from persistence.maintenance.mark_check import MarkCheck
 from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
@@ -198,10 +199,11 @@ class _Run:
         if wanted.adopt or wanted.budget is not None:
             raise NotSupportedError("--adopt and --budget are for data directories")
         with open_place(chosen.settings, chosen.properties, chosen.place) as place:
-            if place.database is None:
+            if place.database is None or place.catalog_of is None:
                 raise NotSupportedError(f"{chosen.shown} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
-            run = StorageCheck(place.database, bodies_of, wanted.remedies, wanted.dry_run, wanted.deep)
+            marks = MarkCheck(place.catalog_of)
+            run = StorageCheck(place.database, bodies_of, marks, wanted.remedies, wanted.dry_run, wanted.deep)
             parts = self._parts(run.part, is_only=not prefix)
             status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.totals)
             self._usable_databases.append(chosen.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -10,15 +10,15 @@ from typing import BinaryIO
 
 from persistence.bounded_cache import BoundedCache
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms.controls import Control, read_controls
-from persistence.forms.index_keys import read_index_keys
+from persistence.forms.controls import Control, read_controls, read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.forms.outline import Outline, read_outline
+from persistence.forms.structure import Names
 from persistence.limits.definitions import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Permissions
-from persistence.model.versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
+from persistence.model.versions import FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
@@ -32,28 +32,29 @@ _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, 
 
 @dataclass(frozen=True, slots=True)
 class EncryptedControls:
-    """The controls of a version whose values are encrypted.
+    """The controls of a version whose values are encrypted: their ``paths`` in data of any format.
 
-    ``paths`` are their paths by data format. ``holders`` are the same paths as the header of an attachment names them,
-    in any format (spec forms 4.2). ``values`` are the paths of those that take no files, in any format.
+    A client may send data in another format than that at rest, which is not to be stored plain either; and the header
+    of an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no files.
     """
 
-    paths: Mapping[str, frozenset[tuple[str, ...]]]
-    holders: frozenset[str]
-    values: frozenset[tuple[str, ...]]
+    paths: frozenset[Names]
+    values: frozenset[Names]
 
     @classmethod
     def of(cls, controls: Iterable[Control]) -> EncryptedControls:
         """Select the encrypted ones of some controls."""
-        encrypted = [control for control in controls if control.is_encrypted]
-        paths = {each: frozenset(control.path(each) for control in encrypted) for each in DATA_FORMATS}
-        values = frozenset(control.path(each) for control in encrypted if not control.takes_files for each in paths)
-        return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each), values)
+        found = [(each, path) for each in controls if each.is_encrypted for path in each.shapes]
+        return cls(
+            frozenset(path for _, path in found), frozenset(path for each, path in found if not each.takes_files)
+        )
 
     def __or__(self, other: EncryptedControls) -> EncryptedControls:
         """Unite two: a control is encrypted that one of them names."""
-        paths = {each: self.paths[each] | other.paths[each] for each in DATA_FORMATS}
-        return EncryptedControls(paths, self.holders | other.holders, self.values | other.values)
+        return EncryptedControls(self.paths | other.paths, self.values | other.values)
+
+
+NOTHING_ENCRYPTED = EncryptedControls(frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)

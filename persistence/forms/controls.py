@@ -1,12 +1,16 @@
 """The sections, grids and controls of a form, and where data of each format has their values.
 
-Sources: spec forms 1.4, 4.1 and 4.2; spec search 2.2 and 2.3.
+All paths of controls come from here: those of the search index, of encryption, of tables, differences and lists. The
+references of binds give a path, and the lists of grids in the metadata say which steps of it data of older formats
+lacks. Sources: spec forms 1.4, 1.5, 4.1 and 4.2; spec search 2.2 to 2.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from lxml import etree
 
@@ -16,26 +20,34 @@ from persistence.forms.structure import (
     GRID,
     REPEAT,
     SECTION,
+    XF,
+    XH,
     XXF,
     DefinitionTree,
     FormPart,
+    Names,
     classes,
     control_name,
-    is_element_name,
     is_legacy_repeat,
     is_plain_grid,
     is_repeated,
     on_definition,
-    step_of,
+    text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_STEPS
-from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+from persistence.limits.definitions import MOST_KEY_CHARACTERS, MOST_STEPS
+from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _DIALOG = f"{XXF}dialog"
-_CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
+CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
+"""Elements that are no controls, though their ids have names."""
+
+PATH_RULES = 2
+"""A number to be raised when a definition has other paths than before: what was made by them is then made again."""
+
+ENCRYPT = f"{FR}encrypt"
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
-_ENCRYPTED = "fr-encrypt"
+ENCRYPTED = "fr-encrypt"
 _OF_FILES = frozenset(
     {
         "upload",
@@ -48,6 +60,7 @@ _OF_FILES = frozenset(
     }
 )
 """Controls whose text is the path of an attachment (spec forms 6.7)."""
+_TOO_MANY = "the form has too many controls, or too deeply nested ones"
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
@@ -93,15 +106,11 @@ def _names_of(part: FormPart, container: Element, name: str | None) -> tuple[str
 
 @dataclass(frozen=True, slots=True)
 class TemplateUse:
-    """A section of the main document that shows a section template, whose data begins at ``path``.
-
-    ``bind`` is the section's, ``iteration`` the name of its iterations if it is repeated.
-    """
+    """A section of the main document that shows a section template, whose data begins at ``path``."""
 
     part: FormPart
-    bind: Element
-    iteration: str | None
-    path: tuple[str, ...]
+    section: Element
+    path: Names
 
 
 def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
@@ -120,41 +129,152 @@ def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
         path = main.path(bind)
         iteration = main.iteration_name(section)
         if path is not None and (iteration or not is_repeated(section)):
-            yield TemplateUse(part, bind, iteration, path + ((iteration,) if iteration else ()))
+            yield TemplateUse(part, section, path + ((iteration,) if iteration else ()))
 
 
-_Step = tuple[str, str]
-"""An element name on a path, and the first data format that has this element."""
+def shown_parts(definition: DefinitionTree) -> Iterator[tuple[FormPart, Names]]:
+    """Yield the main document, and each section template as often as it is shown, with where its data begins."""
+    yield definition.main, ()
+    for use in template_uses(definition):
+        yield use.part, use.path
+
+
+def control_path(part: FormPart, element: Element) -> Names | None:
+    """Return the path of a control from where the data of its part begins; nothing where an element has none."""
+    if element.tag in CONTAINERS or control_name(element) is None:
+        return None
+    bind = part.bind_named_by(element)
+    return None if bind is None else part.path(bind)
+
+
+def container_paths(part: FormPart, container: Element) -> tuple[Names | None, Names | None]:
+    """Return the path of a section or grid that has an element of its own, and of its iterations, if it repeats."""
+    bind = part.bind_named_by(container)
+    if bind is None and not is_plain_grid(container):
+        bind = part.bind(control_name(container) or "")
+    path = None if bind is None else part.path(bind)
+    if bind is None or not path or not is_repeated(container):
+        return path, None
+    inner = part.iterations.get(bind)
+    return path, path if inner is None else part.path(inner)
+
+
+Steps = tuple[tuple[str, str], ...]
+"""The element names on a path, each with the first data format that has this element."""
+
+
+def path_in(data_format: str, steps: Steps) -> Names:
+    """Return the element names from the data root in data of a format."""
+    wanted = _ORDER[data_format]
+    return tuple(step for step, since in steps if _ORDER[since] <= wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class GridPaths:
+    """The paths of grids: data of older formats has no element of a plain one, the oldest none of iterations in it.
+
+    Paths of controls go by the grids that the metadata lists, as a form runtime does: a grid that is not listed has its
+    element in every format (spec forms 1.5, 4.2).
+    """
+
+    plain: frozenset[Names]
+    repeated: frozenset[Names]
+
+    @classmethod
+    def listed(cls, definition: DefinitionTree) -> Self:
+        """Read the lists in the metadata; a malformed one has no grids."""
+        return cls(_listed(definition, V2019_1_0, _plain_grids), _listed(definition, V4_8_0, _repeated_grids))
+
+    @classmethod
+    def in_view(cls, definition: DefinitionTree) -> Self:
+        """Return the grids of the view that have a bind, listed or not: those that a migration changes."""
+        bound = Bound(MOST_STEPS, _TOO_MANY)
+        found: dict[bool, set[Names]] = {True: set(), False: set()}
+        for part, start in shown_parts(definition):
+            for container in containers(part):
+                path, _ = container_paths(part, container.element)
+                if container.element.tag == GRID and path:
+                    bound.count(len(start) + len(path))
+                    found[is_plain_grid(container.element)].add(start + path)
+        return cls(frozenset(found[True]), frozenset(found[False]))
+
+    def steps(self, path: Names) -> Steps:
+        """Return the steps of a path, each with the first format that has it."""
+        return tuple((name, self._since(path, at)) for at, name in enumerate(path))
+
+    def control_steps(self, path: Names) -> Steps:
+        """Return the steps to a control, whose own element is in every format."""
+        return (*self.steps(path)[:-1], (path[-1], V4_0_0))
+
+    def _since(self, path: Names, at: int) -> str:
+        if self.plain and path[: at + 1] in self.plain:
+            return V2019_1_0
+        return V4_8_0 if self.repeated and path[:at] in self.repeated else V4_0_0
+
+
+def _listed(definition: DefinitionTree, version: str, paths_in: Callable[[Any], Iterator[Names]]) -> frozenset[Names]:
+    migrations = () if definition.metadata is None else definition.metadata.iterchildren("migration")
+    found = next((each for each in migrations if each.get("version") == version), None)
+    if found is None:
+        return frozenset()
+    try:
+        return frozenset(paths_in(json.loads(text_in(found))))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return frozenset()
+
+
+# JSON has values of any type: reading fails where it is not one of the lists (spec forms 1.5).
+def _repeated_grids(listed: Any) -> Iterator[Names]:
+    for entry in listed:
+        yield tuple(step.removeprefix("(").removesuffix(")") for step in entry["path"].split("/"))
+
+
+def _plain_grids(listed: Any) -> Iterator[Names]:
+    for entry in listed["migrations"]:
+        yield tuple(step["value"] for step in (*entry["containerPath"], entry["newGridElem"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value."""
+    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value.
+
+    ``has_index`` says that an element marks it as indexed, and not only a class. ``view_steps`` are the steps of an
+    encrypted control by all grids of the view: data may lack elements of grids that are not listed, and is not to be
+    plain there.
+    """
 
     name: str
     kind: str
-    steps: tuple[_Step, ...]
+    steps: Steps
     is_indexed: bool
+    has_index: bool
     is_encrypted: bool
+    view_steps: Steps = ()
 
     @classmethod
-    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> Control:
-        """Read an element."""
+    def of(cls, element: Element, name: str) -> Control:
+        """Read an element, but for its steps."""
         names = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
-        has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
+        has_encrypt = next(element.iterchildren(ENCRYPT), None) is not None
         return cls(
             name,
             etree.QName(element).localname,
-            steps,
+            (),
             is_indexed=has_index or not names.isdisjoint(INDEXED),
-            is_encrypted=has_encrypt or _ENCRYPTED in names,
+            has_index=has_index,
+            is_encrypted=has_encrypt or ENCRYPTED in names,
         )
 
-    def path(self, data_format: str) -> tuple[str, ...]:
+    def path(self, data_format: str) -> Names:
         """Return the element names from the data root in data of a format."""
-        wanted = _ORDER[data_format]
-        return tuple(step for step, since in self.steps if _ORDER[since] <= wanted)
+        return path_in(data_format, self.steps)
+
+    @property
+    def shapes(self) -> frozenset[Names]:
+        """Return its paths in data of every format."""
+        every = (self.steps, self.view_steps) if self.view_steps else (self.steps,)
+        return frozenset(path_in(version, steps) for steps in every for version in DATA_FORMATS)
 
     @property
     def takes_files(self) -> bool:
@@ -165,9 +285,8 @@ class Control:
 def read_controls(stored: bytes) -> tuple[Control, ...]:
     """Read the controls with a bind to an element: the form's own in document order, then the controls of templates.
 
-    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
-    appears twice under the same name and path is one, indexed or encrypted if one of them is. There are none without a
-    form model.
+    A control that appears twice under the same name and path is one, indexed or encrypted if one of them is. There are
+    none without a form model.
 
     Raises:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
@@ -177,100 +296,62 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
 
 
 def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    found: dict[tuple[str, tuple[str, ...]], Control] = {}
-    steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
-    for control in _all(definition):
-        steps.count(len(control.steps))
-        key = control.name, control.path(V2019_1_0)
-        same = found.get(key, control)
-        found[key] = replace(
-            same,
-            is_indexed=same.is_indexed or control.is_indexed,
-            is_encrypted=same.is_encrypted or control.is_encrypted,
-        )
+    grids = GridPaths.listed(definition)
+    bound = Bound(MOST_STEPS, _TOO_MANY)
+    view: GridPaths | None = None
+    own: dict[int, list[tuple[Control, Names]]] = {}
+    found: dict[tuple[str, Names], Control] = {}
+    for part, start in shown_parts(definition):
+        if id(part) not in own:
+            own[id(part)] = list(_controls_of(part))
+        for each, inside in own[id(part)]:
+            path = start + inside
+            bound.count(len(path))
+            control = replace(each, steps=grids.control_steps(path))
+            if control.is_encrypted:
+                view = view or GridPaths.in_view(definition)
+                control = replace(control, view_steps=view.control_steps(path))
+            same = found.get((control.name, path), control)
+            found[control.name, path] = replace(
+                same,
+                is_indexed=same.is_indexed or control.is_indexed,
+                has_index=same.has_index or control.has_index,
+                is_encrypted=same.is_encrypted or control.is_encrypted,
+                view_steps=same.view_steps or control.view_steps,
+            )
     return tuple(found.values())
 
 
-def _all(definition: DefinitionTree) -> Iterator[Control]:
-    """Yield all controls; those of a section template are read once, even if many sections show it."""
-    own = BindSteps(definition.main)
-    yield from (control for _, control in own.controls())
-    listed: dict[int, list[Control]] = {}
-    for use in template_uses(definition):
-        around = own.of(use.bind)
-        if around is None:
-            continue
-        if id(use.part) not in listed:
-            listed[id(use.part)] = [control for _, control in BindSteps(use.part).controls()]
-        start = (*around, (use.iteration, V4_0_0)) if use.iteration else around
-        for control in listed[id(use.part)]:
-            yield replace(control, steps=start + control.steps)
+def _controls_of(part: FormPart) -> Iterator[tuple[Control, Names]]:
+    for element in () if part.body is None else part.body.iterdescendants("*"):
+        path = control_path(part, element)
+        if path:
+            yield Control.of(element, control_name(element) or ""), path
 
 
-class BindSteps:
-    """The steps of the binds of one part, with plain grids and iterations of repeated grids among them."""
+def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
+    """Read the keys of a stored definition, for data of a format: those with an element first (spec search 2.2).
 
-    def __init__(self, part: FormPart) -> None:
-        self.part = part
-        self.since: dict[Element, str] = {}
-        self.implied: dict[Element, str] = {}
-        self.unbound: dict[Element, tuple[str, Element]] = {}
-        self.known: dict[Element | None, tuple[_Step, ...] | None] = {}
-        for container in containers(part):
-            grid, name = container.element, container.name
-            if grid.tag == GRID and name and is_element_name(name) and not container.is_in_dialog:
-                self._add(grid, name, container.around)
+    Raises:
+        BadRequestError: the definition is too large, or has too many controls (``MOST_STEPS``), or too long paths.
+        DamagedError: it is not well-formed XML.
+    """
+    indexed = [each for each in read_controls(stored) if each.is_indexed]
+    paths = dict.fromkeys(each.path(data_format) for each in sorted(indexed, key=lambda each: not each.has_index))
+    refusal = f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"
+    Bound(MOST_KEY_CHARACTERS, refusal).count(sum(len(step) for path in paths for step in path))
+    return tuple(IndexKey("/".join(path), tuple(map(PathStep, path))) for path in paths)
 
-    def _add(self, grid: Element, name: str, around: tuple[str, ...]) -> None:
-        bind = self.part.bind(name)
-        if is_plain_grid(grid):
-            outer = self.part.bind(around[-1]) if around else self.part.top
-            if bind is not None:
-                self.since[bind] = V2019_1_0
-            elif outer is not None:
-                self.unbound[grid] = name, outer
-        elif bind is not None:
-            iteration = self.part.iterations.get(bind)
-            if iteration is not None:
-                self.since[iteration] = V4_8_0
-            elif is_legacy_repeat(grid):
-                self.implied[bind] = default_iteration(name)
 
-    def of(self, bind: Element) -> tuple[_Step, ...] | None:
-        """Return the steps to the element of a bind; ``None`` where it leads to none."""
-        for each in () if bind in self.known else self.part.lineage(bind):
-            if each not in self.known:
-                self.known[each] = self._continued(self.known.get(each.getparent(), ()), each)
-        return self.known[bind]
-
-    def _continued(self, around: tuple[_Step, ...] | None, bind: Element) -> tuple[_Step, ...] | None:
-        step = step_of(bind)
-        if around is None or step is None:
-            return None
-        own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
-        return around + own + (((self.implied[bind], V4_8_0),) if bind in self.implied else ())
-
-    def controls(self) -> Iterator[tuple[Element, Control]]:
-        """Yield the controls with a bind to an element in document order, each after its element of the view."""
-        for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
-            name = None if element.tag in _CONTAINERS else control_name(element)
-            bind = self.part.bind_named_by(element) if name else None
-            steps = None if bind is None else self.of(bind)
-            if name and bind is not None and steps:
-                yield element, Control.of(element, name, self._in_grid(element, bind, steps))
-
-    def unbound_grid(self, grid: Element) -> tuple[_Step, ...] | None:
-        """Return the steps to the element of a plain grid without a bind; ``None`` where this is not one."""
-        if grid not in self.unbound:
-            return None
-        name, outer = self.unbound[grid]
-        around = () if outer is self.part.top else self.of(outer)
-        return None if around is None else (*around, (name, V2019_1_0))
-
-    def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
-        """Add the step of the control's grid, where the grid is a plain one without a bind."""
-        around = next(control.iterancestors(GRID), None)
-        if around is None or around not in self.unbound:
-            return steps
-        name, outer = self.unbound[around]
-        return (*steps[:-1], (name, V2019_1_0), steps[-1]) if bind.getparent() is outer else steps
+_DESIGNER_METADATA = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"
+_DESIGNER_STEPS = (
+    PathStep("head", XH[1:-1]),
+    PathStep("model", XF[1:-1], "fr-form-model"),
+    PathStep("instance", XF[1:-1], "fr-form-metadata"),
+    PathStep(""),
+)
+_DESIGNER_NAMES = ("application-name", "form-name", "title", "description", "thumbnail", "allow-template-use")
+DESIGNER_KEYS = tuple(
+    IndexKey(f"{_DESIGNER_METADATA}/{name}", (*_DESIGNER_STEPS, PathStep(name))) for name in _DESIGNER_NAMES
+)
+"""The keys of the designer's own form, whose data are definitions (spec search 2.4)."""

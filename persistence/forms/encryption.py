@@ -295,15 +295,15 @@ class EncryptionSurvey(LeafEditor):
 
     ``values`` is the number of encrypted values, ``wanted`` of those at ``paths``, and ``places`` lead to all of them.
     ``stale`` is the number that is not encrypted with the key in use (``is_current``), or is not to be encrypted any
-    more; ``plain`` is the number of values at ``paths`` that are not encrypted. ``wrong`` is the number of holders
-    whose attribute differs from ``is_encrypted``.
+    more; ``plain`` is the number of values at ``paths`` that are not encrypted, ``plain_files`` that of
+    attachments there that are not. ``wrong`` is the number of holders whose attribute differs from ``is_encrypted``.
     """
 
     def __init__(
         self, paths: Paths, values: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted
     ) -> None:
         super().__init__(paths, values)
-        self.values = self.wanted = self.stale = self.plain = self.wrong = 0
+        self.values = self.wanted = self.stale = self.plain = self.plain_files = self.wrong = 0
         self.places: set[tuple[str, ...]] = set()
         self._is_current = is_current
         self._is_encrypted = is_encrypted
@@ -328,7 +328,9 @@ class EncryptionSurvey(LeafEditor):
             self.stale += not (begun.is_wanted and self._is_current(text))
         elif held is not None:
             is_labelled = _is_encrypted_holder(begun)
-            self.wrong += is_labelled is not self._is_encrypted(held, is_labelled)
+            is_encrypted = self._is_encrypted(held, is_labelled)
+            self.wrong += is_labelled is not is_encrypted
+            self.plain_files += begun.is_wanted and not is_encrypted
         elif text and begun.is_wanted:
             self.plain += 1
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.controls import default_iteration
+from persistence.forms.controls import (
+    GridPaths,
+    Steps,
+    container_paths,
+    control_path,
+    path_in,
+    template_uses,
+)
 from persistence.forms.form_data import is_value_encrypted
 from persistence.forms.structure import (
     BIND,
@@ -17,8 +24,8 @@ from persistence.forms.structure import (
     SECTION,
     DefinitionTree,
     FormPart,
+    Names,
     control_name,
-    is_repeated,
     is_template_use,
     on_definition,
 )
@@ -35,7 +42,7 @@ from persistence.model.flat_views import (
     identifier,
     joined,
 )
-from persistence.model.versions import PathStep
+from persistence.model.versions import V4_0_0, PathStep
 from persistence.xml.streaming import Streaming
 
 
@@ -58,19 +65,28 @@ def read_flat_views(
 
 @dataclass(slots=True)
 class _Growing:
-    """A view while columns are added."""
+    """A view while columns are added; ``path`` leads to the elements of its rows, in those of ``around``."""
 
     view: FlatView
     names: UniqueNames
+    path: Names
+    around: _Growing | None
     columns: list[FlatColumn]
+
+    def holding(self, path: Names) -> _Growing:
+        """Return the innermost view with rows in which an element lies."""
+        view = self
+        while view.around is not None and not (len(path) > len(view.path) and path[: len(view.path)] == view.path):
+            view = view.around
+        return view
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A position of the walk: a view, and the path from the element of its rows."""
+    """A position of the walk: a view, and the names of sections and repeats around it."""
 
     view: _Growing
-    path: tuple[str, ...] = ()
+    names: Names = ()
 
 
 class _Walk:
@@ -80,6 +96,8 @@ class _Walk:
         self, definition: DefinitionTree, parts: tuple[str, ...], naming: FlatNaming, taken: Iterable[str]
     ) -> None:
         self._definition = definition
+        self._grids = GridPaths.listed(definition)
+        self._uses = {use.section: use.path for use in template_uses(definition)}
         self._parts = parts
         self._naming = naming
         self._names = UniqueNames(taken, naming.longest)
@@ -88,15 +106,14 @@ class _Walk:
 
     def views(self) -> tuple[FlatView, ...]:
         """Return the views, in the order of their elements in the definition."""
-        main = self._definition.main
-        self._walk(main, _Place(self._add(FlatView(self._name(())))), None)
+        self._walk(self._definition.main, (), _Place(self._add(FlatView(self._name(())), (), None)), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
-    def _walk(self, part: FormPart, start: _Place, section: str | None) -> None:
-        """Go through a part, which is shown by ``section`` if it is a section template."""
+    def _walk(self, part: FormPart, start: Names | None, outer: _Place, section: str | None) -> None:
+        """Go through a part, whose data is at ``start``, and which is shown by ``section`` if it is a template."""
         if part.body is None:
             return
-        places = [start]
+        places = [outer]
         walk = etree.iterwalk(part.body, events=("start", "end"))
         for event, element in walk:
             self._count()
@@ -106,42 +123,45 @@ class _Walk:
                 if is_container:
                     places.pop()
             elif is_container:
-                places.append(self._inside(part, element, name, places[-1]))
+                _, iterations = container_paths(part, element)
+                steps = None if start is None or iterations is None else self._grids.steps(start + iterations)
+                places.append(self._inside(element, name, steps, places[-1]))
                 template = self._definition.template(element) if section is None and element.tag == SECTION else None
                 if template is not None and name:
-                    self._walk(template, places[-1], name)
+                    self._walk(template, self._uses.get(element), places[-1], name)
             elif name and element.tag not in {BIND, REPEAT} and not is_template_use(element):
-                self._column(name, places[-1], section)
+                path = control_path(part, element)
+                steps = None if start is None or not path else self._grids.control_steps(start + path)
+                self._column(name, places[-1], section, () if steps is None else path_in(V4_0_0, steps))
                 walk.skip_subtree()
 
-    def _inside(self, part: FormPart, container: Element, name: str | None, place: _Place) -> _Place:
+    def _inside(self, container: Element, name: str | None, iterations: Steps | None, place: _Place) -> _Place:
         """Return the place in a section or grid."""
-        if not name:
-            return place
-        path = (*place.path, name)
-        if container.tag == GRID:
-            return self._repeat(name, place.view, path) if is_repeated(container) else place
-        if not is_repeated(container):
-            return replace(place, path=path)
-        return self._repeat(name, place.view, (*path, part.iteration_name(container) or default_iteration(name)))
+        if name and iterations:
+            path = path_in(V4_0_0, iterations)
+            return _Place(self._repeat(name, place.view.holding(path), path), (*place.names, name))
+        return replace(place, names=(*place.names, name)) if name and container.tag == SECTION else place
 
-    def _repeat(self, name: str, around: _Growing, path: tuple[str, ...]) -> _Place:
-        """Return the place in the iterations of a repeat, whose name the column of numbers has."""
+    def _repeat(self, name: str, around: _Growing, path: Names) -> _Growing:
+        """Return the view of the iterations of a repeat, whose name the column of numbers has."""
         outer, limit = around.view.repetitions, self._naming.limit
         number = joined((identifier(name), "repetition"), limit)
         repetitions = (*outer, UniqueNames(outer, limit).take(number))
-        self._count(*path, *repetitions)
-        return _Place(self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions)))
+        inside = path[len(around.path) :]
+        self._count(*inside, *repetitions)
+        return self._add(FlatView(self._name((name,)), (), around.view.name, inside, repetitions), path, around)
 
-    def _column(self, name: str, place: _Place, section: str | None) -> None:
-        view = place.view
-        self._count(*place.path, name)
-        if self._naming.prefixes_in_main and view.view.around is None:
-            names = (*place.path, name)
+    def _column(self, name: str, place: _Place, section: str | None, path: Names) -> None:
+        """Add the column of a control, which stays empty without a path."""
+        view = place.view.holding(path) if path else place.view
+        inside = path[len(view.path) :] if path else ()
+        self._count(*inside, name)
+        if self._naming.prefixes_in_main and view.around is None:
+            names = (*place.names, name)
         else:
             names = (section, name) if section else (name,)
         column = view.names.take(joined([identifier(each) for each in names], self._naming.longest))
-        view.columns.append(FlatColumn(column, (*place.path, name)))
+        view.columns.append(FlatColumn(column, inside))
         most = self._naming.most_columns
         if len(view.view.column_names) + len(view.columns) > most:
             raise BadRequestError(f"a flat view of the form would have more than {most} columns")
@@ -150,8 +170,9 @@ class _Walk:
         prefix, longest = self._naming.prefix, self._naming.longest
         return self._names.take(prefix + joined((*self._parts, *map(identifier, repeat)), longest - len(prefix)))
 
-    def _add(self, view: FlatView) -> _Growing:
-        growing = _Growing(view, UniqueNames((*METADATA_COLUMNS, *view.repetitions), self._naming.longest), [])
+    def _add(self, view: FlatView, path: Names, around: _Growing | None) -> _Growing:
+        names = UniqueNames((*METADATA_COLUMNS, *view.repetitions), self._naming.longest)
+        growing = _Growing(view, names, path, around, [])
         self._growing.append(growing)
         if len(self._growing) > MOST_VIEWS:
             raise BadRequestError(f"the form would have more than {MOST_VIEWS} flat views")
@@ -198,7 +219,8 @@ class RowReader:
             starts.append(start)
             paths.append((start, _Opens(number, around)))
             for column, each in enumerate(view.columns, len(view.repetitions)):
-                paths.append((start + each.path, _Fills(number, column)))
+                if each.path:
+                    paths.append((start + each.path, _Fills(number, column)))
         self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:

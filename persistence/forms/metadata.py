@@ -7,6 +7,7 @@ one would be ignored, and let people in, or leave secrets in plain text.
 from __future__ import annotations
 
 import difflib
+import re
 from functools import lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
@@ -52,6 +53,8 @@ _CONDITIONS = {condition.value: condition for condition in GrantCondition if con
 _ENCRYPT, _ENCRYPT_CLASS = f"{_FR}encrypt", "fr-encrypt"
 _PART = "ncrypt"
 """A part of all names about encryption, with a small or capital first letter."""
+_MARK = re.compile("ncrypt|index|summary|fr-search|bulk-edit|sort-column")
+"""A part of each mark of a control."""
 _LONGER = 13
 """Characters of a name that are compared: no name as long is a misspelt ``encrypt``."""
 _OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
@@ -85,6 +88,8 @@ class MetadataReader(Streaming):
         self._titles: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._encrypts = False
+        self.has_marks = False
+        """True if there may be marks of controls, of encryption or of the index."""
 
     @property
     def metadata(self) -> FormMetadata:
@@ -110,6 +115,8 @@ class MetadataReader(Streaming):
         ):
             raise past_limits(name, attributes, depth, MOST_ELEMENTS)
         words = "\n".join((name, attributes.get("class", ""), *attributes))
+        if not self.has_marks:
+            self.has_marks = _MARK.search(words) is not None
         if _PART in words and (name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split()):
             self._encrypts = True
         if self._matched >= depth:  # the last element of the path has ended

@@ -8,31 +8,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from persistence.forms.controls import BindSteps, Container, containers, default_iteration, template_uses
+from persistence.forms.controls import GridPaths, container_paths, control_path, path_in, shown_parts
 from persistence.forms.structure import (
     GRID,
+    SECTION,
     XF,
     DefinitionTree,
     FormPart,
+    Names,
+    control_name,
     instance_of,
-    is_legacy_repeat,
-    is_repeated,
     on_definition,
     text_in,
 )
 from persistence.forms.trees import Bound, Element
 from persistence.limits.definitions import LONGEST_TITLE, MOST_STEPS
-from persistence.model.versions import DATA_FORMATS, V4_0_0
 
 _RESOURCES_ID = "fr-form-resources"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _RESOURCE = re.compile(r"\$form-resources/([^/\s]+)/label")
 _HTML = "text/html"
 _TAG = re.compile(r"<[^<>]*>")
-_ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
-
-_Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class OutlineNode:
     is_iteration: bool = False
     inside: dict[str, OutlineNode] = field(default_factory=dict)
 
-    def at(self, path: _Path) -> OutlineNode:
+    def at(self, path: Names) -> OutlineNode:
         """Return the node at a path, which is made where there is none."""
         node = self
         for step in path:
@@ -109,41 +107,39 @@ class _Reading:
 
     def __init__(self, definition: DefinitionTree, data_format: str) -> None:
         self._definition = definition
-        self._wanted = _ORDER[data_format]
+        self._grids = GridPaths.listed(definition)
+        self._format = data_format
         self._root = OutlineNode()
         self._steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
 
     def outline(self) -> Outline:
         """Return the outline; parts of a section template appear in every section that shows it."""
-        main = _Part(self._definition.main)
-        self._add(main, ())
         parts: dict[int, _Part] = {}
-        for use in template_uses(self._definition):
-            around = main.steps.of(use.bind)
-            if around is not None:
-                part = parts.setdefault(id(use.part), _Part(use.part))
-                self._add(part, (*around, (use.iteration, V4_0_0)) if use.iteration else around)
-        return Outline(self._root, tuple(main.resources))
+        for shown, start in shown_parts(self._definition):
+            part = parts.setdefault(id(shown), _Part(shown))
+            for found in part.found:
+                self._add(found, start + found.path)
+        return Outline(self._root, tuple(parts[id(self._definition.main)].resources))
 
-    def _add(self, part: _Part, start: tuple[tuple[str, str], ...]) -> None:
-        for found in part.found():
-            steps = start + found.steps
-            self._steps.count(len(steps))
-            path = tuple(step for step, since in steps if _ORDER[since] <= self._wanted)
-            has_element = _ORDER[found.steps[-1][1]] <= self._wanted
-            if has_element or found.is_iteration:  # without iterations, those of a grid are its own elements (4.0.0)
-                node = self._root.at(path)
-                if not (node.is_control or node.is_iteration):
-                    node.name, node.label = found.name, found.label
-                    node.is_control, node.is_iteration = found.is_control, found.is_iteration
-                elif found.is_iteration:
-                    node.is_iteration = True
+    def _add(self, found: _Found, path: Names) -> None:
+        self._steps.count(len(path))
+        steps = self._grids.control_steps(path) if found.is_control else self._grids.steps(path)
+        here = path_in(self._format, steps)
+        has_element = path_in(self._format, steps[-1:])
+        if not here or not (has_element or found.is_iteration):
+            return  # without an element for iterations, those of a grid are its own elements (4.0.0)
+        node = self._root.at(here)
+        if not (node.is_control or node.is_iteration):
+            node.name, node.label = found.name, found.label
+            node.is_control, node.is_iteration = found.is_control, found.is_iteration
+        elif found.is_iteration:
+            node.is_iteration = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     name: str
-    steps: tuple[tuple[str, str], ...]
+    path: Names
     label: Label | None
     is_control: bool = False
     is_iteration: bool = False
@@ -153,47 +149,27 @@ class _Part:
     """The main document or a section template, with its resources by language."""
 
     def __init__(self, part: FormPart) -> None:
-        self.steps = BindSteps(part)
         self.resources = _resources(part)
         self._part = part
-        self._found: tuple[_Found, ...] | None = None
 
+    @cached_property
     def found(self) -> tuple[_Found, ...]:
-        """Return the sections, grids and controls in document order, read once."""
-        if self._found is None:
-            body = self._part.body
-            order = {} if body is None else {each: at for at, each in enumerate(body.iterdescendants("*"))}
-            found = sorted((*self._containers(), *self._controls()), key=lambda each: order[each[0]])
-            self._found = tuple(each for _, each in found)
-        return self._found
+        """The sections, grids and controls in document order."""
+        return tuple(self._find())
 
-    def _containers(self) -> Iterator[tuple[Element, _Found]]:
-        for container in containers(self._part):
-            name, element = container.name, container.element
-            bind = self._part.bind(name) if name else None
-            steps = self.steps.unbound_grid(element) if bind is None else self.steps.of(bind)
-            if not name or not steps:
-                continue
-            label = self._label(element, name)
-            iteration = None if bind is None or not is_repeated(element) else self._iteration(container, bind, steps)
-            if iteration is not None:
-                steps = steps[:-1] if iteration == steps else steps
-                yield element, _Found(name, iteration, label, is_iteration=True)
-            yield element, _Found(name, steps, label)
-
-    def _iteration(
-        self, container: Container, bind: Element, steps: tuple[tuple[str, str], ...]
-    ) -> tuple[tuple[str, str], ...] | None:
-        """Return the steps to the iterations of a repeat: those of a legacy one are in the steps of its bind."""
-        inner = self._part.iterations.get(bind)
-        if inner is not None:
-            return self.steps.of(inner)
-        is_implied = container.element.tag == GRID and is_legacy_repeat(container.element)
-        return steps if is_implied and steps[-1][0] == default_iteration(container.name or "") else None
-
-    def _controls(self) -> Iterator[tuple[Element, _Found]]:
-        for element, control in self.steps.controls():
-            yield element, _Found(control.name, control.steps, self._label(element, control.name), is_control=True)
+    def _find(self) -> Iterator[_Found]:
+        body = self._part.body
+        for element in () if body is None else body.iterdescendants("*"):
+            name = control_name(element)
+            if name and element.tag in {SECTION, GRID}:
+                path, iterations = container_paths(self._part, element)
+                label = self._label(element, name) if path else None
+                if iterations:
+                    yield _Found(name, iterations, label, is_iteration=True)
+                if path:
+                    yield _Found(name, path, label)
+            elif name and (path := control_path(self._part, element)):
+                yield _Found(name, path, self._label(element, name), is_control=True)
 
     def _label(self, view: Element, name: str) -> Label | None:
         shown = next(view.iterchildren(f"{XF}label"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,17 +12,26 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.structure import INSTANCE, MODEL, XH
-from persistence.forms.trees import Element, Tree, on_tree, serialized
+from persistence.forms.controls import container_paths, shown_parts
+from persistence.forms.marks import require_usable_marks
+from persistence.forms.migration.plan import PlainGrid, cell_bound, plain_grids, repeated_grids
+from persistence.forms.structure import INSTANCE, MODEL, XH, DefinitionTree, Names, is_content_repeat
+from persistence.forms.trees import Bound, Element, Tree, on_tree, serialized
+from persistence.limits.definitions import MOST_STEPS
 from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
+from persistence.model.versions import V4_8_0, V2019_1_0
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The metadata of a publication: whether the form is available for new data, and a comment or none."""
+    """The metadata of a publication: whether the form is available for new data, and a comment or none.
+
+    With ``lists_grids`` the lists of grids are written, by which data of older formats is read (spec forms 1.5).
+    """
 
     is_available: bool = True
     comment: str | None = None
+    lists_grids: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +54,8 @@ def prepare(
     """Make a definition ready; ``is_copied`` decides which attachments go with its form.
 
     Raises:
-        BadRequestError: it does not say which form it is, names two attachments by one name, or is too large; or the
-            comment cannot be written as XML.
+        BadRequestError: it does not say which form it is, names two attachments by one name, has a mark without effect,
+            or is too large; or the comment cannot be written as XML.
         MalformedXmlError: it is not well-formed.
     """
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
@@ -64,6 +74,10 @@ def _prepare(
             element.text = definition_holder_path(form, one.name)
     _set(metadata, "available", None if announcement.is_available else "false")
     _set(metadata, "version-comment", announcement.comment)
+    require_usable_marks(tree)
+    definition = DefinitionTree.read(tree) if announcement.lists_grids else None
+    if definition is not None:
+        _list_grids(definition, metadata)
     return PreparedDefinition(form, serialized(tree), tuple(held.values()), _libraries(metadata))
 
 
@@ -108,6 +122,45 @@ def _set(metadata: Element, name: str, text: str | None) -> None:
             raise BadRequestError(f"the {name} holds characters that XML does not have") from error
     for other in found:
         metadata.remove(other)
+
+
+def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
+    """Write the lists of the grids that have elements of their own, as binds lead to them."""
+    repeated, plain = list[dict[str, str]](), list[dict[str, object]]()
+    cells = cell_bound()
+    size = Bound(MOST_STEPS, "the grids of the form are too many, or too deeply nested")
+    for part, start in shown_parts(definition):
+        for each in repeated_grids(part):
+            if is_content_repeat(each.element) or each.is_wrapped:
+                path = (*start, *each.container, each.name)
+                size.count(len(path))
+                repeated.append({"path": "/".join(path), "iteration-name": each.iteration})
+        for grid in plain_grids(part, cells):
+            own, _ = container_paths(part, grid.element)
+            if own:
+                path = start + own
+                size.count(len(path) + len(grid.content))
+                plain.append(_plain_entry(path, grid, is_top=part is definition.main))
+    _write_list(metadata, V4_8_0, repeated)
+    _write_list(metadata, V2019_1_0, {"migrations": plain} if plain else None)
+
+
+def _plain_entry(path: Names, grid: PlainGrid, *, is_top: bool) -> dict[str, object]:
+    return {
+        "containerPath": [{"value": name} for name in path[:-1]],
+        "newGridElem": {"value": path[-1]},
+        "afterElem": None if grid.after is None else {"value": grid.after},
+        "content": [{"value": name} for name in grid.content],
+        "topLevel": is_top,
+    }
+
+
+def _write_list(metadata: Element, version: str, listed: object) -> None:
+    for element in metadata.findall("migration"):
+        if element.get("version") == version:
+            metadata.remove(element)
+    if listed:
+        etree.SubElement(metadata, "migration", version=version).text = json.dumps(listed)
 
 
 _VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lxml import etree
 
 from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
-from persistence.limits.xml import LONGEST_XML_NAME, MOST_WALKED
+from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_WALKED
 
 XH = "{http://www.w3.org/1999/xhtml}"
 XF = "{http://www.w3.org/2002/xforms}"
@@ -43,10 +43,14 @@ etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no pr
 
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
+_EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _LIBRARY = re.compile(r"\{http://orbeon\.org/oxf/xml/form-builder/component/[^/{}]+/[^/{}]+\}")
 _QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 
 T = TypeVar("T")
+
+Names = tuple[str, ...]
+"""The names of the elements that lead to another, from below the root element of the data."""
 
 
 def control_name(element: Element) -> str | None:
@@ -120,6 +124,8 @@ class FormPart:
     Each is short, but there are as many as a form has elements times the levels of their nesting.
     """
 
+    _paths: dict[Element, Names | None] = field(default_factory=dict)
+
     @classmethod
     def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
         """Index a model and a body."""
@@ -141,20 +147,25 @@ class FormPart:
         """Return the bind that the ``bind`` attribute of a control, grid or section names."""
         return self.binds.get(view.get("bind", ""))
 
-    def lineage(self, bind: Element) -> list[Element]:
-        """Return the bind and the binds around it, outermost first, without the top bind."""
-        found = []
-        above: Element | None = bind
-        while above is not None and above.tag == BIND and above is not self.top:
-            found.append(above)
-            above = above.getparent()
-        self.walk.count(len(found))
-        return found[::-1]
+    def path(self, bind: Element) -> Names | None:
+        """Return the element names from the data root to the element of a bind; ``None`` if it leads to no element.
 
-    def path(self, bind: Element) -> tuple[str, ...] | None:
-        """Return the element names from the data root to the element of a bind; ``None`` if it leads to no element."""
-        steps = [step_of(each) for each in self.lineage(bind)]
-        return None if None in steps else tuple(step for step in steps if step)
+        This is the one place where a path is made of the references of binds (spec search 2.3).
+        """
+        lineage = []
+        above: Element | None = bind
+        while above is not None and above.tag == BIND and above is not self.top and above not in self._paths:
+            lineage.append(above)
+            above = above.getparent()
+        path = () if above is None else self._paths.get(above, ())
+        for each in reversed(lineage):
+            steps = _steps_of(each)
+            path = None if path is None or steps is None else path + steps
+            if path is not None and len(path) >= DEEPEST:
+                path = None
+            self.walk.count(1 + len(path or ()))
+            self._paths[each] = path
+        return path
 
     def iteration_name(self, container: Element) -> str | None:
         """Return the name of the iterations of a repeated section or grid, as its bind has it."""
@@ -235,10 +246,13 @@ def reference(bind: Element) -> str:
     return bind.get("ref", bind.get("nodeset", ".")).strip()
 
 
-def step_of(bind: Element) -> str | None:
-    """Return the element name that a bind adds to its path: empty if it adds none, ``None`` if it leads elsewhere."""
-    leads = reference(bind)
-    return "" if leads == "." else leads if is_element_name(leads) else None
+def _steps_of(bind: Element) -> Names | None:
+    """Return the names of elements that a bind adds to its path; ``None`` if it leads elsewhere."""
+    leads = reference(bind).removesuffix(_EACH_LANGUAGE)
+    if leads == ".":
+        return ()
+    steps = tuple(leads.split("/", DEEPEST))
+    return steps if all(map(is_element_name, steps)) else None
 
 
 def _by_id(elements: Iterable[Element]) -> dict[str, Element]:

@@ -170,6 +170,7 @@ class PublishApi:
             user=self.parser.user(request),
             source=short(source, "document id"),
             flat_view=self.parser.flat_view(request),
+            lists_grids=request.args.get("upgrade-form-definition") != "false",
             target=self._target(),
         )
 

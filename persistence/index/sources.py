@@ -20,7 +20,7 @@ from persistence.bounded_cache import BoundedCache
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.definitions.contents import IndexKeys
 from persistence.errors import DamagedError, MalformedXmlError, disk_errors
-from persistence.forms.index_keys import DESIGNER_KEYS
+from persistence.forms.controls import DESIGNER_KEYS, PATH_RULES
 from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
 from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
 from persistence.limits.requests import CHUNK
@@ -43,6 +43,7 @@ from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, Stor
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
+_RULES = f"{PATH_RULES} "
 _NOTHING = ExtractedText({}, "")
 
 
@@ -225,7 +226,7 @@ class Source:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.described.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self.described.data_format + _text(self.catalog.of(self.described.form, version).fingerprint)
+        return self._stated(self.catalog.of(self.described.form, version))
 
     def definition(self, version: int) -> IndexedDefinition:
         """Return the definition of a version."""
@@ -380,7 +381,15 @@ class Source:
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
         state = DefinitionState.PUBLISHED if keys.is_published else state
-        return IndexedDefinition(self.described.data_format + _text(definition.fingerprint), state, keys.keys)
+        return IndexedDefinition(self._stated(definition), state, keys.keys)
+
+    def is_by_rules(self, fingerprint: str) -> bool:
+        """Return whether the keys of a definition were read by the rules that hold now."""
+        return self.is_designer or fingerprint.startswith(_RULES)
+
+    def _stated(self, definition: Definition) -> str:
+        """Return the fingerprint of the keys that a definition has, which depend on rules and on the format of data."""
+        return f"{_RULES}{self.described.data_format}{_text(definition.fingerprint)}"
 
 
 def _text(fingerprint: Fingerprint) -> str:

@@ -30,6 +30,9 @@ MOST_STEPS = 150_000
 Without a bound, a section template with many controls in many sections would multiply.
 """
 
+MOST_UNUSABLE = 20
+"""Marks without effect that are reported of one definition."""
+
 LONGEST_ENCRYPTED = 4 << 20
 """Characters in a value that is encrypted. The value is in memory as a whole."""
 
@@ -47,9 +50,6 @@ MOST_CELLS = 1_000_000
 
 MOST_KEY_CHARACTERS = 4 << 20
 """Characters in the paths of all keys."""
-
-MOST_PATTERNS = 20
-"""Keys whose steps are not all plain names. One element may match all of these keys."""
 
 MOST_MIGRATED = 32 << 20
 """Characters that one migration may add to a definition.

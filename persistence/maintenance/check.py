@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 
@@ -34,6 +34,7 @@ from persistence.maintenance.findings import (
 )
 from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
+from persistence.maintenance.mark_check import MarkCheck
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
@@ -60,7 +61,7 @@ class CheckOptions:
     """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them.
 
     ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
-    form. ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted.
+    form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed.
     ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
     """
 
@@ -81,7 +82,9 @@ class Check:
         self._treatment = Treatment(options.remedies, options.dry_run)
         self.totals = self._treatment.totals
         self._tree = tree
-        self._inspector = Inspector(tree, options.bodies_of, options.integrity, deep=options.deep)
+        reader = cache(options.open_reader)
+        marks = MarkCheck(lambda form: reader().catalog_of(form))
+        self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, deep=options.deep)
         self._indexes = IndexInspector(tree, index, deep=options.deep)
         self._remedies = options.remedies
         self._changes = bool(options.remedies) and not options.dry_run

@@ -56,6 +56,7 @@ _NEW_SIDECAR = (
 _OWN_SIDECAR = "puts the content's own sidecar beside it, and the other one into .quarantine"
 _CORRECT_BIT = "corrects it if one bit was flipped; else name the file to --adopt"
 _CORRECT_VERSION = "correct the version in the sidecar, or put the file where it belongs"
+_PUBLISH = "publish the form with the mark in a control whose bind leads to an element"
 _PUT_BACK = "put it back where it was encrypted, or restore it from a backup"
 _FIND_CONTENT = "looks for the content; or goes back to the newest whole revision, and keeps the sidecar in .quarantine"
 
@@ -75,6 +76,9 @@ class FindingKind(Enum):
     MISPLACED = ("misplaced", _DAMAGE, _NONE, "put it back where it belongs, or name it to --adopt", Adopts.MOVED)
     BODY_DAMAGED = ("body-damaged", _DAMAGE, _NONE, _RESTORE)
     ENCRYPTION_WRONG = ("encryption-wrong", _DAMAGE, _NONE, _PUT_BACK)
+    MARK_NOT_ENCRYPTING = ("mark-not-encrypting", _DAMAGE, _NONE, _PUBLISH)
+    VALUE_PLAIN = ("value-plain", _LEFTOVER, _NONE, "persistence reencrypt encrypts it")
+    MARK_NOT_INDEXING = ("mark-not-indexing", _NOTICE, _NONE, _PUBLISH)
     BODY_MISSING = ("body-missing", _DAMAGE, _NONE, _RESTORE)
     VERSION_WRONG = ("version-wrong", _DAMAGE, _NONE, _CORRECT_VERSION)
     REVISION_DAMAGED = ("revision-damaged", _DAMAGE, _REPAIR, "moves what is left of it to .quarantine")

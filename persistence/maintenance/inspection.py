@@ -30,11 +30,12 @@ from persistence.maintenance.folder_files import (
     readable,
     without_repetitions,
 )
+from persistence.maintenance.mark_check import MarkCheck
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import commit, sidecars, stored_revision
+from persistence.storage import commit, nofollow, sidecars, stored_revision
 from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
 from persistence.storage.layout import FilePaths
 from persistence.storage.sidecars import ChangedSidecarError
@@ -49,13 +50,16 @@ _TIMES_LOST = "copied without its modification time"
 class Inspector:
     """Inspects folders of a tree; ``deep`` reads every content and compares its digest.
 
-    ``integrity`` tells edits by hand from damage, as the service does.
+    ``integrity`` tells edits by hand from damage, as the service does. ``marks`` judges by the marks of definitions.
     """
 
-    def __init__(self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> None:
+    def __init__(
+        self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, marks: MarkCheck, *, deep: bool
+    ) -> None:
         self.tree = tree
         self.bodies_of = bodies_of
         self.integrity = integrity
+        self.marks = marks
         self.deep = deep
         self.access = AccessCheck(tree.root)
 
@@ -182,6 +186,7 @@ class _Inspection:
             newest = f"; {self._newest_whole(place)}" if match is ContentMatch.ROTTEN else ""
             yield from _faults(match, place, sidecar, newest)
             yield from self._encryption(place, sidecar)
+            yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
         """Judge a content that is not the sidecar's: another revision's, damaged, or edited by a person."""
@@ -217,6 +222,17 @@ class _Inspection:
         if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
             what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
             yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
+
+    def _marks(self, name: str, path: str, sidecar: Sidecar) -> Iterator[Finding]:
+        """Find marks without effect in a definition, and data that is plain although its definition marks it."""
+        if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
+            return
+        try:
+            with open(nofollow.open_file(path), "rb") as file:
+                found = self.by.marks.faults(self.folder.address(name), sidecar, file, is_deep=self.by.deep)
+        except PermissionError:
+            return  # the access check has reported it
+        yield from (kind.at(path, what) for kind, what in found)
 
     def _damaged_sidecar(self, place: FilePaths, error: DamagedError) -> Finding:
         """Judge a sidecar that cannot be read; a JSON file unlike any sidecar that belongs to nothing is foreign."""
@@ -279,6 +295,8 @@ class _Inspection:
             yield damaged.at(place.content, "its content is not the one its sidecar tells of", place)
         else:
             yield from _faults(match, place, sidecar)
+            if self.folder.collection is not None and not sidecar.deleted:
+                yield from self._marks(revision.name, place.content, sidecar)
 
     def versions(self) -> Iterator[Finding]:
         """Check that a definition has the version of its directory, and an attachment that of its document."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from persistence.errors import BadRequestError, ConfigurationError, DamagedError
 from persistence.maintenance.body_check import BodiesOf, body_fault
 from persistence.maintenance.findings import Finding, FindingKind, FindingTotals, Remedy, Report, Treatment
+from persistence.maintenance.mark_check import MarkCheck
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -47,11 +48,13 @@ _FOLDERS = {_DEFINITIONS, *(each.value for each in Collection)}
 class StorageCheck:
     """One check of a database; with ``is_dry`` remedies are only foretold, and ``is_deep`` reads every content.
 
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
+    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks`` judges
+    contents by the marks of definitions.
     """
 
     database: MaintainedDatabase
     bodies_of: BodiesOf
+    marks: MarkCheck
     remedies: frozenset[Remedy] = frozenset()
     is_dry: bool = False
     is_deep: bool = False
@@ -76,6 +79,9 @@ class StorageCheck:
                 yield None
             elif _is_within(found.place, parts):
                 yield treatment.apply(_finding(found), found.mend or _nothing)
+        for finding in self.marks.of_storage(self.database.storage, is_deep=self.is_deep):
+            if _is_within(finding.path, parts):
+                yield treatment.apply(finding, _nothing)
 
     def part(self, path: str) -> tuple[str, ...]:
         """Return the names of a path, as in a tree.

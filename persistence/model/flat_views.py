@@ -23,7 +23,7 @@ METADATA_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class FlatColumn:
-    """The column of a control, with the element names that lead to it from the element of a row."""
+    """The column of a control, with the element names that lead to it from that of a row; without, it is empty."""
 
     name: str
     path: tuple[str, ...]
@@ -71,7 +71,7 @@ def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
     for view in views:
         start = view.path if view.around is None else starts[view.around] + view.path
         starts[view.name] = start
-        columns = tuple((column.name, "/".join(start + column.path)) for column in view.columns)
+        columns = tuple((column.name, "/".join(start + column.path) if column.path else "") for column in view.columns)
         repetition = view.repetitions[-1] if view.repetitions else None
         found.append(CataloguedView(view.name, view.around, "/".join(start), repetition, columns))
     return found

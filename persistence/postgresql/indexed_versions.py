@@ -175,7 +175,7 @@ class IndexedVersions:
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
         """Return whether a version is indexed by its definition as it is; it always is in the database of both."""
         source = self._source_of(form)
-        if indexed.data_format != source.data_format:
+        if indexed.data_format != source.data_format or not source.is_by_rules(indexed.fingerprint):
             return False
         if source.has_own_definitions:
             return True

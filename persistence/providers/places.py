@@ -10,6 +10,7 @@ from functools import cache
 
 import msgspec
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import StartupError
 from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
@@ -34,7 +35,8 @@ class Place:
 
     ``revisions`` returns those of a form, with the bodies of attachments from where the properties lead. For a block,
     ``keeping_writers_out`` keeps everybody from writing, and yields what raises ``BusyError`` if that holds no longer.
-    ``reports`` are its flat views. ``database`` is set of a database.
+    ``reports`` are its flat views. ``database`` is set of a database, and ``catalog_of`` with it, which returns the
+    definitions of a form's data.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Place:
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
     reports: ReportTables | None = None
     database: MaintainedDatabase | None = None
+    catalog_of: Callable[[Form], Catalog] | None = None
 
 
 @contextmanager
@@ -92,6 +95,7 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
             database.keeping_writers_out,
             provider.reports,
             database,
+            provider.index_catalog,
         )
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, ConflictError, DamagedError, DiskError, ForbiddenError
-from persistence.forms.index_keys import DESIGNER_KEYS
+from persistence.forms.controls import DESIGNER_KEYS
 from persistence.model import permissions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import FINDING, Operations, Permissions

@@ -18,7 +18,7 @@ from persistence.crypto import frames
 from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
-from persistence.definitions.contents import EncryptedControls
+from persistence.definitions.contents import NOTHING_ENCRYPTED, EncryptedControls
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
@@ -184,19 +184,19 @@ class _EncryptedData:
         self._at_rest = at_rest
         self._content = content
         self._controls = controls
+        self._wanted = controls or NOTHING_ENCRYPTED
         self._values = self._holders = 0
 
     @property
     def chunks(self) -> Iterator[bytes]:
         """The data, edited as it streams by."""
-        paths = self._at_rest.paths(self._content.address.form, self._controls)
+        paths = self._wanted.paths
         source = iter(self._content.chunks)
         head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
         if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
-        values = frozenset[Path]() if self._controls is None else self._controls.values
-        with ValueEncrypter(paths, values, self._encrypt, self._is_encrypted) as sealing:
+        with ValueEncrypter(paths, self._wanted.values, self._encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(chain((head,), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
@@ -288,8 +288,8 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
     """Return whether the header of an attachment names an encrypted control, or an item of one (spec forms 4.2)."""
     if holder is None or controls is None:
         return False
-    path = holder.strip().strip("/")
-    return path in controls.holders or path.removesuffix(f"/{ITEM}") in controls.holders
+    path = tuple(holder.strip().strip("/").split("/"))
+    return path in controls.paths or (path[-1] == ITEM and path[:-1] in controls.paths)
 
 
 def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:

@@ -9,7 +9,7 @@ from enum import Enum
 
 import msgspec
 
-from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.errors import BadRequestError, DeletedError, NotFoundError, NotSupportedError
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -24,7 +24,7 @@ from persistence.model.users import ANONYMOUS
 from persistence.model.versions import V4_0_0, ForDocument, VersionRequest
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.receiving import receiving
+from persistence.services.receiving import marks_without_effect, receiving
 from persistence.services.rules import (
     Delete,
     Get,
@@ -67,10 +67,12 @@ class Part:
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
-    There are no permissions and no operations here: these paths are to be protected as a service (4.2).
+    There are no permissions and no operations here: these paths are to be protected as a service (4.2). With
+    ``refuses_marks`` a definition with a mark without effect is refused; behind a proxy it is what a runtime publishes.
     """
 
     router: Router
+    refuses_marks: bool = False
 
     def read(self, form: Form, name: str, get: Get) -> Read:
         """Return one file of the version asked for, its content open if asked for."""
@@ -91,6 +93,8 @@ class Definitions:
         address = DefinitionAddress(form, version, name)
         check_precondition(put.precondition, address, living(storage.read(address, content=False)))
         with receiving(storage, address, put.content_type, chunks) as (upload, received):
+            for mark in marks_without_effect(upload, received) if self.refuses_marks else ():
+                raise BadRequestError(mark.cause)
             return self.publish(form, put.version, [Part(name, put, upload, received)])[0]
 
     def receiving(

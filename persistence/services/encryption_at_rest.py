@@ -22,7 +22,7 @@ from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BusyError, ConfigurationError, DamagedError, MalformedXmlError
 from persistence.forms.encryption import ValueDecrypter
-from persistence.model.addresses import AttachmentRef, DocumentAddress, Form
+from persistence.model.addresses import AttachmentRef, DocumentAddress
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
@@ -77,10 +77,6 @@ class EncryptionAtRest:
                 f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
             )
         return reduce(or_, published) if published else None
-
-    def paths(self, form: Form, controls: EncryptedControls | None) -> frozenset[Path]:
-        """Return the paths of encrypted controls in the format of data at rest."""
-        return frozenset() if controls is None else controls.paths[self.router.of(form).properties.data_format]
 
     def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Return whether an attachment is stored encrypted.

@@ -50,7 +50,8 @@ class Services:
     ) -> Services:
         """Wire the services of the public face; ``codec`` translates between clients and storage."""
         documents = Documents(router, access.dialect, access)
-        return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins, purge_of)
+        definitions = Definitions(router, refuses_marks=True)
+        return cls._wired(documents, replace(documents, codec=codec), definitions, admins, purge_of)
 
     @classmethod
     def of_provider(
@@ -67,7 +68,7 @@ class Services:
         """
         dialect = access.dialect
         documents = Documents(router, dialect, access)
-        definitions = Definitions(only(provider, router.properties))
+        definitions = Definitions(only(provider, router.properties), refuses_marks=True)
         wired = cls._wired(documents, documents, definitions, admins, purge_of)
         if not dialect.has_proxy:
             return wired

@@ -42,9 +42,9 @@ _LONGEST_WAIT = 10.0
 class Publication:
     """A request to publish.
 
-    ``is_available`` and ``comment`` go into the metadata, ``source`` is the id of the unpublished definition
-    it comes from, where it comes from one. ``flat_view`` is as in ``Put``. ``target`` is another server, if that is to
-    have the definition.
+    ``is_available``, ``comment`` and ``lists_grids`` are as in ``Announcement``. ``source`` is the id of the
+    unpublished definition it comes from, where it comes from one. ``flat_view`` is as in ``Put``. ``target`` is another
+    server, if that is to have the definition.
     """
 
     version: VersionRequest
@@ -53,6 +53,7 @@ class Publication:
     user: User
     source: str | None
     flat_view: bool = False
+    lists_grids: bool = True
     target: RemoteTarget | None = None
 
 
@@ -102,7 +103,7 @@ class Publishing:
         return self._publish(_whole(chunks, 0), publication)
 
     def _publish(self, data: bytes, publication: Publication) -> PublishedForm:
-        announcement = Announcement(publication.is_available, publication.comment)
+        announcement = Announcement(publication.is_available, publication.comment, publication.lists_grids)
         turn = self._turn if publication.target is None else self._remote_turn
         if not turn.acquire(timeout=_LONGEST_WAIT):
             raise BusyError("other definitions are being published")

@@ -9,7 +9,9 @@ from contextlib import contextmanager, nullcontext
 
 from persistence.errors import BadRequestError, as_disk_error
 from persistence.forms.form_data import MARKER_WORD
+from persistence.forms.marks import UnusableMark, unusable_marks
 from persistence.forms.metadata import MetadataReader
+from persistence.limits.definitions import LARGEST_TREE
 from persistence.limits.requests import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.services.rules import Received
@@ -71,7 +73,19 @@ def receiving(
         except OSError as error:
             raise as_disk_error(error, _RECEIVING, address) from error
         is_plain = watch is not None and not watch.may_be_there
-        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain)
+        has_marks = reader is not None and reader.has_marks
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
+
+
+def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMark, ...]:
+    """Return the marks of a received definition that have no effect; none of other contents."""
+    if not received.has_marks:
+        return ()
+    try:
+        with upload.opened() as file:
+            return unusable_marks(file.read(LARGEST_TREE + 1))
+    except OSError as error:
+        raise as_disk_error(error, _RECEIVING) from error
 
 
 def definition_reader(address: Address) -> MetadataReader | None:

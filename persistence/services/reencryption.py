@@ -189,13 +189,12 @@ class DocumentPlan:
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is None:
             return
-        paths = self.at_rest.paths(self.form, controls)
         with HolderReader(self._is_own) as reader:
             holders = reader.read(_pieces(found.opened)).holders
         for holder in holders:
             if holder.held.collection is not None:
                 key = holder.held.collection, holder.held.name
-                self.named[key] = self.named.get(key, False) or _is_below(holder, paths)
+                self.named[key] = self.named.get(key, False) or _is_below(holder, controls.paths)
 
     def _plan_attachment(self, revision: DataRevision, found: StoredRevision) -> None:
         address, sidecar = revision.address, revision.sidecar
@@ -232,7 +231,7 @@ class DocumentPlan:
         """
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is not None:
-            return self.at_rest.paths(self.form, controls), controls.values
+            return controls.paths, controls.values
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 

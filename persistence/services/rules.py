@@ -265,8 +265,8 @@ def _last_save(found: StoredRevision) -> str:
 class Received:
     """The content received for a PUT: its id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is extracted from a form definition. ``is_plain`` is true of form data without
-    encrypted values.
+    ``metadata`` is extracted from a form definition; ``has_marks`` says that it may mark controls. ``is_plain`` is true
+    of form data without encrypted values.
     """
 
     id: str
@@ -275,6 +275,7 @@ class Received:
     content_type: str
     metadata: FormMetadata | None = None
     is_plain: bool = False
+    has_marks: bool = False
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:

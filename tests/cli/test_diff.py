@@ -12,12 +12,13 @@ from persistence.settings import Settings
 from tests.cli.command_runner import Place
 from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.forms.test_diffs import TRIP, trip
+from tests.forms.vectors import published
 from tests.http.test_encryption import keys_of
 from tests.opened import opened
 
 D = "hr/leave/data/d"
 DATA = f"{D}/data.xml"
-FORM = TRIP.document().encode()
+FORM = published(TRIP).encode()
 
 
 @pytest.fixture

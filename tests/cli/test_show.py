@@ -10,7 +10,7 @@ import pytest
 from persistence.cli.terminal import safe
 from persistence.errors import DamagedError
 from tests.cli.command_runner import PREFIX, Place, ended
-from tests.http.test_attachment_lists import DEFINITION
+from tests.http.test_attachment_lists import DEFINITION, LISTS
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said
 
@@ -134,7 +134,7 @@ def test_controls_have_their_paths_in_the_format_of_data_at_rest(
 ) -> None:
     marked = DEFINITION.replace('id="scan-control"', 'id="scan-control" class="fr-search fr-encrypt"')
     (tmp_path / "own.toml").write_text(f'"svc.persistence.*.data-format-version" = "{format_}"')
-    place.put("hr/leave/form/form.xhtml", marked.format("").encode())
+    place.put("hr/leave/form/form.xhtml", marked.format(LISTS).encode())
     lines = place.lines("show", "hr/leave", "--config", str(tmp_path / "own.toml"))
     at = lines.index(f"3 controls, with paths in data of format {format_}:")
     assert lines[at + 1 : at + 3] == ["NAME KIND PATH MARKS", f"scan attachment {scan} indexed encrypted"]

@@ -17,7 +17,7 @@ XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Defin
 _CRUD = f"{PUBLIC}/crud/cost"
 _ENCODINGS = ("utf-8", "utf-8", "utf-8", "utf-16", "iso-8859-1")
 _HEADER = 15_000
-_PATHS = ("person/top/name", "person/top/name", "person/top/name", "name")
+_PATHS = ("person/name", "person/name", "person/name", "name")
 _MATCHES = ("substring", "token", "exact")
 
 

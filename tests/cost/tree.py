@@ -43,7 +43,7 @@ def _roles() -> str:
 
 
 def _document(name: str, rest: str) -> bytes:
-    return f"<form><person><top><name>{name}</name></top><other>{rest}</other></person></form>".encode()
+    return f"<form><person><name>{name}</name><other>{rest}</other></person></form>".encode()
 
 
 def _put(service: Service, path: str, body: bytes) -> None:

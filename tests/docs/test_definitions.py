@@ -158,6 +158,15 @@ def test_a_mark_of_a_control_has_the_effect_that_the_page_says(service: Service,
     assert b"Lisbon" in service.get(f"{form}/data/1b4e28ba/data.xml").body
 
 
+@pytest.mark.parametrize("snippet", [cells[0] for cells in rows(TEXT, "Where")])
+def test_a_mark_without_effect_is_refused_as_the_page_says(service: Service, snippet: str) -> None:
+    (view,) = spans(snippet)
+    control = '<xf:input id="city-control" bind="city-bind" ></xf:input>'
+    assert control in with_mark("")
+    _, answer = publish(service, with_mark("").replace(control, view))
+    assert (answer.status, "has no effect" in answer.cause) == (400, True)
+
+
 def test_an_indexed_and_encrypted_control_is_not_in_the_index(service: Service) -> None:
     form = with_document(service, with_mark("<fr:index/><fr:encrypt/>"))
     query = b'<search><query path="trip/city" match="exact">Lisbon</query></search>'

@@ -19,7 +19,7 @@ from persistence.forms.diffs_xml import DiffsWriter, shortened
 from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V2019_1_0
 from tests.forms.generated import forms
-from tests.forms.vectors import COMPONENT, Form, bind, cell, grid, section
+from tests.forms.vectors import COMPONENT, Form, bind, cell, grid, published, section
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 RESOURCES = """<xf:instance id="fr-form-resources"><resources>
@@ -42,7 +42,7 @@ TRIP = Form(
 
 
 def outline_of(form: Form, data_format: str = V4_0_0) -> Outline:
-    return read_outline(form.document().encode(), data_format)
+    return read_outline(published(form).encode(), data_format)
 
 
 def tree(data: str, outline: Outline) -> DataNode:

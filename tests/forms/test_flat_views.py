@@ -14,8 +14,8 @@ from persistence.forms.flat_tables import Cell, RowReader, read_flat_views
 from persistence.limits.definitions import MOST_COLUMNS, MOST_VIEWS
 from persistence.limits.xml import DEEPEST
 from persistence.model import addresses
-from persistence.model.flat_views import FlatColumn, FlatNaming, FlatView
-from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, section
+from persistence.model.flat_views import FlatColumn, FlatNaming, FlatView, catalogued, from_catalogue
+from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, published, section
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS
 
@@ -25,8 +25,12 @@ ACME = addresses.Form("acme", "order")
 NAMING = FlatNaming("svc_f_", 63, prefixes_in_main=False)
 
 
+def repeat(name: str, inside: str = "") -> str:
+    return bind(name, bind(f"{name}-iteration", inside))
+
+
 def views(form: Form | str, naming: FlatNaming = NAMING, of: addresses.Form = ACME) -> tuple[FlatView, ...]:
-    stored = form if isinstance(form, str) else form.document()
+    stored = form if isinstance(form, str) else published(form)
     return read_flat_views(stored.encode(), of, 1, naming)
 
 
@@ -104,7 +108,7 @@ def test_a_control_of_a_section_template_is_called_after_its_section_too() -> No
 
 def test_a_template_that_is_shown_twice_has_views_for_each() -> None:
     use = f'<component:contact xmlns:component="{COMPONENT}"/>'
-    twice = replace(V8, binds=V8.binds + bind("whom"), body=V8.body + section("whom", use, ' repeat="content"'))
+    twice = replace(V8, binds=V8.binds + repeat("whom"), body=V8.body + section("whom", use, ' repeat="content"'))
     assert names(twice) == {
         "": ["ref_no", "who_mail"],
         "_tels": ["who_tel"],
@@ -136,6 +140,25 @@ def test_repetitions_are_counted_within_those_around() -> None:
 def test_an_iteration_is_called_as_its_bind_says() -> None:
     own = replace(V4, binds=V4.binds.replace('ref="kids-iteration" name="kids-iteration"', 'ref="kid" name="kid"'))
     assert rows(own, "<form><kids><kid><name>A</name></kid></kids></form>")[1] == [(1, "A")]
+
+
+def test_what_has_no_bind_has_an_empty_column_and_no_view() -> None:
+    inside = cell("a") + cell("b")
+    form = Form("<form/>", bind("s", bind("a")), section("s", grid("r", inside, ' repeat="content"')))
+    assert names(form) == {"": ["a", "b"]}
+    assert rows(form, "<form><s><a>1</a><b>2</b></s></form>") == [[("1", None)]]
+    assert from_catalogue(catalogued(views(form))) == views(form)
+    assert catalogued(views(form))[0].columns == (("a", "s/a"), ("b", ""))
+
+
+def test_a_value_from_elsewhere_is_in_the_row_around_it() -> None:
+    form = Form(
+        "<form/>",
+        bind("s", repeat("r", bind("a"))) + bind("t", bind("b")),
+        section("s", grid("r", cell("a") + cell("b"), ' repeat="content"')),
+    )
+    assert names(form) == {"": ["b"], "_r": ["a"]}
+    assert rows(form, "<form><s><r><a>1</a></r></s><t><b>2</b></t></form>") == [[("2",)], [(1, "1")]]
 
 
 def test_an_old_repeat_is_one_too() -> None:
@@ -191,7 +214,7 @@ def test_every_element_with_a_name_is_a_control_but_containers_and_what_shows_te
 def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None:
     form = Form(
         "<form/>",
-        "",
+        repeat("r-x") + repeat("R_x", repeat("r.x")),
         section("s", "".join(map(cell, ("a-b", "a_b", "A-B", "metadata-created", "Metadata_Document_Id"))))
         + grid("r-x", cell("r-x-repetition"), ' repeat="content"')
         + section("R_x", grid("r.x", cell("c"), ' repeat="content"'), ' repeat="content"')
@@ -205,7 +228,10 @@ def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None
         "_r_x2": [],
     }
     again = section("a-b", grid("a_b", cell("c"), ' min="0"'), ' repeat="content"')
-    assert views(Form("<form/>", "", again))[2].repetitions == ("a_b_repetition", "a_b_repetition1")
+    assert views(Form("<form/>", repeat("a-b", repeat("a_b")), again))[2].repetitions == (
+        "a_b_repetition",
+        "a_b_repetition1",
+    )
 
 
 def test_where_all_names_are_limited_those_of_repetitions_are_cut_and_counted_too() -> None:
@@ -213,10 +239,11 @@ def test_where_all_names_are_limited_those_of_repetitions_are_cut_and_counted_to
     one, other = "a" * 70, "a" * 71
     nested = section(one, section(other, cell("c"), ' repeat="content"'), ' repeat="content"')
     limited = replace(NAMING, limit=63)
-    found = views(Form("<form/>", "", nested), limited)[2]
+    form = Form("<form/>", repeat(one, repeat(other)), nested)
+    found = views(form, limited)[2]
     assert found.repetitions == ("a" * 52 + "_repetition", "a" * 52 + "_repetitio1")
-    assert all(len(name) <= 63 for view in views(Form("<form/>", "", nested), limited) for name in view.column_names)
-    assert views(Form("<form/>", "", nested))[2].repetitions == (f"{one}_repetition", f"{other}_repetition")
+    assert all(len(name) <= 63 for view in views(form, limited) for name in view.column_names)
+    assert views(form)[2].repetitions == (f"{one}_repetition", f"{other}_repetition")
 
 
 def test_a_database_may_take_fewer_columns() -> None:
@@ -242,7 +269,10 @@ def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
 
 TOO_MUCH = {
     "columns": Form("<form/>", "", "".join(cell(f"c{n}") for n in range(MOST_COLUMNS))),
-    "views": Form("<form/>", "", "".join(grid(f"g{n}", "", " min='0'") for n in range(MOST_VIEWS))),
+    "views": Form(
+        "<form/>", "".join(bind(f"g{n}") for n in range(MOST_VIEWS)),
+        "".join(grid(f"g{n}", "", " min='0'") for n in range(MOST_VIEWS)),
+    ),
     "too long names": Form("<form/>", "", "".join(cell("c" * 100_000 + str(n)) for n in range(50))),
     "too many controls": replace(
         V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(200)),
@@ -256,11 +286,11 @@ TOO_MUCH = {
 )
 def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
     with pytest.raises(BadRequestError, match=name):
-        views(TOO_MUCH[name])
+        views(TOO_MUCH[name].document())
 
 
 def test_a_document_that_would_have_too_many_rows_is_refused() -> None:
-    form = Form("<form/>", "", grid("g", "".join(cell(f"c{n}") for n in range(1900)), " min='0'"))
+    form = Form("<form/>", bind("g"), grid("g", "".join(cell(f"c{n}") for n in range(1900)), " min='0'"))
     with pytest.raises(BadRequestError, match="values"):
         rows(form, "<form>" + "<g/>" * 10_000 + "</form>")
 

@@ -15,7 +15,7 @@ from persistence.model.versions import DATA_FORMATS
 from tests.examples import examples
 from tests.forms.generated import forms
 from tests.forms.infosets import infoset
-from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form
+from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form, published
 
 TARGETS = st.sampled_from(DATA_FORMATS)
 FEW = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -101,22 +101,15 @@ def test_down_to_4_0_0_and_up_again_restores_everything_but_how_repeat_is_writte
 
 
 @FEW
-@given(forms(fewest=1, own_names=False), TARGETS)
-def test_the_controls_are_found_in_the_migrated_data_and_are_the_same_from_any_format(form: Form, target: str) -> None:
-    found = read_controls(form.document().encode())
-    result = migrated(form.document(), target)
-    assert read_controls(result) == found
-    assert len({(control.name, control.path(target)) for control in found}) == len(found)
-    data = etree.fromstring(result)[0][0][0][0]
-    assert all(is_there(data, control, target) for control in found)
-
-
-@FEW
 @given(forms(fewest=1), TARGETS)
-def test_so_they_are_where_iterations_have_names_of_their_own(form: Form, target: str) -> None:
-    found = read_controls(form.document().encode())
-    result = migrated(form.document(), target)
+def test_the_controls_are_found_in_the_migrated_data_by_the_grids_that_publishing_lists(
+    form: Form, target: str
+) -> None:
+    definition = published(form)
+    found = read_controls(definition.encode())
+    result = migrated(definition, target)
     assert [each.path(target) for each in read_controls(result)] == [each.path(target) for each in found]
+    assert len({(control.name, control.path(target)) for control in found}) == len(found)
     data = etree.fromstring(result)[0][0][0][0]
     assert all(is_there(data, control, target) for control in found)
 

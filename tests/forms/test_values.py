@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
 from persistence.forms.values import NODE_END, ExtractedText, ValueReader
 from persistence.limits.definitions import MOST_NESTED_TEXT, MOST_REST
 from persistence.limits.xml import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS

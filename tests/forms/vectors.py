@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from persistence.forms.publication import Announcement, prepare
+
 COMPONENT = "http://orbeon.org/oxf/xml/form-builder/component/lab/library"
 META_2019 = "<created-with-version>2023.1.4.202409210000 PE</created-with-version>"
 META_4_8 = "<created-with-version>4.8.0</created-with-version>"
@@ -37,6 +39,11 @@ class Form:
  </xh:head>
  <xh:body><fr:view><fr:body>{self.body}</fr:body></fr:view></xh:body>
 </xh:html>"""
+
+
+def published(form: Form) -> str:
+    """Return the definition of a form as publishing stores it: with the lists of its grids."""
+    return prepare(form.document().encode(), Announcement(), lambda *_: False).content.decode()
 
 
 @dataclass(frozen=True)

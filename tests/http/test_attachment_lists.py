@@ -23,6 +23,12 @@ DEFINITION = f"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http
 <fr:c><fr:attachment id="many-control" bind="many-bind" multiple="true"/></fr:c></fr:grid>
 <fr:grid id="r-grid" bind="r-bind" repeat="content"><fr:c><fr:image-attachment id="photo-control" bind="photo-bind"/>
 </fr:c></fr:grid></fr:section></fr:body></fr:view></xh:body></xh:html>"""
+LISTS = (
+    '<migration version="4.8.0">[{"path":"s/r","iteration-name":"r-iteration"}]</migration>'
+    '<migration version="2019.1.0">{"migrations":[{"containerPath":[{"value":"s"}],"newGridElem":{"value":"g"}}]}'
+    "</migration>"
+)
+"""The grids that data of format 4.0.0 has no elements of."""
 V1 = {"Form_Definition_Version": 1}
 
 
@@ -38,8 +44,8 @@ def ask(service: Service, form: str, document: str = "D", **user: str) -> Answer
     return service.raw("GET", f"/fr/service/{form}/attachments?document={document}", headers)
 
 
-def store(service: Service, form: str, data: str, metadata: str = "") -> None:
-    service.put(f"{form}/form/form.xhtml", DEFINITION.format(metadata).encode())
+def store(service: Service, form: str, data: str, metadata: str = "", lists: str = LISTS) -> None:
+    service.put(f"{form}/form/form.xhtml", DEFINITION.format(lists + metadata).encode())
     assert service.put(f"{form}/data/D/data.xml", data.encode(), **V1, Username="lea").status == 201
 
 
@@ -71,6 +77,14 @@ def test_what_data_names_in_controls_of_the_form(service: Service, form: str) ->
     ]
 
 
+def test_where_grids_are_not_listed_their_elements_are_in_the_paths(service: Service, form: str) -> None:
+    base = f"{CRUD}/{form}/data/D"
+    photo = f"<r><r-iteration><photo>{base}/p.bin</photo></r-iteration><photo>{base}/q.bin</photo></r>"
+    data = f"<form><s><scan>{base}/a.bin</scan><g><scan>{base}/g.bin</scan></g>{photo}</s></form>"
+    store(service, form, data, lists="")
+    assert listed(ask(service, form)) == [{"name": "scan", "": f"{base}/g.bin"}, {"name": "photo", "": f"{base}/p.bin"}]
+
+
 def test_no_attachments(service: Service, form: str) -> None:
     store(service, form, "<form><s><scan/></s></form>")
     assert listed(ask(service, form)) == []
@@ -81,7 +95,7 @@ def test_a_republish_counts(service: Service, form: str) -> None:
     base = f"{CRUD}/{form}/data/D"
     store(service, form, f"<form><s><scan>{base}/a.bin</scan><pic>{base}/b.bin</pic></s></form>")
     assert [each["name"] for each in listed(ask(service, form))] == ["scan"]
-    service.put(f"{form}/form/form.xhtml", DEFINITION.format("").replace("scan", "pic").encode())
+    service.put(f"{form}/form/form.xhtml", DEFINITION.format(LISTS).replace("scan", "pic").encode())
     assert [each["name"] for each in listed(ask(service, form))] == ["pic"]
 
 

@@ -15,7 +15,7 @@ from tests.encrypted_form import UNMARKED
 from tests.published import definition
 from tests.service import PUBLIC, Answer, Service, alone
 
-_NAME = "person/top/name"
+_NAME = "person/name"
 _FORM = f"{PUBLIC}/crud/hr/large"
 _HEADERS = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "1"}
 _LARGE = 1_000_000
@@ -29,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         assert running.raw("PUT", f"{_FORM}/form/form.xhtml", _HEADERS, UNMARKED).status == 201
         for number in range(_DOCUMENTS):
             text = ("a" * _LARGE, "a b " * (_LARGE // 4))[number % 2]
-            body = f"<form><person><top><name>{text}</name></top></person></form>".encode()
+            body = f"<form><person><name>{text}</name></person></form>".encode()
             assert running.raw("PUT", f"{_FORM}/data/d{number}/data.xml", _HEADERS, body).status == 201
         assert len(search(running, f'<query path="{_NAME}"/>').body) > _DOCUMENTS * _LARGE
         yield running

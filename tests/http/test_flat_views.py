@@ -200,6 +200,7 @@ def test_columns_change_only_when_it_is_asked_for(shared: Service) -> None:
     publish(shared)
     save(shared, "a", order("Ada"))
     other = orders.definition().replace(b'id="name-control"', b'id="first-name-control"')
+    other = other.replace(b'ref="name"', b'ref="first-name"')
     assert shared.put("acme/order/form/form.xhtml", other, Form_Definition_Version=1).status == 204
     save(shared, "b", order("Bob").replace(b"name>", b"first-name>"))
     with reporting(shared) as report:
@@ -307,7 +308,8 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Se
 
             assert told("BEGIN") == "[]"
             assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"
-            publish(shared, body=orders.definition().replace(b'id="name-control"', b'id="who-control"'))
+            other_form = orders.definition().replace(b'id="name-control"', b'id="who-control"')
+            publish(shared, body=other_form.replace(b'ref="name"', b'ref="who"'))
             save(shared, "a", b"<form><customer><who>Eve</who></customer></form>")
             report.becomes(lambda: report.ask("SELECT who FROM svc_f_acme_order_1"), [("Eve",)])
             assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from lxml import etree
 from persistence.services import diffs
 from tests import service as services
 from tests.encrypted_form import DEFINITION, SECRETS, data
+from tests.forms import vectors
 from tests.forms.test_diffs import CODE, TRIP, trip
 from tests.forms.vectors import changed
 from tests.http.test_encryption import keyed, keys_of
@@ -18,7 +20,7 @@ from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
 V1 = {"Form_Definition_Version": 1}
-FORM = TRIP.document().encode()
+FORM = vectors.published(TRIP).encode()
 OWN = (
     '<permissions><permission operations="create"/><permission operations="read update delete"><owner/></permission>'
     "</permissions>"
@@ -152,7 +154,7 @@ def test_include_diffs_is_true_or_false(service: Service, form: str, value: str)
 
 def test_a_form_without_languages(service: Service, form: str) -> None:
     """404 where a language is asked for; else there are no labels."""
-    service.put(f"{form}/form/form.xhtml", changed(FORM.decode(), TRIP.templates, "").encode(), **V1)
+    service.put(f"{form}/form/form.xhtml", vectors.published(replace(TRIP, templates="")).encode(), **V1)
     first, second = save(service, form, trip("1"), trip("2"))
     assert between(service, form, first, second, "&lang=en").status == 404
     (found,) = listed(between(service, form, first, second))

@@ -14,7 +14,7 @@ from persistence.model.instants import LAST
 from persistence.remote import remote_history
 from persistence.services import diffs, histories
 from tests.forms.test_diffs import TRIP, trip
-from tests.forms.vectors import changed
+from tests.forms.vectors import changed, published
 from tests.http.test_remote_faults import settings
 from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing
@@ -25,7 +25,7 @@ OWN = (
     '<permissions><permission operations="create"/><permission operations="read update delete"><owner/></permission>'
     '<permission operations="read"><user-role any-of="boss"/></permission></permissions>'
 )
-FORM = changed(TRIP.document(), "<form-name>vec</form-name>", f"<form-name>vec</form-name>{OWN}").encode()
+FORM = changed(published(TRIP), "<form-name>vec</form-name>", f"<form-name>vec</form-name>{OWN}").encode()
 READERS = ({}, {"Username": "lea"}, {"Username": "eve"}, {"Username": "ann", "Roles": "boss"})
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forms.vectors import Form, bind
 from tests.service import Answer, Service, running
 from tests.sidecars import resealed, said
 
@@ -469,11 +470,8 @@ def test_misspelt_permissions_are_refused_at_put_and_publish(
 @pytest.mark.parametrize("mark", ['fr:encrypt-at-rest="true"><xf:label/', 'class="fr-encrypted"', "><fr:encrypted/"])
 def test_misspelt_marks_of_encryption_are_refused_at_put(service: Service, form: str, mark: str) -> None:
     """The control would be stored in plain, and nobody would see it before it is too late."""
-    body = definition(None).replace(
-        b"</xh:head>",
-        f'</xh:head><xh:body xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><xf:input id="a-control" {mark}>'
-        "</xf:input></xh:body>".encode(),
-    )
+    view = f'<xf:input id="a-control" bind="a-bind" {mark}></xf:input>'
+    body = Form("<form><a/></form>", bind("a"), view).document().encode()
     refused = service.put(f"{form}/form/form.xhtml", body)
     assert (refused.status, "the mark is <fr:encrypt/> in the control" in refused.cause) == (400, True)
     right = body.replace(f" {mark}>".encode(), b"><fr:encrypt/>")

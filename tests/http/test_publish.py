@@ -1,5 +1,6 @@
 """The publish interface over HTTP: spec crud 8.3, spec forms 6.7."""
 
+import json
 from http.client import RemoteDisconnected
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -7,6 +8,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from lxml import etree
 
+from tests.forms.vectors import V2, V6, V7, V8, Form, published
 from tests.http.dying import COMMITS
 from tests.in_process import serving
 from tests.service import PROVIDER, Answer, Service, running
@@ -107,6 +109,58 @@ def test_what_is_said_in_the_metadata(service: Service, form: str, designed: str
     assert (found["available"], found["version-comment"]) == ("false", "<b>é")
     said(post(service, "publish", service.get(f"{form}/form/form.xhtml").body, **{"version-comment": " "}))
     assert not {"available", "version-comment"} & metadata(service, form).keys()
+
+
+LISTED = {
+    "4.8.0": [{"path": "trip/legs", "iteration-name": "legs-iteration"}],
+    "2019.1.0": {
+        "migrations": [
+            {
+                "containerPath": [{"value": "trip"}],
+                "newGridElem": {"value": name},
+                "afterElem": after and {"value": after},
+                "content": [{"value": content}],
+                "topLevel": True,
+            }
+            for name, after, content in (("top", None, "code"), ("bottom", "legs", "note"))
+        ]
+    },
+}
+
+
+def test_the_grids_are_listed_as_a_form_runtime_lists_them(service: Service, form: str) -> None:
+    """Spec forms 1.5; what was listed before is replaced, and nothing is listed where that is not wanted."""
+    app, name = form.split("/")
+    own = f"<application-name>{app}</application-name><form-name>{name}</form-name>"
+    before = '<migration version="2019.1.0">old</migration><migration version="4.7.0">other</migration>'
+    text = (
+        V2.document().replace("<application-name>lab</application-name>", own).replace("<form-name>vec</form-name>", "")
+    )
+    body = text.replace("</metadata>", f"{before}</metadata>").encode()
+    said(post(service, "publish", body, **{"upgrade-form-definition": "false"}))
+    assert service.get(f"{form}/form/form.xhtml").body.count(b"<migration") == 2
+    said(post(service, "publish", body))
+    stored = service.get(f"{form}/form/form.xhtml").body.replace(b'<migration version="4.7.0">other</migration>', b"")
+    root = etree.fromstring(stored)
+    found = {each.get("version"): json.loads(each.text or "") for each in root.iterfind(".//metadata/migration")}
+    assert found == LISTED
+
+
+@pytest.mark.parametrize("form_of", [V6, V7], ids=["no binds of plain grids", "a legacy repeat"])
+def test_a_grid_without_an_element_of_its_own_is_not_listed(form_of: Form) -> None:
+    """A list would say that older data lacks it, and newer data has it: a runtime would put controls into it."""
+    found = etree.fromstring(published(form_of).encode()).iterfind(".//metadata/migration")
+    assert [each.get("version") for each in found] == ["4.8.0"] * (form_of is V6)
+
+
+def test_grids_of_section_templates_are_listed_with_their_section() -> None:
+    found = etree.fromstring(published(V8).encode()).iterfind(".//metadata/migration")
+    repeated, plain = (json.loads(each.text or "") for each in found)
+    assert repeated == [{"path": "who/tels", "iteration-name": "tels-iteration"}]
+    assert [(each["containerPath"], each["topLevel"]) for each in plain["migrations"]] == [
+        ([{"value": "main"}], True),
+        ([{"value": "who"}], False),
+    ]
 
 
 def test_from_a_body(service: Service, form: str) -> None:

@@ -17,10 +17,17 @@ _LEAVE = b"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://w
   xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><xh:head><xf:model id="fr-form-model">
   <xf:instance id="fr-form-instance"><form/></xf:instance>
   <xf:instance id="fr-form-metadata"><metadata><application-name>hr</application-name>
-  <form-name>leave</form-name></metadata></xf:instance>
-  <xf:bind id="fr-form-binds"/></xf:model></xh:head><xh:body><fr:view><fr:body>
-  <fr:section id="person-section"><fr:grid id="g-grid"><fr:c><xf:input id="name-control"/></fr:c></fr:grid>
-  <fr:grid id="days-grid" repeat="content"><fr:c><xf:input id="date-control"/></fr:c></fr:grid></fr:section>
+  <form-name>leave</form-name>
+  <migration version="4.8.0">[{"path":"person/days","iteration-name":"days-iteration"}]</migration></metadata>
+  </xf:instance>
+  <xf:bind id="fr-form-binds"><xf:bind id="person-bind" ref="person"><xf:bind id="name-bind" ref="name"/>
+  <xf:bind id="days-bind" ref="days"><xf:bind id="days-iteration-bind" ref="days-iteration" name="days-iteration">
+  <xf:bind id="date-bind" ref="date"/></xf:bind></xf:bind></xf:bind></xf:bind></xf:model></xh:head>
+  <xh:body><fr:view><fr:body>
+  <fr:section id="person-section">
+  <fr:grid id="g-grid"><fr:c><xf:input id="name-control" bind="name-bind"/></fr:c></fr:grid>
+  <fr:grid id="days-grid" repeat="content"><fr:c><xf:input id="date-control" bind="date-bind"/></fr:c></fr:grid>
+  </fr:section>
 </fr:body></fr:view></xh:body></xh:html>"""
 
 

@@ -194,7 +194,10 @@ def test_a_definition_is_taken_apart_once(service: Service, name: str) -> None:
 
 def test_titles_are_bounded(service: Service) -> None:
     """Finding 10: 1,000 titles of 65,000 characters made a list of 1 GB."""
-    titled = DEFINITION.decode().replace("</metadata>", "<title>{}</title></metadata>").format
+
+    def titled(title: str) -> str:
+        return DEFINITION.decode().replace("</metadata>", f"<title>{title}</title></metadata>")
+
     answer = service.put("hr/titled/form/form.xhtml", titled("\U0001f600" * (LONGEST_TITLE + 1)).encode())
     assert (answer.status, "title" in answer.cause) == (400, True)
     assert service.put("hr/titled/form/form.xhtml", titled("\U0001f600" * LONGEST_TITLE).encode()).status == 201

@@ -11,6 +11,7 @@ import pytest
 from persistence.cli import imports
 from tests.cli.command_runner import Place
 from tests.commands import persistence
+from tests.forms.vectors import Form
 from tests.imports.archives import tree, zipped
 from tests.imports.test_json_lines import T1, line
 from tests.initialised import initialised
@@ -54,6 +55,14 @@ def test_documents_without_an_owner_are_named_up_to_a_bound(tmp_path: Path, monk
     assert [json.loads(each).get("without_owner") for each in other] == [None, None, 3]
     assert json.loads(other[0]) == {"name": "a/f/data/1", "result": "imported", "cause": "came without an owner"}
     assert place.run("import", archive).stdout == ""
+
+
+def test_a_mark_without_effect_is_imported_with_a_note(data: Path) -> None:
+    """What another service has taken is not to be lost; a check goes on reporting it."""
+    view = "<xf:input><fr:encrypt/></xf:input>"
+    done = imported(data, zipped({"a/f/1/form/latest/form.xhtml": Form("<form/>", body=view).document().encode()}))
+    assert done.returncode == 0, done.stderr
+    assert "note: the mark <fr:encrypt> of the element input has no effect: it has no id (1 times)" in done.stderr
 
 
 @pytest.mark.parametrize(

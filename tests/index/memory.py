@@ -89,6 +89,9 @@ class Memory:
     def definition_fingerprint(self, version: int) -> str:
         return self.definition(version).fingerprint
 
+    def is_by_rules(self, _fingerprint: str) -> bool:
+        return True
+
     def definition(self, version: int) -> IndexedDefinition:
         return self._definitions.get(version) or IndexedDefinition("", DefinitionState.UNKNOWN)
 

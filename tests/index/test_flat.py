@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -90,8 +91,13 @@ def wish(root: Path) -> None:
 def test_views_are_taken_down_as_they_are() -> None:
     nested = orders.definition().replace(
         b'<xf:input id="product-control"',
-        b'<fr:section id="s-section" repeat="content"><xf:input id="x-control"/></fr:section>'
-        b'<fr:grid id="g-grid" repeat="content"><xf:input id="y-control"/></fr:grid><xf:input id="product-control"',
+        b'<fr:section id="s-section" bind="s-bind" repeat="content"><xf:input id="x-control"/></fr:section>'
+        b'<fr:grid id="g-grid" bind="g-bind" repeat="content"><xf:input id="y-control"/></fr:grid>'
+        b'<xf:input id="product-control"',
+    )
+    nested = nested.replace(
+        b'<xf:bind id="product-bind"',
+        b'<xf:bind id="s-bind" ref="s"/><xf:bind id="g-bind" ref="g"/><xf:bind id="product-bind"',
     )
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(TABLES)
@@ -184,6 +190,29 @@ def test_a_file_that_is_none_is_replaced(root: Path, content: bytes) -> None:
     Path(file.path).write_bytes(content)
     maker_of(root).create(1)
     assert rows(root) == ROWS
+
+
+def test_a_file_of_another_version_of_the_service_is_made_again_by_whoever_opens_it(root: Path) -> None:
+    """Its tables have the values at paths by other rules."""
+    wish(root)
+    maker_of(root).create(1)
+    with closing(sqlite3.connect(FlatFile(str(root)).path, isolation_level=None)) as connection:
+        connection.execute("UPDATE facts SET value = value - 1 WHERE name = 'schema'")
+    save(root, "d-1", "Eve")
+    flat_of(root).refresh(ORDER, ["d-1"])
+    deadline = time.monotonic() + 20
+    while (found := tables(root)) != [MAIN, f"{MAIN}_lines"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == [MAIN, f"{MAIN}_lines"]
+    assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]
+
+
+def tables(root: Path) -> list[str]:
+    with closing(sqlite3.connect(FlatFile(str(root)).path)) as connection:
+        found = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE name LIKE 'svc%' AND type = 'table'"
+        ).fetchall()
+    return sorted(str(name) for (name,) in found)
 
 
 def test_a_file_that_is_damaged_within_is_replaced_and_filled_with_what_the_sidecars_want(root: Path) -> None:

@@ -11,6 +11,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.leases import LeaseHolder
 from persistence.model.users import User
 from tests import encrypted_form
+from tests.forms.test_paths import data_at, definitions
 from tests.orders import ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator
 from tests.pages.test_form_pages import HOSTILE, labelled
@@ -51,6 +52,18 @@ def test_values_are_beside_the_labels_of_the_form_in_its_language(found: Browser
     assert "Customer Full name Bob" in found.text
     assert "Voller Name Bob" in (found.get(f"{DOCUMENT}?lang=de") and found.text)
     assert found.get(f"{DOCUMENT}x").status_code == 404
+
+
+def test_values_in_grids_that_are_not_listed_are_shown(tmp_path: Path) -> None:
+    definition, (path, *_) = definitions("repeated grid in a grid")[1]
+    with Planter(tmp_path / "data") as planter:
+        planter.define("a/f", 1, definition, FIRST)
+        planter.save("a/f", "d", data_at(path), FIRST)
+    found = administrator(tmp_path, trusted=("127.0.0.1",))
+    found.get("/admin/forms/a/f/data/d")
+    assert "c secret" in found.text
+    found.get("/admin/forms/a/f/1/definition")
+    assert "s/g/r/it/c" in found.text
 
 
 def test_the_history_has_every_revision_with_views_and_changes(found: Browser) -> None:

@@ -162,7 +162,8 @@ def order(name: str, *products: str) -> bytes:
 
 def renamed(name: str) -> bytes:
     """The form with another name of a control."""
-    return orders.definition().replace(b'id="name-control"', f'id="{name}-control"'.encode())
+    form = orders.definition().replace(b'id="name-control"', f'id="{name}-control"'.encode())
+    return form.replace(b'ref="name"', f'ref="{name}"'.encode())
 
 
 def test_v1_views_of_what_is_stored_without_drafts(ordered: Both) -> None:
@@ -450,8 +451,12 @@ def test_names_are_cut_to_what_the_database_takes(ordered: Both) -> None:
 
 def test_a_document_with_more_than_fits_into_a_row_is_saved(ordered: Both) -> None:
     """A row with a column for each would have to fit into a page, with at least a pointer for each value."""
-    controls = "".join(f'<xf:input id="c{number}-control"/>' for number in range(1500)).encode()
-    ordered.define(ORDER, 1, orders.definition().replace(b"<fr:body>", b"<fr:body>" + controls))
+    controls, binds = (
+        "".join(each.replace("N", str(number)) for number in range(1500)).encode()
+        for each in ('<xf:input id="cN-control" bind="cN-bind"/>', '<xf:bind id="cN-bind" ref="cN"/>')
+    )
+    form = orders.definition().replace(b"<fr:body>", b"<fr:body>" + controls)
+    ordered.define(ORDER, 1, form.replace(b'<xf:bind id="customer-bind"', binds + b'<xf:bind id="customer-bind"'))
     ordered.reports.create(ORDER, 1)
     for document, text in (("long", "x" * 300), ("short", "short")):
         body = "".join(f"<c{number}>{text}{number}</c{number}>" for number in range(1500))

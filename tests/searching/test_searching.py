@@ -14,8 +14,8 @@ import pytest
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
-from persistence.forms import index_keys
-from persistence.forms.index_keys import DESIGNER_KEYS
+from persistence.forms import controls
+from persistence.forms.controls import DESIGNER_KEYS
 from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.search import Hit, Hits, Query, Scope
@@ -159,7 +159,7 @@ def test_where_the_definition_cannot_be_read_all_queries_about_controls_vanish(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has more controls than anyone reads."""
-    monkeypatch.setattr(index_keys, "MOST_STEPS", 1)
+    monkeypatch.setattr(controls, "MOST_STEPS", 1)
     answer = bench.search(searches.T10_CLOSED)
     assert found(answer) == ["d-2", "d-3", "d-1"]
     assert list(orders.details(answer)) == [[], [], []]

@@ -28,8 +28,8 @@ from persistence.storage import directories, files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile
 
-SCHEMA = 1
-"""The version of the catalogue's tables."""
+SCHEMA = 2
+"""The version of the catalogue's tables, and of the paths in it: an older file is made again."""
 
 _WAL = 64 << 20
 """Bytes of the log of changes that are kept on disk after a large one."""

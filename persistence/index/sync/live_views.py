@@ -140,14 +140,21 @@ class FlatViews(Closable):
             if self._is_closed:
                 raise closed("the file of flat views")
             engine.require_space(self._root)
-            found = self._file.identity
+            found, is_fresh = self._file.identity, False
             try:
-                yield self._opened(found)
+                kept = self._opened(found)
+            except engine.FLAT_FAILURES as error:
+                self._repair(engine.flat_failure(error, doing), found, form)
+                found, is_fresh = self._file.identity, True
+                kept = self._opened(found)
+            try:
+                yield kept
             except engine.FLAT_FAILURES as error:
                 self._close()
                 self._repair(engine.flat_failure(error, doing), found, form)
             else:
-                return
+                if not is_fresh:
+                    return
         self.restore()
 
     def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:

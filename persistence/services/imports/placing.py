@@ -42,7 +42,7 @@ from persistence.services.imports.composing import Arrived, deleted_sidecar, of_
 from persistence.services.imports.planning import ImportPlan
 from persistence.services.imports.revisions import ImportedRevision, check_facts
 from persistence.services.leasing import protecting
-from persistence.services.receiving import receiving, type_by_name
+from persistence.services.receiving import marks_without_effect, receiving, type_by_name
 from persistence.services.rules import living
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
@@ -104,7 +104,7 @@ class Placer:
         if self.codec.at_rest.dialect.is_designer(address.form):
             return None
         controls = self.route.catalog.of(address.form, version).encrypted
-        return controls if controls is not None and controls.holders else None
+        return controls if controls is not None and controls.paths else None
 
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> Arrived:
         address, version = revision.address, self._version_of(revision)
@@ -122,6 +122,7 @@ class Placer:
             kind = revision.facts.sidecar.content_type
         receipt = receiving(self.storage, address, kind or type_by_name(address), chunks)
         upload, received = opened.enter_context(receipt)
+        self.notes += (mark.cause for mark in marks_without_effect(upload, received))
         if isinstance(address, DocumentAddress) and self._is_stored_encrypted(revision):
             self._require_key(address, revision, upload)
         return Arrived(revision, version, upload, received, encoded, definition)

@@ -1,0 +1,98 @@
+"""Marks of definitions that have no effect, and what is stored in plain text although a definition marks it.
+
+Both are from before such definitions were refused, or from a definition that was published again with other marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+from persistence.definitions.catalog import Catalog
+from persistence.errors import PersistenceError
+from persistence.forms.encryption import EncryptionSurvey
+from persistence.forms.marks import unusable_marks
+from persistence.limits.definitions import LARGEST_TREE
+from persistence.limits.requests import CHUNK
+from persistence.maintenance.findings import Finding, FindingKind
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.sidecar import Sidecar
+from persistence.storage.managed import ManagedStorage
+
+_KINDS = {True: FindingKind.MARK_NOT_ENCRYPTING, False: FindingKind.MARK_NOT_INDEXING}
+
+
+@dataclass(frozen=True, slots=True)
+class MarkCheck:
+    """Judges contents by the marks of definitions; ``catalog_of`` a form has the definitions of its data.
+
+    Contents that cannot be read have other findings.
+    """
+
+    catalog_of: Callable[[Form], Catalog]
+
+    def faults(
+        self, address: Address, sidecar: Sidecar, file: BinaryIO, *, is_deep: bool
+    ) -> list[tuple[FindingKind, str]]:
+        """Find fault with the content of a main resource. Data is read if the check ``is_deep``."""
+        with suppress(PersistenceError):
+            if isinstance(address, DefinitionAddress):
+                return [
+                    (_KINDS[each.is_encryption], each.cause) for each in unusable_marks(file.read(LARGEST_TREE + 1))
+                ]
+            if is_deep:
+                return self._plain(address, sidecar, file)
+        return []
+
+    def _plain(self, address: DocumentAddress, sidecar: Sidecar, file: BinaryIO) -> list[tuple[FindingKind, str]]:
+        controls = self.catalog_of(address.form).of(address.form, sidecar.version).encrypted
+        if controls is None or not controls.paths:
+            return []
+        with EncryptionSurvey(controls.paths, controls.values, lambda _: True, lambda _, labelled: labelled) as survey:
+            found = survey.read(iter(partial(file.read, CHUNK), b""))
+        count = found.plain + found.plain_files
+        if not count:
+            return []
+        what = f"of {sidecar.modified}: {count} plain where version {sidecar.version} marks controls as encrypted"
+        return [(FindingKind.VALUE_PLAIN, what)]
+
+    def of_storage(self, storage: ManagedStorage, *, is_deep: bool) -> Iterator[Finding]:
+        """Yield the findings in a storage that has no files."""
+        for form in storage.forms():
+            for version in storage.versions(form):
+                yield from self._of_resource(storage, DefinitionAddress(form, version, FORM_XHTML), is_deep=is_deep)
+            for collection in Collection if is_deep else ():
+                for document in storage.documents(form, collection):
+                    address = DocumentAddress(form, collection, document, DATA_XML)
+                    yield from self._of_resource(storage, address, is_deep=is_deep)
+
+    def _of_resource(self, storage: ManagedStorage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
+        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
+        for instant in (None, *older):
+            with suppress(PersistenceError):
+                found = (
+                    storage.read(address, content=True)
+                    if instant is None
+                    else storage.read_revision(address, instant, content=True)
+                )
+                if found is not None and found.file is not None:
+                    with found.file as file:
+                        for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):
+                            yield kind.at(_path(address), what)
+
+
+def _path(address: Address) -> str:
+    if isinstance(address, DefinitionAddress):
+        return f"{address.form}/form/{address.version}/{address.name}"
+    return str(address)
