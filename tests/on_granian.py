@@ -26,6 +26,7 @@ IMPOSSIBLE = {
     "test_export_elsewhere.py::test_an_import_of_an_export": "a real service notes uses of keys in its tree",
     "test_flat_views.py::test_nothing_is_made_unless_it_is_asked_for": _ASCII,
     "test_provider_contract.py::test_names_are_read_and_written_in_latin_1": _ASCII,
+    "test_paths.py::test_an_index_that_was_built_by_other_paths": _OWN_PROCESS,
     "test_permissions.py::test_an_owner_with_any_name": _ASCII,
     "test_releases.py::test_a_user_with_any_name": _ASCII,
     "test_releases.py::test_names_of_users_are_kept_whole": _ASCII,

@@ -40,6 +40,8 @@ NOT_OF_A_PAIR = {
     "test_history_diffs.py::test_encrypted_values_are_not_shown": _OWN_FACE,
     "test_history_diffs.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,
+    "test_paths.py::test_an_index_that_was_built_by_other_paths": _OF_A_TREE,
+    "test_paths.py::test_a_stored_definition_with_a_mark": _OWN_FACE,
     "test_provider_contract.py": _OWN_FACE,
     "test_purging.py": "it has providers of its own",
     "test_provider_replay.py": _OWN_FACE,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from persistence.forms.marks import unusable_marks
 from persistence.model.versions import DATA_FORMATS
 from tests.fuzz import verdict
 from tests.fuzz.definitions import CONTROLS, FILE
@@ -59,6 +60,8 @@ class Bodies:
         own = verdict.opinion(document)
         if place.attachments and own.tree is not None and not verdict.knows_permissions(own.tree):
             own = Opinion(None, "permissions that are not known")
+        if place.attachments and own.tree is not None and unusable_marks(document):  # its own tests: test_marks.py
+            own = Opinion(None, "a mark without effect")
         is_accepted = answer.status in (201, 204)
         if not is_accepted and answer.status != 400:
             yield f"XML answered {answer.status}"

@@ -240,7 +240,7 @@ def definition(chance: Random, title: str) -> str:
     written = chance.choice(("", ' fr:data-format-version="4.0.0"', ' fr:data-format-version="x"'))
     around = chance.choice(("<fr:view><fr:body>{}</fr:body></fr:view>",) * 5 + ("<fr:view>{}</fr:view>", "{}"))
     model = chance.choice(("fr-form-model",) * 9 + ("other",))
-    return (
+    document = (
         f'<xh:html {_NAMESPACES}><xh:head><xh:title>{title}</xh:title><xf:model id="{model}">'
         f'<xf:instance id="fr-form-instance"><form{written}>{"".join(_data(node, shape) for node in nodes)}</form>'
         '</xf:instance><xf:bind id="fr-form-binds" ref="instance()">'
@@ -248,6 +248,10 @@ def definition(chance: Random, title: str) -> str:
         f"{''.join(map(_templates, nodes))}</xf:model>{extra}</xh:head><xh:body>{around.format(view)}</xh:body>"
         "</xh:html>"
     )
+    if chance.random() < 0.75:  # with odd structures most marks lead nowhere, and are refused
+        for mark in (' class="fr-summary"', "<fr:index/>"):
+            document = document.replace(mark, "")
+    return document
 
 
 def data(chance: Random) -> str:
