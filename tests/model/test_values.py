@@ -76,18 +76,12 @@ def test_if_match_holds_for_the_tags_it_names(header: str, current: str, *, hold
     tags = parse_tags(header)
     assert tags is not None
     assert tags.match(current) is holds
-    assert parse_precondition(header, None).holds_for(current) is holds
-    assert parse_precondition(None, header).holds_for(current) is not holds
+    assert parse_precondition(header, None).expected == tags
+    assert parse_precondition(None, header).excluded == tags
 
 
 def test_no_header_is_no_condition() -> None:
     assert parse_precondition(None, None) is NO_PRECONDITION
-    assert NO_PRECONDITION.holds_for("a")
-
-
-def test_both_conditions_must_hold() -> None:
-    assert parse_precondition("a", "b").holds_for("a")
-    assert not parse_precondition("a", "a").holds_for("a")
 
 
 def test_credentials_are_read_as_the_specification_shows_them() -> None:
