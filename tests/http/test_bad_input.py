@@ -192,6 +192,28 @@ def test_a_body_over_the_limit(service: Service, form: str) -> None:
     assert raw(service, exact)[0] == 201
 
 
+@pytest.mark.parametrize(("length", "expected"), [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100")])
+def test_a_body_that_is_announced_too_large_is_not_asked_for(
+    service: Service, form: str, length: int, expected: bytes
+) -> None:
+    """RFC 9110 10.1.1: a client that waits for 100 Continue gets the refusal instead, and the connection ends."""
+    path = f"{service.face}/crud/{form}/data/D/data.xml"
+    head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\n"
+    head += f"{service.prefix}Form-Definition-Version: 1\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(as_by_nginx(head.encode()))
+        answer = connection.recv(65536)
+        assert answer.startswith(expected)
+        if length == 4:
+            connection.sendall(b"<d/>")
+            answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 201")
+            connection.sendall(as_by_nginx(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        else:
+            assert b"connection: close" in answer.lower()
+
+
 def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) -> None:
     """A body refused unread is read to its end all the same, and the connection stays good for the next request."""
     service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
