@@ -1,7 +1,10 @@
 """Bad input over HTTP: a clear answer, nothing half-written, no temporary file, and a service that goes on."""
 
+import base64
+import hashlib
 import http.client
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,6 +228,68 @@ def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) ->
         assert (answer.status, answer.will_close) == (412, False)
         answer.read()
     connection.close()
+
+
+def _digest(algorithm: str, content: bytes) -> str:
+    return base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
+
+
+GOOD, OTHER = b"<d>1</d>", b"<d>2</d>"
+CONTENTS = ["data/D/data.xml", "data/E/a.bin", "draft/D/data.xml", "form/form.xhtml", "form/a.bin"]
+
+
+@pytest.mark.parametrize("path", CONTENTS)
+def test_a_part_of_a_content_is_refused(service: Service, form: str, path: str) -> None:
+    """RFC 9110 14.5: it would replace the whole."""
+    service.put(f"{form}/data/E/data.xml", Form_Definition_Version=1)
+    path = f"{form}/{path}"
+    service.put(path, GOOD, Form_Definition_Version=1)
+    refused = service.put(path, b"<d/>", {"Content-Range": "bytes 0-3/8"}, Form_Definition_Version=1)
+    assert (refused.status, refused.cause.partition(":")[0]) == (400, "Content-Range")
+    assert service.get(path).body == GOOD
+
+
+@pytest.mark.parametrize("path", CONTENTS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Digest", lambda body: f"sha-256=:{_digest('sha256', body)}:"),
+        ("Content-Digest", lambda body: f"x=:AA==:, sha-512=:{_digest('sha512', body)}: ;a=1"),
+        ("Repr-Digest", lambda body: f"sha-256=:{_digest('sha256', body)}:,md5=:{_digest('md5', body)}:"),
+        ("Repr-Digest", lambda body: f"sha=:{_digest('sha1', body)}:"),
+        ("Content-MD5", lambda body: _digest("md5", body)),
+    ],
+)
+def test_a_body_is_compared_with_its_digest(
+    service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]
+) -> None:
+    """RFC 9530: what a network has changed is not stored."""
+    service.put(f"{form}/data/E/data.xml", Form_Definition_Version=1)
+    path = f"{form}/{path}"
+    refused = service.put(path, OTHER, {name: value(GOOD)}, Form_Definition_Version=1)
+    assert (refused.status, f"the body is not the one that {name} is of" in refused.cause) == (400, True)
+    assert service.get(path).status == 404
+    assert service.put(path, GOOD, {name: value(GOOD)}, Form_Definition_Version=1).status == 201
+    assert service.put(path, OTHER, {name: value(GOOD)}, Form_Definition_Version=1).status == 400
+    assert service.get(path).body == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Digest", "sha-256=AAAA"),
+        ("Content-Digest", "sha-256=:AAA:"),
+        ("Repr-Digest", "sha-256"),
+        ("Repr-Digest", ""),
+        ("Content-MD5", "no base64"),
+    ],
+)
+def test_a_malformed_digest_is_refused(service: Service, form: str, name: str, value: str) -> None:
+    refused = service.put(f"{form}/data/D/a.bin", b"x", {name: value}, Form_Definition_Version=1)
+    assert (refused.status, name in refused.cause) == (400, True)
+    assert (
+        service.put(f"{form}/data/D/a.bin", b"x", {"Repr-Digest": "x=:AAA:"}, Form_Definition_Version=1).status == 201
+    )
 
 
 def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
