@@ -292,6 +292,31 @@ def test_a_malformed_digest_is_refused(service: Service, form: str, name: str, v
     )
 
 
+def test_a_number_sign_is_encoded_in_a_name(service: Service, form: str) -> None:
+    """As it is, it is no part of a request; as %23 it is a character like any other, also of an attachment's name."""
+    document, file = f"{form}/data/a%23b/data.xml", f"{form}/data/a%23b/no%231.bin"
+    assert service.put(document, Form_Definition_Version=1).status == 201
+    assert service.put(file, b"x", Form_Definition_Version=1).status == 201
+    assert service.get(file).body == b"x"
+    refused = service.get(file.replace("%23", "#"))
+    assert (refused.status, "%23" in refused.cause) == (400, True)
+    assert service.get(f"{form}/data/a/data.xml").status == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        *((name, 400) for name in ("\u179f\u17d2\u17b9\u1784", "\u0dc3\u0dca\u0db8", "\u12a0")),
+        *((name, 201) for name in ("\u0e01\u0e34", "\u0e81", "\uac00", "\u0f40", "\u00e9", "e\u0301")),
+    ],
+)
+def test_names_in_xml_are_those_of_its_fourth_edition(service: Service, form: str, name: str, status: int) -> None:
+    """As in the real system: Khmer, Sinhala and Ethiopic came with the fifth; others are older."""
+    path = f"{form}/data/D/data.xml"
+    assert service.put(path, f"<d><{name}/></d>".encode(), Form_Definition_Version=1).status == status
+    assert service.put(path, f"<d a='{name}'>{name}</d>".encode(), Form_Definition_Version=1).status < 300
+
+
 def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
     """RFC 9110 8.4: stored as it is, it would come back without its coding."""
     answer = service.put(f"{form}/data/D/a.bin", b"x", {"Content-Encoding": "gzip"}, Form_Definition_Version=1)
