@@ -7,7 +7,7 @@ counts, whether it is written as it is, with character references or percent-enc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from html import unescape
 from typing import BinaryIO
@@ -40,7 +40,8 @@ def unnamed(
     left = set(names)
     for content in _contents(store, main, stays):
         with content:
-            left = _without(content, left)
+            with disk_errors("reading form data"):
+                left = without_named(iter(partial(content.read, CHUNK), b""), left)
             if left and _has_encrypted_values(content):
                 return set()
         if not left:
@@ -74,15 +75,16 @@ def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Ins
             yield older.file
 
 
-def _without(content: BinaryIO, names: set[str]) -> set[str]:
-    """Return the names that a content does not have."""
+def without_named(pieces: Iterable[bytes], names: set[str]) -> set[str]:
+    """Return those of some names that a content, which comes in large pieces, does not have."""
     left, tail, encoding = set(names), b"", ""
-    with disk_errors("reading form data"):
-        while left and (read := content.read(CHUNK)):
-            encoding = encoding or _encoding(read)
-            piece = tail + read
-            left -= _named(piece, encoding, left)
-            tail = piece[-_OVERLAP:]
+    for read in pieces:
+        encoding = encoding or _encoding(read)
+        piece = tail + read
+        left -= _named(piece, encoding, left)
+        tail = piece[-_OVERLAP:]
+        if not left:
+            break
     return left
 
 
