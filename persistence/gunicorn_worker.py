@@ -41,7 +41,7 @@ _LARGEST_CALL = 1 << 20
 
 
 class BodyReader(Protocol):
-    """What gunicorn reads a body with."""
+    """Reads a body for gunicorn, by its length or in chunks."""
 
     def read(self, size: int) -> bytes:
         """Read a piece."""

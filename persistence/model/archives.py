@@ -129,9 +129,14 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
 
 def _instant(moment: str, path: str) -> Instant:
     try:
-        return instants.from_datetime(instants.parse_time(_WITHOUT_COLONS.sub(r"\1:\2:\3", moment), "the time"))
+        return instants.from_datetime(instants.parse_time(_with_colons(moment), "the time"))
     except BadRequestError as error:
         raise _no_entry(path) from error
+
+
+def _with_colons(moment: str) -> str:
+    found = _WITHOUT_COLONS.fullmatch(moment)
+    return moment if found is None else ":".join(found.groups())
 
 
 def _no_entry(path: str) -> BadRequestError:
