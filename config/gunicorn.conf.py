@@ -21,7 +21,7 @@ try:
 except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings
-bind = _settings.bind
+bind = list(_settings.binds)
 workers = processors.workers(_settings.workers)
 threads = _settings.threads
 

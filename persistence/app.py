@@ -28,7 +28,7 @@ from persistence.http.apis import (
 )
 from persistence.http.application import add_health
 from persistence.http.audit import RequestAudit
-from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
+from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, PagesAddress, Policy
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.exports import ExportApi
@@ -212,11 +212,12 @@ def _wire(effective: Effective, policy: Policy) -> Service:
         raise
     accepts_foreign = settings.foreign_headers != "refuse"
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
-    sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
+    sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = peers.parse(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, administrators.exist, kept.key_uses.use)
+    pages = PagesAddress(settings.admin_bind)
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
     logged = RequestLog(admitted, answered, kept.errors.add)
     needs_uris = settings.server == "granian"

@@ -16,6 +16,7 @@ _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
 _ACCEPTABLE = {
     "bind": "HOST:PORT, or unix: and an absolute path",
+    "admin_bind": "HOST:PORT with a port other than 0, or unix: and an absolute path",
     "hosts": "a list of names and addresses, without port and brackets, or of *",
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
@@ -32,6 +33,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Bind = Annotated[str, msgspec.Meta(pattern=_BIND)]
+AdminBind = Annotated[str, msgspec.Meta(pattern=rf"^$|(?!.*:0+$){_BIND}")]
 
 PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 """Settings that are paths; of ``data``, an address of a database is none."""

@@ -23,6 +23,7 @@ from persistence.properties.properties import Properties
 from persistence.properties.property_table import general_names, is_database, resolved_place
 from persistence.setting_values import (
     PATHS,
+    AdminBind,
     Bind,
     Bytes,
     Count,
@@ -87,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     data: str = "var/data"
     local: str = "var/local"
     bind: Bind = "127.0.0.1:8080"
+    admin_bind: AdminBind = ""
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: Count = 0
     threads: Positive = 8
@@ -142,6 +144,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         )
 
     @property
+    def binds(self) -> tuple[str, ...]:
+        """The addresses to serve on."""
+        return (self.bind, self.admin_bind) if self.admin_bind else (self.bind,)
+
+    @property
     def home(self) -> str:
         """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
         return self.local if is_database(self.data) else self.data
@@ -151,6 +158,7 @@ MEANINGS: Mapping[str, str] = {
     "data": "directory of the tree of forms, or the address of a database that begins with postgresql://",
     "local": "directory of this instance alone, for bodies on their way into a database",
     "bind": "address and port to serve on, or unix: and a path",
+    "admin_bind": "address and port of the pages for administrators, or unix: and a path; empty: bind",
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes; 0: one for each processor, at least 2 and at most 4",
     "threads": "threads in each worker",
@@ -237,6 +245,8 @@ def load(
     settings, origins, unknown = _merged(named, layers)
     prefix = DIALECTS[settings.dialect].property_prefix
     _check_dialect(properties, settings.dialect, named)
+    if settings.admin_bind.rpartition(":")[2] == settings.bind.rpartition(":")[2]:
+        raise StartupError(f"{origins['admin_bind']}: admin_bind must have a port, or a path, that is not that of bind")
     for name, origin in unknown.items():
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""

@@ -80,7 +80,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"audit: {settings.audit_file if settings.audit == 'file' else settings.audit}"
     yield f"may call: {_callers(settings, policy)}"
     yield _address(bind or settings.bind)
-    yield _pages(settings, bind or settings.bind)
+    yield _pages(settings, settings.admin_bind or bind or settings.bind)
 
 
 def _place(place: str) -> str:
@@ -136,6 +136,8 @@ def worker_class(settings: Settings) -> str:
     """
     if settings.server == "gunicorn":
         return "persistence.gunicorn_worker.Worker"
+    if settings.admin_bind:
+        raise StartupError("admin_bind needs server = gunicorn: granian serves on one address")
     if find_spec("granian") is None:
         raise StartupError("granian is not installed: pip install 'persistence[granian]'")
     if not settings.proxies:

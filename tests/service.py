@@ -22,7 +22,7 @@ PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
 CONFIG = Path(__file__).parents[1] / "config"
 _READY = 30.0
-_LISTENING = re.compile(rb"Listening at: (?:http://[^ ]+:(\d+)|unix:)")
+_LISTENING = re.compile(rb"Listening at: (?:http://[^ ,]+:(\d+)|unix:)")
 
 
 Process = subprocess.Popen[bytes] | forkserver.Forked

@@ -50,7 +50,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("worker_class", starting.worker_class(settings))
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
-        self.cfg.set("bind", settings.bind)
+        self.cfg.set("bind", list(settings.binds))
         self.cfg.set("workers", processors.workers(settings.workers))
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
@@ -64,8 +64,8 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         try:
             self._served = self._read()
             require_log(self._served.settings)
-            if self._served.settings.bind != before.settings.bind:
-                starting.require_free(self._served.settings.bind)
+            for bind in set(self._served.settings.binds) - set(before.settings.binds):
+                starting.require_free(bind)
             super().reload()
         except (PersistenceError, SystemExit) as error:  # gunicorn exits where its own file cannot be read
             self._served, self.cfg = before, config
@@ -119,7 +119,8 @@ def serve(*, is_init: bool, **options: object) -> None:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
     starting.worker_class(served.settings)
-    starting.require_free(served.settings.bind)
+    for bind in served.settings.binds:
+        starting.require_free(bind)
     require_log(served.settings)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost

@@ -26,6 +26,7 @@ from persistence.errors import (
     DiskError,
     ForbiddenError,
     MisdirectedError,
+    NotFoundError,
     PersistenceError,
     StartupError,
     UnauthorizedError,
@@ -33,8 +34,8 @@ from persistence.errors import (
 )
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
+from persistence.http.paths import path_of
 from persistence.http.responses import headers_of, refusal
-from persistence.http.routing import sent_path
 from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
@@ -170,10 +171,11 @@ class KeySetting:
 class AllowedSites:
     """The names that the service answers to, and the origins whose pages may change something."""
 
-    def __init__(self, bind: str, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """``bind`` is the address that is served; ``hosts`` and ``origins`` come from the settings."""
-        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, host_of(bind)) if host)
-        self._is_everywhere = binds_everywhere(bind)
+    def __init__(self, binds: Iterable[str], hosts: Iterable[str], origins: Iterable[str]) -> None:
+        """``binds`` are the addresses that are served; ``hosts`` and ``origins`` come from the settings."""
+        own = tuple(binds)
+        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, *map(host_of, own)) if host)
+        self._is_everywhere = any(map(binds_everywhere, own))
         self._origins = frozenset(origin.lower() for origin in origins)
         self._is_own = lru_cache(HOSTS_KEPT)(self._look_up)
 
@@ -217,6 +219,24 @@ class AllowedSites:
         )
 
 
+class PagesAddress:
+    """The address of the pages for administrators: one of their own, if the setting ``admin_bind`` has one.
+
+    Then what is stored has another origin for a browser than the pages.
+    """
+
+    def __init__(self, admin_bind: str) -> None:
+        path = admin_bind.removeprefix(f"{UNIX}:")
+        self._own = None if not admin_bind else path if path != admin_bind else int(admin_bind.rpartition(":")[2])
+
+    def serves(self, environ: WSGIEnvironment, *, pages: bool) -> bool:
+        """Return whether requests for ``pages``, or for everything else, are served where this one has come in."""
+        if self._own is None:
+            return True
+        reached = environ["gunicorn.socket"].getsockname()
+        return ((reached if isinstance(reached, str) else reached[1]) == self._own) is pages
+
+
 class CallersOnly:
     """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
 
@@ -231,6 +251,7 @@ class CallersOnly:
         read_keys: Callable[[], tuple[Key, ...]],
         sites: AllowedSites,
         readers_of_metrics: Trusted,
+        pages: PagesAddress,
         has_pages: Callable[[], bool],
         used: Callable[[str], None],
     ) -> None:
@@ -244,18 +265,24 @@ class CallersOnly:
         self._read_keys = read_keys
         self._sites = sites
         self._readers_of_metrics = readers_of_metrics
+        self._pages = pages
         self._has_pages = has_pages
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read, which the log explains."""
+        path = path_of(environ)
+        is_page = f"{path}/".startswith(f"{PAGES_PATH}/")
+        is_here = path in HEALTH_PATHS or self._pages.serves(environ, pages=is_page)
         try:
-            if _is_for_pages(environ) and self._has_pages():
+            if is_page and is_here and self._has_pages():
                 self._sites.check(environ, has_key=False)
                 return self._app(environ, start_response)
             who = self._caller(environ)
+            if not is_here:
+                raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
         except PersistenceError as error:
-            if not _is_for(environ, (*HEALTH_PATHS, ROOT_PATH)):
+            if path not in (*HEALTH_PATHS, ROOT_PATH) or not is_here:
                 shown = _UNREADABLE if isinstance(error, DamagedError | DiskError) else None
                 answer = refusal(environ, status_of(error), str(error), headers_of(error), shown=shown)
                 return answer(environ, start_response)
@@ -277,7 +304,7 @@ class CallersOnly:
             try:
                 who = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
             except (UnauthorizedError, ForbiddenError):
-                if not (self._readers_of_metrics.includes(peer) and _is_for(environ, (METRICS_PATH,))):
+                if not (self._readers_of_metrics.includes(peer) and path_of(environ) == METRICS_PATH):
                     raise
         self._sites.check(environ, has_key=isinstance(who, Key))
         return who
@@ -306,22 +333,3 @@ def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
             yield key.removeprefix("HTTP_").replace("_", "-").title(), value
     if REQUEST_ID in environ:
         yield "X-Request-Id", environ[REQUEST_ID]
-
-
-def _is_for(environ: WSGIEnvironment, paths: tuple[str, ...]) -> bool:
-    """Return whether a request is for one of these paths: in their very words, in no other spelling."""
-    try:
-        return sent_path(environ) in paths
-    except ValueError:
-        return False
-
-
-def _is_for_pages(environ: WSGIEnvironment) -> bool:
-    """Return whether a request is for the pages for administrators."""
-    if PAGES_PATH not in (environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""):
-        return False
-    try:
-        path = sent_path(environ)
-    except ValueError:
-        return False
-    return path == PAGES_PATH or path.startswith(f"{PAGES_PATH}/")

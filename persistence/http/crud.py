@@ -17,7 +17,16 @@ from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face, is_forced
-from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, locked, refusal, whole
+from persistence.http.responses import (
+    ResponseHeaders,
+    empty,
+    head,
+    is_not_modified,
+    locked,
+    refusal,
+    saved_as_file,
+    whole,
+)
 from persistence.http.scopes import Touches
 from persistence.limits.documents import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
@@ -146,6 +155,7 @@ class CrudApi:
 
     def _read(self, request: Request, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:
         found, headers = read.found, self.headers.of_read(read)
+        headers += saved_as_file(request.environ, headers)
         if is_not_modified(request.environ, read):
             found.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)

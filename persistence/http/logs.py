@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 from persistence.errors import PersistenceError, one_line
+from persistence.http.paths import find_path
 from persistence.model.texts import json_line
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Unbroken:
 
 
 class RequestLog:
-    """WSGI middleware that gives each request an id, says it in the response, and logs a line.
+    """WSGI middleware that gives each request an id and its path, says the id in the response, and logs a line.
 
     ``answered`` is told of each for the metrics, if there are any, and ``failed`` of those with a status from 500.
     """
@@ -206,6 +207,7 @@ class RequestLog:
         sent = environ.get("HTTP_X_REQUEST_ID", "")
         number = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)
         environ[REQUEST_ID] = number
+        find_path(environ)
         answered: list[Any] = ["", []]
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:

@@ -55,8 +55,19 @@ RESPONSE_NAMES = frozenset(
 
 Headers = list[tuple[str, str]]
 
-_XML: Headers = [("Content-Type", "application/xml")]
 _BLOCK = 1 << 16
+_NO_SCRIPTS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "sandbox; default-src 'none'"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+"""A content may be a page with scripts of a stranger, which must not act on the origin of the service's own pages."""
+_XML: Headers = [("Content-Type", "application/xml"), *_NO_SCRIPTS]
+_OF_USERS = ("Authorization", "Credentials", "Username", "Group", "Roles")
+SHOWN_TYPES = frozenset(
+    {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "application/pdf", "text/plain"}
+)
+"""Types that cannot have scripts: not SVG, which is a document. A browser saves others as files."""
 _NOT_WAITED_FOR = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 """Refusals of bodies whose rest is not worth waiting for."""
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -180,6 +191,14 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
         return False
 
 
+def saved_as_file(environ: WSGIEnvironment, headers: Headers) -> Headers:
+    """Return the header that lets a browser save a content to which it navigates, unless it cannot have scripts."""
+    if environ.get("HTTP_SEC_FETCH_MODE") != "navigate":
+        return []
+    kind = headers[0][1].partition(";")[0].strip().lower()
+    return [] if kind in SHOWN_TYPES else [("Content-Disposition", "attachment")]
+
+
 class ResponseHeaders:
     """Builds the lists of headers; the two formats of an instant come from the one stored value."""
 
@@ -187,6 +206,8 @@ class ResponseHeaders:
         self._is_behind_proxy = is_behind_proxy
         self._wire = _latin_1 if is_behind_proxy else _utf_8
         self._names = {name: dialect.header(name) for name in RESPONSE_NAMES}
+        users = ", ".join(name if name == "Authorization" else dialect.header(name) for name in _OF_USERS)
+        self._of_one_user = [("Cache-Control", "private, no-cache"), ("Vary", users)]
         self._quote = '"' if dialect.quotes_tags else ""
 
     def of_read(self, read: Read) -> Headers:
@@ -194,7 +215,7 @@ class ResponseHeaders:
         names, sidecar, address = self._names, read.found.sidecar, read.address
         headers = [
             ("Content-Type", self._wire(sidecar.content_type or UNKNOWN)),
-            ("X-Content-Type-Options", "nosniff"),
+            *_NO_SCRIPTS,
             ("ETag", f"{self._quote}{read.etag}{self._quote}"),
             ("Last-Modified", rfc1123(sidecar.modified)),
             ("Created", rfc1123(sidecar.created)),
@@ -210,6 +231,8 @@ class ResponseHeaders:
             headers += self._whole(optional)
         if not address.is_main:
             headers.append(("Accept-Ranges", "bytes"))
+        if not isinstance(address, DefinitionAddress):  # others may not read what one user may
+            headers += self._of_one_user
         return headers
 
     def _whole(self, fields: list[tuple[str, str]]) -> Headers:

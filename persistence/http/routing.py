@@ -1,8 +1,6 @@
 """Routing: the checks of a request before it, and the handler to which its path leads.
 
-Checked are the path (spec crud 2.1), the query, and headers of another dialect. The segments are taken from the path as
-it was sent: after decoding, ``%2F`` would look like a separator. Doubled slashes are collapsed (the runtime builds such
-paths); what could lead elsewhere is refused.
+Checked are the path, the query, and headers of another dialect.
 
 The handler is found and called by Flask without the parts of it that no request of this service uses: signals and
 coroutines, hooks at the end of a request, an adapter that looks for the host's name in five places, and a state machine
@@ -11,12 +9,11 @@ with a step for each name of a path. They took a third of the time of a GET.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from flask import Flask, Request, Response
 from werkzeug.routing import Map, MapAdapter, Rule
@@ -25,73 +22,15 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError
 from persistence.http.application import HEALTH_PATHS
 from persistence.http.parsing import REQUEST_NAMES, environ_key
+from persistence.http.paths import UNCLEAR
 from persistence.http.responses import refusal
 from persistence.http.scopes import LIMITED_KEY, require_within
-from persistence.limits.requests import LONGEST_NAME
-from persistence.model.texts import require_plain
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-_CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LONGEST_NAME}}})+")
-"""Paths that ``clean`` leaves as they are, without a slash at their end: nearly all that are sent."""
-
-UNCLEAR = "persistence.unclear"
-"""Environ key: why it is not known which path was sent."""
-
 _NAMES = 6
 """Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``."""
-
-
-def clean(path: str) -> str:
-    """Return the decoded path with single slashes of one that is still percent-encoded.
-
-    A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
-    client sends that has lost the document's id.
-
-    Raises:
-        ValueError, BadRequestError: says which segment is refused and why.
-    """
-    if _CLEAN.fullmatch(path.removesuffix("/")):
-        return path
-    segments = [_segment(part) for part in path.split("/") if part]
-    if segments and path.endswith("//"):
-        raise ValueError("the path ends with an empty name")
-    return "/" + "/".join(segments) + ("/" if segments and path.endswith("/") else "")
-
-
-def _segment(part: str) -> str:
-    try:
-        # Bytes above ASCII arrive as Latin-1 characters (PEP 3333).
-        text = part if part.isascii() and "%" not in part else unquote_to_bytes(part.encode("latin-1")).decode()
-    except UnicodeError:
-        raise ValueError(f"a name in the path is not UTF-8: {part!r}") from None
-    if text in (".", ".."):
-        raise ValueError(f"the path must not contain {text!r}")
-    if "/" in text or "\\" in text:
-        raise ValueError(f"a name in the path holds a character that is not allowed: {text!r}")
-    require_plain(text)
-    if len(text.encode()) > LONGEST_NAME:  # below, names are keys of caches
-        raise ValueError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
-    return text
-
-
-def sent_path(environ: WSGIEnvironment) -> str:
-    """Return the path as it was sent, percent-encoded, below where the application is mounted.
-
-    Raises:
-        ValueError: there is none, or it has a fragment.
-    """
-    sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
-    if "#" in sent:  # no part of a request (RFC 9112 3.2); a proxy in front may read the path as ending there
-        raise ValueError("the path must not contain '#': it is %23 in a name, and a fragment is not sent")
-    if sent.startswith("/"):
-        path = sent.partition("?")[0]
-    elif sent:
-        path = urlsplit(sent).path
-    else:
-        raise ValueError(environ.get(UNCLEAR, "the server does not hand on the path as it was sent"))
-    return path.removeprefix(environ.get("SCRIPT_NAME", ""))
 
 
 def _check_query(query: str) -> None:
@@ -126,22 +65,22 @@ class CleanRequests:
         self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Clean ``PATH_INFO`` and pass the request on, or refuse it."""
+        """Pass the request on, or refuse it."""
+        if UNCLEAR in environ:
+            return refusal(environ, HTTPStatus.BAD_REQUEST, environ[UNCLEAR])(environ, start_response)
         try:
-            path = clean(sent_path(environ))
-            environ["PATH_INFO"] = path if path.isascii() else path.encode().decode("latin-1")
             query = environ.get("QUERY_STRING", "")
             if "%" in query or not query.isascii():
                 _check_query(query)
             if not self._foreign_keys.isdisjoint(environ):
-                self._refuse_foreign(environ, path)
+                self._refuse_foreign(environ)
         except (ValueError, BadRequestError) as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
-    def _refuse_foreign(self, environ: WSGIEnvironment, path: str) -> None:
+    def _refuse_foreign(self, environ: WSGIEnvironment) -> None:
         """Raise ``BadRequestError`` unless a supervisor asks: a proxy in front may add headers to every request."""
-        if path not in HEALTH_PATHS:
+        if environ["PATH_INFO"] not in HEALTH_PATHS:
             sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
             raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
 

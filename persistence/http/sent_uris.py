@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from persistence.http.callers import peer_of
 from persistence.http.parsing import environ_key
-from persistence.http.routing import UNCLEAR
+from persistence.http.paths import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,15 +17,13 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence.errors import ForbiddenError, disk_errors
 from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.responses import SHOWN_TYPES
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress
 from persistence.pages.document_paths import PATH, address_of, asked_instant
 from persistence.pages.site import Site
 from persistence.services.documents import Documents
 from persistence.services.rules import Get
-
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"})
-"""Types that are pixels only: not SVG, which is a document with scripts."""
 
 _PDF = "application/pdf"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
@@ -35,7 +33,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 def preview_of(content_type: str | None) -> str:
     """Return how an attachment can be looked at: as ``image``, as ``pdf``, or not (empty)."""
     kind = (content_type or "").partition(";")[0].strip().lower()
-    return "image" if kind in _IMAGES else ("pdf" if kind == _PDF else "")
+    if kind not in SHOWN_TYPES:
+        return ""
+    return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
 
 
 @dataclass(frozen=True, slots=True)

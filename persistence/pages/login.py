@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from flask import Response, g, make_response, redirect, render_template, request
+from flask import Response, current_app, g, make_response, redirect, render_template, request
+from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
+from persistence.errors import BadRequestError
 from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, CAUSE
+from persistence.http.paths import clean
 from persistence.limits.pages import LONGEST_NEXT
 from persistence.pages.logins import TooManyLoginsError
 from persistence.pages.sessions import Sessions
-from persistence.pages.site import ROOT, Site
+from persistence.pages.site import NAME, ROOT, Site
 
+_NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
 
 
@@ -67,7 +71,14 @@ def _refused(status: int, problem: str, headers: dict[str, str] | None = None) -
 
 
 def _target() -> str:
-    """Return the page that was asked for before the login: never an address elsewhere."""
+    """Return the page that was asked for before the login, with its query; only the site's own pages count."""
     asked = request.values.get("next", "")
-    is_own = asked.startswith(ROOT) and asked.isprintable() and "\\" not in asked and "//" not in asked
-    return asked if is_own and len(asked) <= LONGEST_NEXT else ROOT
+    path, _, query = asked.partition("?")
+    if len(asked) > LONGEST_NEXT or not (query.isascii() and query.isprintable()):
+        return ROOT
+    try:
+        endpoint, _ = current_app.url_map.bind("").match(clean(path), "GET")
+    except (ValueError, BadRequestError, HTTPException):
+        return ROOT
+    blueprint, _, name = endpoint.partition(".")
+    return asked if blueprint == NAME and name not in _NOT_AFTER_A_LOGIN else ROOT

@@ -62,7 +62,7 @@ class OverviewPage:
     def _facts(self) -> Iterator[tuple[str, str]]:
         settings = self.effective.settings
         yield "Dialect", settings.dialect
-        yield "Address", settings.bind
+        yield "Address", ", ".join(settings.binds)
         yield "Workers", f"{processors.workers(settings.workers)}, with {settings.threads} threads each"
         keys = len(self.keys.read())
         who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []

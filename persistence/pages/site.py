@@ -122,7 +122,7 @@ class Site:
         if request.endpoint in _OPEN:
             return None
         if g.session is None:
-            asked = request.full_path.rstrip("?") if request.method == "GET" and request.path != ROOT else ""
+            asked = request.environ["RAW_URI"] if request.method == "GET" and request.path != ROOT else ""
             query = f"?{urlencode({'next': asked})}" if asked else ""
             return redirect(url_for(f"{NAME}.login") + query, HTTPStatus.SEE_OTHER)
         request.environ[CALLER] = g.session.name

@@ -41,7 +41,7 @@ def documented() -> Iterator[tuple[str, str]]:
         yield operation.method, operation.face + path
 
 
-_OF_BROWSERS = {"host", "origin", "sec-fetch-site"}
+_OF_BROWSERS = {"host", "origin", "sec-fetch-mode", "sec-fetch-site"}
 _OF_BODIES = {"content-digest", "content-md5", "content-range", "repr-digest"}
 _OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto", "x-sent-uri"}
 _MAY_BE_EMPTY = {"cookie", "user-agent", "referer"}

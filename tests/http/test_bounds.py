@@ -79,7 +79,7 @@ def test_control_characters_are_refused_in_names_and_do_not_reach_the_log(servic
         assert character not in answer.cause
     service.raw("GET", f"/{name}")
     assert character.encode() not in service.log.read_bytes().replace(b"\n", b"")
-    assert f"a\\u{ord(character):04x}b".encode() in service.log.read_bytes()
+    assert f'"path":"/{name}"'.encode() in service.log.read_bytes()
 
 
 def test_a_name_has_as_many_bytes_as_a_file_system_takes(service: Service) -> None:

@@ -47,7 +47,7 @@ GET = {"REQUEST_METHOD": "GET"}
 def test_the_names_of_the_service(
     bind: str, hosts: tuple[str, ...], own: tuple[str | None, ...], foreign: tuple[str, ...]
 ) -> None:
-    sites = AllowedSites(bind, hosts, ())
+    sites = AllowedSites((bind,), hosts, ())
     for host in own:
         sites.check(GET if host is None else {**GET, "HTTP_HOST": host}, has_key=False)
     for host in foreign:
@@ -75,7 +75,7 @@ def test_the_names_of_the_service(
     ],
 )
 def test_whose_pages_may_change_something(headers: dict[str, str], *, is_refused: bool) -> None:
-    sites = AllowedSites("127.0.0.1:8080", (), ("https://forms.example",))
+    sites = AllowedSites(("127.0.0.1:8080",), (), ("https://forms.example",))
     for method in ("GET", "HEAD", "PUT", "POST", "DELETE", "LOCK"):
         environ = {"REQUEST_METHOD": method, "HTTP_HOST": "localhost:8080", **headers}
         if is_refused and method not in ("GET", "HEAD"):

@@ -139,14 +139,15 @@ def test_a_key_for_some_forms_touches_no_others_on_any_route(rig: Rig, forms: tu
 
 PATHS = (
     ("/crud/hr/leave/data/D/data.xml", 200),
-    ("//crud/%68r///l%65ave/data/D/data.xml", 200),
+    ("/crud/%68r///l%65ave/data/D/data.xml", 200),
+    ("//crud/%68r///l%65ave/data/D/data.xml", 400),
     ("/crud/hr/leave/data/../../../fin/leave/data/D/data.xml", 400),
     ("/crud/hr/leave/data/%2e%2e/%2E%2E/%2e./fin/leave/data/D/data.xml", 400),
     ("/crud/hr%2Fleave/x/data/D/data.xml", 400),
     ("/crud/hr/leave%2fx/data/D/data.xml", 400),
     ("/crud/hr%5Cleave/x/data/D/data.xml", 400),
     ("/crud/%66in/leave/data/D/data.xml", 403),
-    ("//crud//fin/leave/data/D/data.xml", 403),
+    ("/crud//fin/leave/data/D/data.xml", 403),
     ("/crud/fin/hr/leave/data/D/data.xml", 404),
     ("/crud/HR/leave/data/D/data.xml", 403),
     ("/crud/hr/leav/data/D/data.xml", 403),
@@ -207,7 +208,7 @@ def test_limited_keys_open_no_pages(rig: Rig) -> None:
     assert answer.status_code == 403
     assert "Set-Cookie" not in answer.headers
     assert reader.send("GET", "/admin/keys").headers["Location"].startswith("/admin/login")
-    assert reader.send("GET", "/%61dmin/keys").status_code == 403
+    assert reader.send("GET", "/%61dmin/keys").status_code == 400
 
 
 def _is_within(method: str, route: ScopedRoute, forms: tuple[str, ...]) -> bool:

@@ -52,9 +52,11 @@ def test_a_key_of_the_setting_logs_in_and_another_one_does_not(tmp_path: Path) -
 def test_a_key_in_a_header_opens_no_page(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=("boss",))
     secret = keys_of(given).add("boss")
-    for path in ("/admin/", "/%61dmin/"):
+    answer = browser(given).get("/admin/", headers={"Authorization": f"Bearer {secret}"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/admin/login")
+    for path in ("/%61dmin/", "/admin//keys", "/admin/%6Beys", "/admin/./", "/admin/x/%2e%2e/keys"):
         answer = browser(given).get(path, headers={"Authorization": f"Bearer {secret}"})
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/admin/login")
+        assert answer.status_code == 400, path
 
 
 def test_the_cookie_is_for_the_pages_only_and_for_no_script(tmp_path: Path) -> None:
@@ -145,6 +147,16 @@ def test_a_login_leads_to_the_page_that_was_asked_for_and_never_elsewhere(tmp_pa
         "/admin/\\evil",
         "/crud",
         "/admin/\r\n",
+        "/admin/../fr/service/persistence/crud/a/b/data/d/a.svg",
+        "/admin/%2e%2e/fr/service/persistence/crud/a/b/data/d/a.svg",
+        "/admin/.%2E/keys",
+        "/admin/%6Beys",
+        "/admin/nowhere",
+        "/admin/logout",
+        "/admin/actions/api-key-new/",
+        "/admin/keys?\r\n",
+        "admin/keys",
+        "http://localhost/admin/keys",
     ):
         answer = found.post("/admin/login", {**login, "next": evil})
         assert answer.headers["Location"] == "/admin/"
