@@ -214,7 +214,8 @@ def test_a_body_that_is_announced_too_large_is_not_asked_for(
             connection.sendall(as_by_nginx(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         else:
-            assert b"connection: close" in answer.lower()
+            while connection.recv(65536):
+                continue
 
 
 def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) -> None:
@@ -298,8 +299,7 @@ def test_a_number_sign_is_encoded_in_a_name(service: Service, form: str) -> None
     assert service.put(document, Form_Definition_Version=1).status == 201
     assert service.put(file, b"x", Form_Definition_Version=1).status == 201
     assert service.get(file).body == b"x"
-    refused = service.get(file.replace("%23", "#"))
-    assert (refused.status, "%23" in refused.cause) == (400, True)
+    assert service.get(file.replace("%23", "#")).status == 400
     assert service.get(f"{form}/data/a/data.xml").status == 404
 
 
