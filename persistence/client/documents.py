@@ -74,7 +74,8 @@ class DocumentsClient:
         """Save a document, as ``create`` does. One that is named by its id is overwritten, or created.
 
         Raises:
-            PreconditionError: somebody else has saved since; ``etag`` and ``saved`` say what and when.
+            PreconditionError: somebody else has saved since, and ``etag`` and ``saved`` say what and when; or has
+                deleted it, and they are ``None``.
         """
         condition = self._condition(document)
         headers = (*condition, *self._headers(self._version_of(document), stage))

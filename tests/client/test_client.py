@@ -86,6 +86,16 @@ def _url(service: Service) -> str:
     return f"http://127.0.0.1:{service.port}"
 
 
+def test_a_save_of_what_somebody_else_has_deleted_is_refused(client: PersistenceClient) -> None:
+    form = client.form("hr", "vanished", 1)
+    mine = form.create("<a/>", "c")
+    form.delete("c")
+    with pytest.raises(PreconditionError, match="may have been deleted") as refused:
+        form.save(mine, "<b/>")
+    assert (refused.value.etag, refused.value.saved) == (None, None)
+    assert form.save("c", "<b/>").is_new
+
+
 def test_a_definition_is_published_in_versions(client: PersistenceClient) -> None:
     form = client.form("hr", "versions", 1)
     assert form.publish("<html/>") == 1
