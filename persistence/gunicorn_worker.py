@@ -39,16 +39,15 @@ _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 _LARGEST_CALL = 1 << 20
 """Bytes that are sent from a file in one call: in between, the thread of another request can run."""
 
+_NAMES = 256
+"""Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
+
 
 class BodyReader(Protocol):
     """Reads a body for gunicorn, by its length or in chunks."""
 
     def read(self, size: int) -> bytes:
         """Read a piece."""
-
-
-_NAMES = 256
-"""Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
 
 class ExpectedBody:
