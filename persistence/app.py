@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -96,17 +96,13 @@ class Service(Dispatch, Closable):
 
 
 def create_app(
-    settings: Settings | None = None,
-    properties: Properties | None = None,
-    policy: Policy | None = None,
-    origins: Mapping[str, str] | None = None,
+    settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
     """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
     Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
-    result of ``policy_of`` when the service started, else its result now. ``origins`` says where each of the settings
-    came from, for the pages.
+    result of ``policy_of`` when the service started, else its result now.
 
     Raises:
         StartupError: the data directory cannot be used, or no caller could be admitted.
@@ -114,8 +110,8 @@ def create_app(
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
-        origins = origins or dict.fromkeys(Settings.__struct_fields__, "given")
-        return _wire(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
+        origins = dict.fromkeys(Settings.__struct_fields__, "given")
+        return wired(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
     try:
         loaded = configuration.load()
         choose(loaded.settings.log_format, loaded.settings.log_level)
@@ -123,7 +119,7 @@ def create_app(
         warn_of_keys(loaded.settings)
         warn_of_properties(properties)
         warn_of(probe(loaded.settings, properties))
-        return _wire(replace(loaded, properties=properties), policy)
+        return wired(replace(loaded, properties=properties), policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -182,7 +178,8 @@ def warn_of_keys(settings: Settings) -> None:
         announce(cause, "warning")
 
 
-def _wire(effective: Effective, policy: Policy) -> Service:
+def wired(effective: Effective, policy: Policy) -> Service:
+    """Return the WSGI application for settings in force. Raises as ``create_app``."""
     settings, properties = effective.settings, effective.properties
     choose(settings.log_format, settings.log_level)
     keys = open_keys(settings)

@@ -15,6 +15,7 @@ from persistence.audit.events import AuditEvent
 from persistence.audit.log import AuditLog, open_audit
 from persistence.cli.options import load
 from persistence.errors import PersistenceError, one_line
+from persistence.properties.property_table import shown_address
 from persistence.providers.locations import open_keys, own_directories
 from persistence.settings import Effective
 from persistence.storage import owner
@@ -154,7 +155,7 @@ def _shown(value: object) -> object:
         return value
     if isinstance(value, list | tuple):
         return [_shown(each) for each in value[:_MOST]]
-    return one_line(str(value))[:_LONGEST]
+    return one_line(shown_address(str(value)))[:_LONGEST]
 
 
 def _user() -> str:

@@ -150,7 +150,7 @@ def _require_no_services(properties: Properties, left_out: Collection[str]) -> N
     for each in others:
         if each.name not in left_out:
             raise NotSupportedError(
-                f"provider {each.name} is another service, {each.address}, where this command cannot look: "
+                f"provider {each.name} is another service, {each.uri}, where this command cannot look: "
                 f"--leave-out {each.name} if nothing there is encrypted with the key"
             )
 

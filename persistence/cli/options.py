@@ -24,7 +24,6 @@ from persistence.model.instants import Instant, parse
 from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
-from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
 from persistence.providers.locations import base_of, database_of, definitions_root, open_keys, root_of
@@ -183,7 +182,7 @@ class ChosenTree:
     @property
     def shown(self) -> str:
         """The place without a password."""
-        return shown_address(self.place)
+        return self.place
 
     @property
     def home(self) -> str:
@@ -241,7 +240,7 @@ class TreeChoice:
         roots = self.settings.roots
         place = root_of(provider, roots) or database_of(provider, roots)
         if place is None:
-            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
+            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
 
     def root_of_records(self, form: Form, base: str) -> str | None:
@@ -269,6 +268,8 @@ class TreeChoice:
 def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     """Return the tree that one of ``tree_options`` names, else all trees of the settings.
 
+    The empty datasource is the default tree.
+
     Raises:
         StartupError: as ``settings.load``.
         click.UsageError: there is no such datasource.
@@ -276,11 +277,11 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
     is_named = datasource is not None or options.get("data") is not None
-    if datasource is not None and str(datasource) not in roots.named:
+    if datasource and str(datasource) not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
     if not is_named:
         trees = all_trees(effective)
-    elif datasource is None:
+    elif not datasource:
         trees = _as_trees(effective, {roots.default: ""})
     else:
         trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})

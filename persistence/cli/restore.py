@@ -23,8 +23,7 @@ from persistence.maintenance.manifest import BackupPart, Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.model.addresses import Form
-from persistence.properties.entries import shown_address
-from persistence.properties.property_table import is_database, resolved_place
+from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.places import object_place_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.services.moving.places import MoveTarget
@@ -98,7 +97,7 @@ def _restored_facts(
 ) -> dict[str, object]:
     return {
         "backup": shown_path(run.source),
-        "places": {name: shown_address(place) for name, place in roots.items()},
+        "places": dict(roots),
         "files": run.count.files,
         "bytes": run.count.bytes,
         "files_there": run.count.known,
@@ -109,7 +108,7 @@ def _restored_facts(
 
 
 def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
-    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
+    count, shown = run.count, ", ".join(roots.values())
     files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
     has_files = has_directories or count.files or count.known
     summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
@@ -123,7 +122,7 @@ def _filling(
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
-        raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
+        raise StartupError(f"{name} cannot be restored into {location}")
     home = settings.local if is_database(location) else location  # where attachments are received and noted
     with nullcontext() if attachments is None else owner.acting(home):
         bodies = open_attachments(settings, properties, location, attachments)

@@ -15,7 +15,7 @@ from persistence.pages import plots
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.recent_errors import RecentErrors
-from persistence.properties.entries import shown_address
+from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 
@@ -91,14 +91,6 @@ def ended(found: Browser, name: str, given: Settings) -> None:
     found.get("/admin/health")
 
 
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands have the files of the test, too."""
-    for name in ("data", "local", "keys", "audit_file"):
-        monkeypatch.setenv(f"PERSISTENCE_{name.upper()}", str(getattr(settings(tmp_path), name)))
-
-
-@pytest.mark.usefixtures("environment")
 def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)
@@ -121,7 +113,6 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     assert found.get("/admin/actions/check?mode=x").status_code == 400
 
 
-@pytest.mark.usefixtures("environment")
 def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,), audit="file")
     secret, found = keys_of(given).add(NAME), browser(given)
@@ -154,7 +145,7 @@ def test_the_output_of_a_command_is_bounded() -> None:
     program = (
         "import sys; [print('line', n) for n in range(200_000)]; print('x' * 100_000, file=sys.stderr); sys.exit(3)"
     )
-    command = [sys.executable, "-m", "persistence.pages.bounded_run", sys.executable, "-c", program]
+    command = [sys.executable, "-m", "persistence.children", "-c", program]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 3
     assert len(done.stdout) <= limits.LONGEST_OUTPUT + limits.LONGEST_OUTPUT_LINE
@@ -164,7 +155,6 @@ def test_the_output_of_a_command_is_bounded() -> None:
     assert len(done.stderr) == 100_001
 
 
-@pytest.mark.usefixtures("environment")
 def test_indexes_are_rebuilt_from_the_page(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     found.do("/admin/actions/reindex")
