@@ -8,10 +8,11 @@ from persistence.crypto.encryption_keys import KeyRing, legacy_keys
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Form
+from persistence.model.versions import Place
 
 FORM = Form("hr", "leave")
 RING = KeyRing("b", {"a": bytes(32), "b": bytes(range(32))})
-PLACE = ("person", "ssn")
+PLACE = (("person", 1), ("ssn", 1))
 PASSWORD = "Vault-Key-2024!blue"  # noqa: S105 - that of the vector
 VECTOR = "AAECAwQFBgcICQoLQjvWaENLAOs4UvOAykhr1KQMWA70bPksVtJjEmKq"
 
@@ -23,7 +24,7 @@ def cipher(ring: KeyRing = RING, document: str = "1", form: Form = FORM) -> Valu
 @pytest.mark.parametrize("text", ["x", " 078-05-1120 é ", "\n", "\U0001d4b3" * 1000, "<&>\u00a0"])
 def test_a_value_comes_back(text: str) -> None:
     sealed = cipher().encrypt(text, PLACE)
-    assert sealed.startswith("enc1:b:")
+    assert sealed.startswith("enc2:b:")
     assert sealed.isascii()
     assert cipher().decrypt(f" {sealed}\n", PLACE) == text
 
@@ -38,12 +39,14 @@ def test_no_two_values_look_alike() -> None:
         (cipher(document="2"), PLACE),
         (cipher(form=Form("hr", "other")), PLACE),
         (cipher(form=Form("h", "rleave")), PLACE),
-        (cipher(), ("person", "name")),
-        (cipher(), ("person",)),
+        (cipher(), (("person", 1), ("name", 1))),
+        (cipher(), (("person", 1),)),
+        (cipher(), (("person", 1), ("ssn", 2))),
+        (cipher(), (("person", 2), ("ssn", 1))),
     ],
-    ids=["document", "form", "application", "place", "around"],
+    ids=["document", "form", "application", "place", "around", "iteration", "iteration around"],
 )
-def test_a_value_of_elsewhere_does_not_decrypt(other: ValueCipher, place: tuple[str, ...]) -> None:
+def test_a_value_of_elsewhere_does_not_decrypt(other: ValueCipher, place: Place) -> None:
     with pytest.raises(DamagedError, match="not as it was written"):
         other.decrypt(cipher().encrypt("secret", PLACE), place)
 
@@ -61,12 +64,12 @@ def test_no_byte_of_a_value_can_be_changed() -> None:
 
 
 def test_a_value_under_another_known_key_does_not_decrypt() -> None:
-    sealed = cipher().encrypt("secret", PLACE).replace("enc1:b:", "enc1:a:")
+    sealed = cipher().encrypt("secret", PLACE).replace("enc2:b:", "enc2:a:")
     with pytest.raises(DamagedError):
         cipher().decrypt(sealed, PLACE)
 
 
-@pytest.mark.parametrize("value", ["", "enc1:", "enc1:b", "enc1:b:", "enc1:b:?", "enc1:b:AAAA", "plain text", "é"])
+@pytest.mark.parametrize("value", ["", "enc2:", "enc2:b", "enc2:b:", "enc2:b:?", "enc2:b:AAAA", "plain text", "é"])
 def test_what_is_no_value_is_damage(value: str) -> None:
     with pytest.raises((DamagedError, ConfigurationError)):
         cipher().decrypt(value, PLACE)
