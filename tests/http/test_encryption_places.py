@@ -15,10 +15,11 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, purpose
+from persistence.model.versions import DATA_FORMATS
 from persistence.postgresql.maintained import maintained
 from tests.cli.command_runner import ended
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
-from tests.http.test_encryption import CONTENT, attach, keyed, raw, save, texts
+from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
 from tests.http.test_paths import kinds
 from tests.moving.moves import into_database, out_of_database
 from tests.postgresql import server as postgresql
@@ -151,6 +152,18 @@ def test_what_was_changed_without_the_key_is_damage(
         assert b"EVIL" not in got.body
         assert service.get(f"{form}/data/1/data.xml?nonrelevant=remove").status == 500
     assert planted(service, form, stored.replace(OPEN.encode(), b"other")).status == 200
+
+
+def test_marked_values_are_encrypted_in_whatever_format_they_are_sent(tmp_path: Path) -> None:
+    """Also where it is not the format of data at rest."""
+    with keyed(tmp_path) as service:
+        for at_rest, app in APPS.items():
+            service.put(f"{app}/f/form/form.xhtml", DEFINITION)
+            for sent in DATA_FORMATS:
+                save(service, f"{app}/f", body=data(sent))
+                stored = raw(service, f"{app}/f/data/1/data.xml").body
+                assert not [text for text in SECRETS if text.encode() in stored], (sent, at_rest)
+                assert texts(service.get(f"{app}/f/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
 
 
 def test_plain_values_are_damage_where_the_sidecar_says_that_some_are_encrypted(tmp_path: Path) -> None:
