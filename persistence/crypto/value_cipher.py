@@ -120,7 +120,8 @@ class DataCipher:
         """
         if seal is None and not self._needs_seal:  # older values, or none
             return
-        if seal is None or not hmac.compare_digest(self._cipher.decrypt(seal, _OF_SEAL), self._digest.hexdigest()):
+        text = self._cipher.decrypt(seal, _OF_SEAL) if seal is not None and is_bound(seal) else ""
+        if not hmac.compare_digest(text, self._digest.hexdigest()):
             raise self._cipher.damage("the set of encrypted values")
 
     def _noted(self, value: str) -> str:

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from persistence.crypto.encryption_keys import KeyRing, legacy_keys
-from persistence.crypto.value_cipher import ValueCipher
+from persistence.crypto.value_cipher import DataCipher, ValueCipher
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Form
 from persistence.model.versions import Place
@@ -101,6 +101,40 @@ def test_the_real_system_s_values_need_their_password() -> None:
         cipher(KeyRing(None, {}, legacy_keys(["", " "]))).decrypt(VECTOR, ())
     with pytest.raises(DamagedError, match="another password"):
         cipher(KeyRing(None, {}, legacy_keys(["other"]))).decrypt(VECTOR, ())
+
+
+def test_a_seal_is_of_all_values_in_their_order_and_in_no_other_format() -> None:
+    """The real system's values are bound to nothing: none of them is a seal, whatever its text."""
+    ring = KeyRing("b", RING.keys, legacy_keys([PASSWORD]))
+    writing = DataCipher(cipher(ring))
+    first, second = writing.encrypt("one", PLACE), writing.encrypt("two", PLACE)
+    seal = writing.seal()
+
+    def verified(values: list[str], seal: str | None) -> bool:
+        reading = DataCipher(cipher(ring))
+        for value in values:
+            reading.decrypt(value, PLACE)
+        try:
+            reading.verify(seal)
+        except DamagedError:
+            return False
+        return True
+
+    assert verified([first, second], f" {seal} ")
+    assert verified([VECTOR], None)
+    for values, wrong in (
+        ([second, first], seal),
+        ([first], seal),
+        ([first, second, VECTOR], seal),
+        ([first, VECTOR], seal),
+        ([], seal),
+        ([first, second], None),
+        ([first, second], ""),
+        ([first, second], first),
+        ([first, second], VECTOR),
+        ([], VECTOR),
+    ):
+        assert not verified(values, wrong), (values, wrong)
 
 
 def test_a_ring_does_not_show_its_keys() -> None:
