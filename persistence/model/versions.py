@@ -91,6 +91,10 @@ class PublishedVersion:
     weight: int = 0
 
 
+Place = tuple[tuple[str, int], ...]
+"""Leads to an element of form data from below the root: local names, each with its number among those of the name."""
+
+
 @dataclass(frozen=True, slots=True)
 class PathStep:
     """An element on the way to a value: its local name, its namespace and, if one is given, its ``id``.
