@@ -138,7 +138,7 @@ def is_database(place: str) -> bool:
     return place.partition("://")[0] in DATABASES
 
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_OF_SCHEMES = "abcdefghijklmnopqrstuvwxyz0123456789+.-"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
 _SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Parameters of the address of a database that are not shown."""
@@ -170,11 +170,10 @@ def shown_address(uri: str) -> str:
 
     Text before it, such as the name of an option, stays as it is.
     """
-    found = _SCHEME.search(uri)
-    if found is None:
-        return str(uri)
-    before, scheme, rest = uri[: found.start()], found[1], uri[found.end() :]
-    return before + (_shown_database(scheme, rest) if scheme in DATABASES else _USER.sub("//", uri[found.start() :]))
+    start, mark, rest = uri.partition("://")
+    before = start.rstrip(_OF_SCHEMES)
+    scheme = start[len(before) :]
+    return before + _shown_database(scheme, rest) if mark and scheme in DATABASES else str(_USER.sub("//", uri))
 
 
 def _shown_database(scheme: str, rest: str) -> str:
