@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 from gunicorn import util
 from gunicorn.config import Config
@@ -39,12 +39,53 @@ _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 _LARGEST_CALL = 1 << 20
 """Bytes that are sent from a file in one call: in between, the thread of another request can run."""
 
+
+class BodyReader(Protocol):
+    """Reads a body for gunicorn, by its length or in chunks."""
+
+    def read(self, size: int) -> bytes:
+        """Read a piece."""
+
+
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
 
+class ExpectedBody:
+    """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read.
+
+    gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
+    """
+
+    def __init__(self, reader: BodyReader, sock: socket.socket) -> None:
+        self.is_asked_for = False
+        self._reader = reader
+        self._sock = sock
+
+    def read(self, size: int) -> bytes:
+        """Read a piece."""
+        if not self.is_asked_for:
+            self.is_asked_for = True
+            self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return self._reader.read(size)
+
+
 class PeerRequest(Request):  # type: ignore[misc]
     """A request whose peer is looked for among the proxies once, and not again in each of its requests."""
+
+    _expected_100_continue: bool
+
+    def set_body_reader(self) -> None:
+        """Find out where the body ends; one that the client is to be asked for stays with it until it is read."""
+        super().set_body_reader()
+        if self._expected_100_continue:
+            self._expected_100_continue = False
+            self.body.reader = ExpectedBody(self.body.reader, self.unreader.sock)
+
+    def should_close(self) -> bool:
+        """Return whether this is the last request: a body that was not asked for may come all the same, or not."""
+        reader = self.body.reader
+        return (isinstance(reader, ExpectedBody) and not reader.is_asked_for) or bool(super().should_close())
 
     def _peer_is_trusted_proxy(self) -> bool:
         """Return whether the peer may say who its client is."""

@@ -13,6 +13,7 @@ from persistence.client.values import AnswerFacts, LoadedDocument, SavedAttachme
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
+from persistence.model.texts import without_encoding
 
 _XML = ("Content-Type", "application/xml")
 _NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -180,6 +181,7 @@ class DocumentsClient:
         self, address: DocumentAddress, xml: Content, fields: HeaderPairs, *, valid: bool | None, is_safe: bool
     ) -> SavedDocument:
         query = () if valid is None else (("valid", str(valid).lower()),)
+        xml = without_encoding(xml) if isinstance(xml, str) else xml
         return saved(address, self._put(address, xml, fields, query, is_safe=is_safe), self._caller)
 
     def _put(

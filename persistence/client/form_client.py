@@ -20,6 +20,7 @@ from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress,
 from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
 from persistence.model.search import DraftFilter, Drafts, Field, Query, Scope
+from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
 
 _XHTML = ("Content-Type", "application/xhtml+xml")
@@ -54,6 +55,7 @@ class FormClient(DocumentsClient):
         Raises:
             BadRequestError: it is not well-formed, or something in it cannot be published.
         """
+        xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
         for name, content in (attachments or {}).items():
             self._put_part(name, content, (_ANY, *self._caller.fields(version)))
         answer = self._put_part(FORM_XHTML, xhtml, (_XHTML, *self._caller.fields(version)))

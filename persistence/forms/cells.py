@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import ITEM
@@ -12,20 +13,42 @@ from persistence.model.versions import PathStep
 from persistence.xml.streaming import Streaming
 
 
+class Column(NamedTuple):
+    """The path of a control below the root, and whether it takes files.
+
+    ``iteration`` is the path of the iterations of the innermost repeat around it; it is empty where nothing repeats.
+    """
+
+    path: tuple[str, ...]
+    takes_files: bool = False
+    iteration: tuple[str, ...] = ()
+
+
+class CellPlace(NamedTuple):
+    """An element that has a value of a column, or that is an iteration around such elements."""
+
+    column: int
+    is_iteration: bool
+
+
 class CellReader(Streaming):
     """A parser that collects the values of columns: ``cells`` has those of each that has any, in document order.
 
-    Of an attachment the file name counts, if its holder says one. Blank values do not count.
+    Of an attachment the file name counts, if its holder says one. Blank values do not count, but an iteration without a
+    value has an empty one, so that the first value of each column is not taken for that of the first iteration.
 
     Raises, besides what ``Streaming`` does:
         BadRequestError: the values are too long.
     """
 
-    def __init__(self, start: PathState[int]) -> None:
+    def __init__(self, start: PathState[CellPlace]) -> None:
         super().__init__()
         self.cells: dict[int, list[str]] = {}
         self._places = [start]
         self._open: list[tuple[list[str], str]] = []
+        self._iterations: list[
+            dict[int, int]
+        ] = []  # for each open one the columns, and how many values they had before
         self._left = MOST_CELL_CHARACTERS
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
@@ -36,29 +59,50 @@ class CellReader(Streaming):
         place = self._places[-1].entered(name, attributes)
         self._places.append(place)
         if place.found:
-            self._open.append(([], attributes.get("filename", "")))
+            columns = [column for column, is_iteration in place.found if is_iteration]
+            if columns:
+                self._iterations.append({column: len(self.cells.get(column, ())) for column in columns})
+            if len(columns) < len(place.found):
+                self._open.append(([], attributes.get("filename", "")))
 
     def end(self, name: str) -> None:
         """End an element, and take its value."""
         super().end(name)
         place = self._places.pop()
         if place.found:
-            parts, file_name = self._open.pop()
-            value = "".join(parts)
-            if value.strip():
-                for column in place.found:
-                    self.cells.setdefault(column, []).append(file_name or value)
+            columns = [column for column, is_iteration in place.found if not is_iteration]
+            if columns:
+                parts, file_name = self._open.pop()
+                value = "".join(parts)
+                if value.strip():
+                    for column in columns:
+                        self.cells.setdefault(column, []).append(file_name or value)
+            if len(columns) < len(place.found):
+                for column, before in self._iterations.pop().items():
+                    values = self.cells.setdefault(column, [])
+                    if len(values) == before:
+                        self._count(1)
+                        values.append("")
 
     def _text(self, text: str) -> None:
         if self._open:
-            self._left -= len(text)
-            if self._left < 0:
-                raise BadRequestError(f"the form data has more than {MOST_CELL_CHARACTERS} characters in its controls")
+            self._count(len(text))
             self._open[-1][0].append(text)
 
+    def _count(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise BadRequestError(f"the form data has more than {MOST_CELL_CHARACTERS} characters in its controls")
 
-def cell_matcher(columns: Iterable[tuple[tuple[str, ...], bool]]) -> PathState[int]:
-    """Return the matcher of columns: the path of each control below the root, and whether it takes files."""
-    paths = [(tuple(map(PathStep, path)), at, takes_files) for at, (path, takes_files) in enumerate(columns)]
-    items = (((*steps, PathStep(ITEM)), at) for steps, at, takes_files in paths if takes_files)
-    return path_matcher([*((steps, at) for steps, at, _ in paths), *items])
+
+def cell_matcher(columns: Iterable[Column]) -> PathState[CellPlace]:
+    """Return the matcher of columns, whose numbers are their places among them."""
+    paths: list[tuple[tuple[PathStep, ...], CellPlace]] = []
+    for at, column in enumerate(columns):
+        steps = tuple(map(PathStep, column.path))
+        paths.append((steps, CellPlace(at, is_iteration=False)))
+        if column.takes_files:
+            paths.append(((*steps, PathStep(ITEM)), CellPlace(at, is_iteration=False)))
+        if column.iteration:
+            paths.append((steps[: len(column.iteration)], CellPlace(at, is_iteration=True)))
+    return path_matcher(paths)

@@ -135,6 +135,7 @@ class _DataReader(Streaming):
             return
         if not self._open:
             self._push(self._outline.root, DataNode(), attributes)
+            self._note(f"{_BEGIN}{name}{_NAMED}")  # no form says how its root is called
             return
         above = self._open[-1]
         known = None if self._deeper or above.known is None else above.known.inside.get(name)

@@ -120,6 +120,19 @@ class AttachmentHolder:
     is_relevant: bool
 
 
+class EncryptedValueWatch(Streaming):
+    """A parser that finds out whether there ``is_one``: an encrypted value, by any program and with any key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_one = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Look at the labels of an element."""
+        super().start(name, attributes)
+        self.is_one = self.is_one or is_value_encrypted(attributes)
+
+
 class HolderReader(Streaming):
     """A parser that collects the holders of attachments that ``is_wanted``.
 

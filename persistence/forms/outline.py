@@ -87,6 +87,15 @@ class Outline:
             node = None if node is None else node.inside.get(step)
         return "" if node is None or node.label is None else node.label.text(language)
 
+    def iteration(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the path of the iterations of the innermost repeat around an element; empty outside of repeats."""
+        node: OutlineNode | None = self.root
+        found = 0
+        for depth, step in enumerate(path[:-1], 1):
+            node = None if node is None else node.inside.get(step)
+            found = depth if node is not None and node.is_iteration else found
+        return path[:found]
+
 
 NO_OUTLINE = Outline(OutlineNode(), ())
 """The outline of a form of which nothing is known."""

@@ -6,11 +6,15 @@ a success status.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import (
+    BadRequestError,
     BodyTooLargeError,
     EncodedBodyError,
     LengthRequiredError,
@@ -24,13 +28,22 @@ from persistence.limits.requests import CHUNK, MOST_DRAINED
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
+# Bodies have no content coding, so the content and its representation are the same bytes.
+_DIGEST_HEADERS = {"HTTP_CONTENT_DIGEST": "Content-Digest", "HTTP_REPR_DIGEST": "Repr-Digest"}
+_DIGEST = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):[ \t]*(?:;.*)?", re.ASCII)
+"""A member of a dictionary of byte sequences (RFC 8941 3.2), with parameters that mean nothing."""
+_ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512", "sha": "sha1", "md5": "md5"}
+"""The names of RFC 9530, and Python's. The old ones still show what a network has changed."""
+
 
 def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     """Return the body of a request in pieces; ``limit`` is in bytes.
 
-    What can be refused by the headers alone is refused before this returns.
+    What can be refused by the headers alone is refused before this returns. The body of a PUT is compared with its
+    digests (RFC 9530), and may not be a part of a content (RFC 9110 14.5).
 
     Raises:
+        BadRequestError: it is a part, or not what a digest says (raised while iterating).
         EncodedBodyError: the body has a content coding.
         NotSupportedError: it has a transfer coding other than chunked.
         LengthRequiredError: no body is announced.
@@ -45,7 +58,7 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     if transfer == "chunked":
         if not environ.get("wsgi.input_terminated"):
             raise LengthRequiredError("this server cannot tell the end of a chunked body: send Content-Length")
-        return _counted(environ, _chunked(stream, limit))
+        return _received(environ, _chunked(stream, limit))
     if transfer:
         raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
     announced = environ.get("CONTENT_LENGTH")
@@ -54,13 +67,58 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     length = int(announced)
     if length > limit:
         raise _too_large(limit)
-    return _counted(environ, _measured(stream, length))
+    return _received(environ, _measured(stream, length))
+
+
+def _received(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    if environ["REQUEST_METHOD"] != "PUT":
+        return _counted(environ, pieces)
+    if "HTTP_CONTENT_RANGE" in environ:
+        raise BadRequestError("Content-Range: a part of a content cannot be stored, send all of it")
+    digests = [*_digests(environ)]
+    counted = _counted(environ, pieces)
+    return _compared(counted, digests) if digests else counted
 
 
 def _counted(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         environ[RECEIVED] = environ.get(RECEIVED, 0) + len(piece)
         yield piece
+
+
+def _digests(environ: WSGIEnvironment) -> Iterator[tuple[str, str, bytes]]:
+    """Yield header, algorithm and value of each digest of an algorithm that is known; of others nothing is compared.
+
+    Raises:
+        BadRequestError: a header is malformed.
+    """
+    for key, header in _DIGEST_HEADERS.items():
+        for member in environ.get(key, "").split(",") if key in environ else ():
+            found = _DIGEST.fullmatch(member)
+            if found is None:
+                raise BadRequestError(f"{header} is not a valid list of digests such as sha-256=:BASE64:")
+            if found[1] in _ALGORITHMS:
+                yield header, found[1], _decoded(header, found[2])
+    if "HTTP_CONTENT_MD5" in environ:
+        yield "Content-MD5", "md5", _decoded("Content-MD5", environ["HTTP_CONTENT_MD5"].strip())
+
+
+def _decoded(header: str, value: str) -> bytes:
+    try:
+        return b64decode(value, validate=True)
+    except ValueError as error:
+        raise BadRequestError(f"{header} has a digest that is not valid base64") from error
+
+
+def _compared(pieces: Iterator[bytes], digests: Sequence[tuple[str, str, bytes]]) -> Iterator[bytes]:
+    hashes = {name: hashlib.new(_ALGORITHMS[name], usedforsecurity=False) for _, name, _ in digests}
+    for piece in pieces:
+        for hashing in hashes.values():
+            hashing.update(piece)
+        yield piece
+    for header, name, digest in digests:
+        if hashes[name].digest() != digest:
+            raise BadRequestError(f"the body is not the one that {header} is of ({name}): send it again")
 
 
 def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:

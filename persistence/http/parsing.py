@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from flask import Request
+from werkzeug.http import parse_date
 
 from persistence.dialect import Dialect
 from persistence.errors import (
@@ -19,6 +21,7 @@ from persistence.model.addresses import SERVICE_PREFIX
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
+from persistence.model.preconditions import Precondition
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.server_urls import basic_authorization, parse_authorization
 from persistence.model.sidecar import ClientHash
@@ -83,9 +86,14 @@ _NO_ARGUMENTS: Mapping[str, str] = {}
 
 
 class RequestParser:
-    """Reads requests in one dialect. Every method raises ``BadRequestError`` for a malformed request."""
+    """Reads requests in one dialect. Every method raises ``BadRequestError`` for a malformed request.
 
-    def __init__(self, dialect: Dialect) -> None:
+    With ``is_public`` an ``If-Match`` does not hold where nothing is stored (RFC 9110 13.1.1). A proxy has looked at
+    that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
+    """
+
+    def __init__(self, dialect: Dialect, *, is_public: bool) -> None:
+        self._is_public = is_public
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
 
     def get(self, request: Request) -> Get:
@@ -110,7 +118,7 @@ class RequestParser:
         sent = self._sent(environ)
         return Put(
             version=self._version(environ, sent),
-            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            precondition=self._precondition(environ),
             data_format=args.get("data-format-version"),
             user=self._user(environ, sent),
             content_type=environ.get("CONTENT_TYPE"),
@@ -141,7 +149,7 @@ class RequestParser:
         sent = self._sent(environ)
         return Delete(
             version=self._version(environ, sent),
-            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            precondition=self._precondition(environ),
             user=self._user(environ, sent),
             token=request.args.get(TOKEN) or None,
         )
@@ -157,7 +165,7 @@ class RequestParser:
             version=self._version(environ, sent),
             instant=instant,
             as_of=as_of,
-            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
+            precondition=self._precondition(environ),
             user=self._user(environ, sent),
             token=args.get(TOKEN) or None,
         )
@@ -247,6 +255,12 @@ class RequestParser:
             environ.get(self._keys["For-Document-IsDraft"]),
         )
 
+    def _precondition(self, environ: WSGIEnvironment) -> Precondition:
+        since, if_match = environ.get("HTTP_IF_UNMODIFIED_SINCE"), environ.get("HTTP_IF_MATCH")
+        unmodified_since = None if since is None else _date(since)
+        none_match = environ.get("HTTP_IF_NONE_MATCH")
+        return parse_precondition(if_match, none_match, unmodified_since, must_exist=self._is_public)
+
     def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
         user: User | None = environ.get(_USER)
         if user is not None:  # the audit asks once more
@@ -328,8 +342,8 @@ class ProxiedParser(RequestParser):
 
 def parsers(dialect: Dialect) -> tuple[RequestParser, RequestParser]:
     """Return the parsers of the public face and of the provider face."""
-    public = RequestParser(dialect)
-    return public, ProxiedParser(dialect) if dialect.has_proxy else public
+    provider = ProxiedParser if dialect.has_proxy else RequestParser
+    return RequestParser(dialect, is_public=True), provider(dialect, is_public=False)
 
 
 def reader_of_users(dialect: Dialect) -> Callable[[Request], User]:
@@ -355,6 +369,13 @@ def instant_of(value: str | None, name: str) -> Instant | None:
         return parse_instant(value.strip())
     except (ValueError, OverflowError) as error:
         raise BadRequestError(f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}") from error
+
+
+def _date(header: str) -> datetime | None:
+    """Return the time of a header; one that is not a date is no condition (RFC 9110 13.1.4)."""
+    with suppress(OverflowError):
+        return parse_date(header)
+    return None
 
 
 def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:

@@ -8,7 +8,8 @@
     A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
     <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
 
-An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
+Programs that unpack it where names have no colons write other characters in their place: in an instant they count as
+colons. An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _MODIFIED, _ACCESSED, _CREATED = 1, 2, 4
 _DEFINITIONS = "form"
 _OF_DEFINITION = 6
 _OF_DOCUMENT = 7
+_WITHOUT_COLONS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)[_\uf022\uf03a](\d\d)[_\uf022\uf03a](\d\d(?:\.\d+)?Z)", re.ASCII)
+"""An instant as it is named on Windows, and by the mappings of file servers for macOS and Windows."""
 _VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _ATTACHMENT = ".attachment"
 """Ends the name of an entry whose file is called as the metadata of another one would be."""
@@ -126,9 +129,14 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
 
 def _instant(moment: str, path: str) -> Instant:
     try:
-        return instants.from_datetime(instants.parse_time(moment, "the time"))
+        return instants.from_datetime(instants.parse_time(_with_colons(moment), "the time"))
     except BadRequestError as error:
         raise _no_entry(path) from error
+
+
+def _with_colons(moment: str) -> str:
+    found = _WITHOUT_COLONS.fullmatch(moment)
+    return moment if found is None else ":".join(found.groups())
 
 
 def _no_entry(path: str) -> BadRequestError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -114,7 +115,7 @@ def shortest(instant: Instant) -> str:
 @lru_cache(maxsize=1024)
 def epoch_nanoseconds(instant: Instant) -> int:
     """Return nanoseconds since 1970, UTC, exact to the millisecond; ``ValueError`` for a day that is in no calendar."""
-    return int(to_datetime(instant).timestamp()) * _SECOND + int(instant[20:23]) * 1_000_000
+    return math.floor(to_datetime(instant).timestamp()) * _SECOND + int(instant[20:23]) * 1_000_000
 
 
 def epoch_seconds(instant: Instant) -> int:

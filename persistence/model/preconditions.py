@@ -1,9 +1,10 @@
-"""``If-Match`` and ``If-None-Match`` of writes (spec crud 4.6, RFC 9110 13.1)."""
+"""``If-Match``, ``If-None-Match`` and ``If-Unmodified-Since`` of writes (spec crud 4.6, RFC 9110 13.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +25,32 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """A condition on the stored entity tags: one of ``expected``, and none of ``excluded``."""
+    """A condition on what is stored: one of the ``expected`` tags, none of the ``excluded``, and its time.
+
+    ``unmodified_since`` counts only without ``expected`` (RFC 9110 13.2.2). With ``must_exist`` nothing that is stored
+    matches no ``expected`` tag; without it, as in the real system, ``expected`` does not count then (spec crud 4.6).
+    """
 
     expected: Tags | None = None
     excluded: Tags | None = None
-
-    def holds_for(self, *current: str) -> bool:
-        """Return whether a write may go on over something stored that has these entity tags."""
-        is_expected = self.expected is None or self.expected.match(*current)
-        return is_expected and (self.excluded is None or not self.excluded.match(*current))
+    unmodified_since: datetime | None = None
+    must_exist: bool = False
 
 
 NO_PRECONDITION = Precondition()
 
 
-def parse(if_match: str | None, if_none_match: str | None) -> Precondition:
-    """Read both headers of a write; ``If-None-Match: *`` means "only if there is nothing yet"."""
-    if if_match is None and if_none_match is None:
+def parse(
+    if_match: str | None,
+    if_none_match: str | None,
+    unmodified_since: datetime | None = None,
+    *,
+    must_exist: bool = False,
+) -> Precondition:
+    """Read the headers of a write; ``If-None-Match: *`` means "only if there is nothing yet"."""
+    if if_match is None and if_none_match is None and unmodified_since is None:
         return NO_PRECONDITION
-    return Precondition(parse_tags(if_match), parse_tags(if_none_match))
+    return Precondition(parse_tags(if_match), parse_tags(if_none_match), unmodified_since, must_exist)
 
 
 def parse_tags(header: str | None) -> Tags | None:

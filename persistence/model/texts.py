@@ -19,6 +19,11 @@ from persistence.limits.requests import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 _AMOUNT = re.compile(r"[0-9]{1,6}")
+_ENCODING = re.compile(
+    r"""\ufeff?<\?xml[ \t\r\n]++version[ \t\r\n]*+=[ \t\r\n]*+(?:"[0-9.]*+"|'[0-9.]*+')"""
+    r"""([ \t\r\n]++encoding[ \t\r\n]*+=[ \t\r\n]*+(?:"[A-Za-z][A-Za-z0-9._-]*+"|'[A-Za-z][A-Za-z0-9._-]*+'))"""
+)
+"""An XML declaration up to its encoding (XML 1.0, 2.8)."""
 _SECONDS_OF = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DIRECTIONS = {"asc": False, "desc": True}
 _LEAST_SIMILARITY = 0.5
@@ -56,6 +61,12 @@ def short(text: str | None, what: str) -> str | None:
 
 WHOLE = "-UTF-8"
 """Ends the name of a header with a text that Latin-1 lacks, percent-encoded: another such service reads it."""
+
+
+def without_encoding(xml: str) -> str:
+    """Return XML that is decoded already without the encoding that its declaration names: it is not in it any more."""
+    declared = _ENCODING.match(xml)
+    return xml if declared is None else xml[: declared.start(1)] + xml[declared.end(1) :]
 
 
 def in_latin_1(text: str) -> str:

@@ -131,7 +131,7 @@ def _current_tag(plan: RestorePlan) -> str:
 def _require_current(plan: RestorePlan, tag: str) -> None:
     """Make sure that the current revision is the one that the question was about.
 
-    ``If-Match`` would not do: it is ignored where the current revision is a tombstone.
+    ``If-Match`` would not do: it holds for no revision where the current one is a tombstone.
 
     Raises:
         PreconditionError: it is another one.

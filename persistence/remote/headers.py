@@ -26,6 +26,7 @@ _NOT_FORWARDED = frozenset(
         *("te", "trailer", "transfer-encoding", "upgrade"),
         # Others that a proxy does not pass on (spec crud 3), and those about the body, which was received here.
         *("accept-encoding", "content-encoding", "content-length", "content-type", "expect", "host"),
+        *("content-digest", "content-md5", "content-range", "repr-digest"),
         *("cookie", "cookie2"),
         # The address of a page, which may have an access token in it (spec crud 6.6).
         "referer",

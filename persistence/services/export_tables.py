@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.forms.cells import CellReader, cell_matcher
+from persistence.forms.cells import CellPlace, CellReader, Column, cell_matcher
 from persistence.forms.outline import NO_OUTLINE
 from persistence.forms.values import PathState
 from persistence.limits.requests import CHUNK
@@ -54,12 +54,12 @@ class Columns:
     """The columns of the controls of a version: their headings, each of which is there once, and where values are."""
 
     headings: tuple[str, ...]
-    matcher: PathState[int]
+    matcher: PathState[CellPlace]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A document: ``cells`` has the values of each column."""
+    """A document: ``cells`` has the values of each column, none where all are empty."""
 
     address: DocumentAddress
     sidecar: Sidecar
@@ -139,7 +139,8 @@ class TableExport:
                 cells = reader.read(file.pieces()).cells
             except BadRequestError as error:
                 raise BadRequestError(f"{address}: {error}") from error
-        ordered = tuple(tuple(cells.get(at, ())) for at in range(len(columns.headings)))
+        known = (cells.get(at, ()) for at in range(len(columns.headings)))
+        ordered = tuple(tuple(values) if any(values) else () for values in known)
         return Row(address, revision.sidecar, columns, ordered)
 
     def only_version(self) -> tuple[SelectedForm, int]:
@@ -179,7 +180,9 @@ class TableExport:
         chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
         paths = [each.path(data_format) for each in chosen]
         labels = [outline.label(path, self._options.language) or path[-1] for path in paths]
-        matcher = cell_matcher((path, each.takes_files) for path, each in zip(paths, chosen, strict=True))
+        matcher = cell_matcher(
+            Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
+        )
         return Columns(tuple(distinct_headings(labels, paths)), matcher)
 
 

@@ -1,18 +1,20 @@
 """Find the attachments of a document that its data names, in its bytes, without a parser, and rather too often.
 
 An attachment is named by the last part of a path, in a text or an attribute. A name that stands anywhere in the data
-counts, whether it is written as it is, with character references or percent-encoded.
+counts, whether it is written as it is, with character references or percent-encoded. An encrypted value may name any.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from html import unescape
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from persistence.errors import disk_errors
+from persistence.errors import BadRequestError, MalformedXmlError, disk_errors
+from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.instants import Instant
@@ -29,7 +31,8 @@ def unnamed(
 ) -> set[str]:
     """Return those of some names of attachments that no revision of the data or the draft names.
 
-    Of the older revisions those count that ``stays`` says will be kept.
+    Of the older revisions those count that ``stays`` says will be kept. Data with an encrypted value names all: the key
+    may be elsewhere, or a runtime's.
 
     Raises:
         DamagedError: one cannot be read, so that nobody knows.
@@ -37,10 +40,27 @@ def unnamed(
     left = set(names)
     for content in _contents(store, main, stays):
         with content:
-            left = _without(content, left)
+            with disk_errors("reading form data"):
+                left = without_named(iter(partial(content.read, CHUNK), b""), left)
+            if left and _has_encrypted_values(content):
+                return set()
         if not left:
             break
     return left
+
+
+def _has_encrypted_values(content: BinaryIO) -> bool:
+    """Return whether a content has encrypted values; true where it cannot be parsed, so that nobody knows."""
+    with disk_errors("reading form data"):
+        content.seek(0)
+        if not markup.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
+            return False
+        content.seek(0)
+        try:
+            with EncryptedValueWatch() as reader:
+                return reader.read(iter(partial(content.read, CHUNK), b"")).is_one
+        except (BadRequestError, MalformedXmlError):
+            return True
 
 
 def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
@@ -55,15 +75,16 @@ def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Ins
             yield older.file
 
 
-def _without(content: BinaryIO, names: set[str]) -> set[str]:
-    """Return the names that a content does not have."""
+def without_named(pieces: Iterable[bytes], names: set[str]) -> set[str]:
+    """Return those of some names that a content, which comes in large pieces, does not have."""
     left, tail, encoding = set(names), b"", ""
-    with disk_errors("reading form data"):
-        while left and (read := content.read(CHUNK)):
-            encoding = encoding or _encoding(read)
-            piece = tail + read
-            left -= _named(piece, encoding, left)
-            tail = piece[-_OVERLAP:]
+    for read in pieces:
+        encoding = encoding or _encoding(read)
+        piece = tail + read
+        left -= _named(piece, encoding, left)
+        tail = piece[-_OVERLAP:]
+        if not left:
+            break
     return left
 
 

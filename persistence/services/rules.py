@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
-from persistence.model.instants import Instant, next_after
+from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import Operations
-from persistence.model.preconditions import NO_PRECONDITION, Precondition
+from persistence.model.preconditions import NO_PRECONDITION, Precondition, Tags
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest, is_data_format
@@ -222,12 +223,11 @@ def check_precondition(
     *stored: StoredRevision | None,
     may_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Compare ``If-Match`` and ``If-None-Match`` with the stored revision (spec crud 4.6).
+    """Compare the precondition of a write with the stored revision (spec crud 4.6).
 
-    For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do, and so
-    will the tag of its decrypted content. Where nothing is stored, there is nothing to overwrite and the headers are
-    ignored. ``may_read`` says whether the caller may know who has saved, when, and under which tag; it is asked only
-    where the precondition fails.
+    For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), and the tag of its
+    decrypted content will do, too. ``may_read`` says whether the caller may know who has saved, when, and under which
+    tag; it is asked only where the precondition fails.
 
     Raises:
         PreconditionError: the stored revision is not the one that the client expects.
@@ -235,22 +235,45 @@ def check_precondition(
     if precondition is NO_PRECONDITION:
         return
     there = [found for found in stored if found is not None]
-    tags = [tag for found in there for tag in (found.etag, plain_tag(found.etag))]
-    if tags and not precondition.holds_for(*tags):
-        reason = _reason(precondition, address, tags)
-        raise PreconditionError(f"{_last_save(there[0])}: {reason}" if may_read() else reason)
+    reason = _reason(precondition, address, stored[0], [tag for found in there for tag in _tags(found)])
+    if reason is not None:
+        raise PreconditionError(f"{_last_save(there[0])}: {reason}" if there and may_read() else reason)
 
 
-def _reason(precondition: Precondition, address: Address, tags: Sequence[str]) -> str:
-    excluded, expected = precondition.excluded, precondition.expected
-    if expected is None or expected.match(*tags):
-        is_any = excluded is not None and excluded.tags is None
+def _reason(
+    precondition: Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
+) -> str | None:
+    """Why a precondition fails; ``None`` where it holds."""
+    excluded, expected, since = precondition.excluded, precondition.expected, precondition.unmodified_since
+    if expected is not None:
+        if own is None and (not tags or expected.tags is None):
+            missing = f"nothing is stored that If-Match could name; it may have been deleted: {address}"
+            return missing if precondition.must_exist else None
+        if not expected.match(*tags):
+            return _mismatch(expected, address)
+    elif since is not None and own is not None and _is_modified(own, since):
+        return f"somebody has saved after the time of If-Unmodified-Since: {address}"
+    if excluded is not None and own is not None and excluded.match(*_tags(own)):
+        is_any = excluded.tags is None
         return f"{address} already exists" + (" (If-None-Match: *)" if is_any else ", as If-None-Match names it")
+    return None
+
+
+def _mismatch(expected: Tags, address: Address) -> str:
     if expected.has_weak:
         return (
             f"a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it: {address}"
         )
     return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
+
+
+def _tags(found: StoredRevision) -> tuple[str, str]:
+    return found.etag, plain_tag(found.etag)
+
+
+def _is_modified(found: StoredRevision, since: datetime) -> bool:
+    """Compare whole seconds, as ``Last-Modified`` has them; a content replaced by hand is newer than its date."""
+    return found.is_edited or to_datetime(found.sidecar.modified).replace(microsecond=0) > since
 
 
 def _last_save(found: StoredRevision) -> str:

@@ -67,7 +67,7 @@ def test_a_row_has_the_facts_and_the_indexed_controls_of_a_document(place: Place
         "Mail": "'=cmd|' /C calc'!A0",
         "Topics (customer/topics)": "a b",
         "Topics (customer/status)": "-5",
-        "Product": 'p 1; "p", 2',
+        "Product": 'p 1; "p", 2; ',
     }
     assert (second["document"], second["Name"], second["Product"], second["owner"]) == ("d2", "Zoë", "", "")
 
@@ -91,9 +91,19 @@ def test_json_lines_have_values_as_they_are(place: Place) -> None:
     assert found.keys() == {"d1", "d2", "e"}
     assert found["d2"]["values"] == {"Name": ["Zoë"]}
     assert (found["e"]["app"], found["e"]["form"], found["e"]["form-version"]) == ("hr", "leave", 1)
-    assert found["e"]["values"]["Product"] == ["p 1", '"p", 2']
+    assert found["e"]["values"]["Product"] == ["p 1", '"p", 2', ""]
     assert found["d1"]["values"]["Mail"] == ["=cmd|' /C calc'!A0"]
     assert "owner" not in found["d2"]
+
+
+def test_an_iteration_without_a_value_keeps_its_place(place: Place) -> None:
+    """Orbeon's lists and formhub's tables: Bob's number stood beside Ann; what nobody has is not a value."""
+    lines = b"<lines><product/></lines><lines><product>p 2</product></lines>"
+    for document, inside in (("g1", lines), ("g2", lines.replace(b"p 2", b""))):
+        place.put(f"{ORDERS}/data/{document}/data.xml", b"<form><items>" + inside + b"</items></form>")
+    assert [row["Product"] for row in rows(place)[2:]] == ["; p 2", ""]
+    done = place.run("export", "-", "--jsonl", "--lang", "en")
+    assert [json.loads(line)["values"] for line in done.stdout.splitlines()[2:]] == [{"Product": ["", "p 2"]}, {}]
 
 
 def test_the_mark_for_excel_is_written_on_demand(place: Place) -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import NotFoundError
 from tests import orders
+from tests.initialised import initialised
 from tests.orders import ORDER
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, PRODUCT, STATUS, TOPICS
@@ -34,6 +35,20 @@ def names(root: Path, *arguments: str) -> list[str]:
     assert done.exit_code == 0, (done.output, done.exception)
     hits = [json.loads(line) for line in done.stdout.splitlines()]
     return [hit["document"] + ("°" if hit["draft"] else "") for hit in hits]
+
+
+def test_instants_before_1970_come_in_their_order(tmp_path: Path) -> None:
+    """The newest first, also those with a fraction of a second."""
+    instants = [
+        f"{second}Z" for second in ("1970-01-01T00:00:00.000", "1969-12-31T23:59:59.500", "1969-12-31T23:59:59.000")
+    ]
+    facts = {"app": "acme", "form": "order", "version": 1, "data": "<form/>"}
+    lines = [json.dumps(facts | {"document": f"d{at}", "modified": instants[at]}) for at in (1, 0, 2)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    data = str(initialised(tmp_path / "data"))
+    done = CliRunner().invoke(commands, ["import", str(tmp_path / "in.jsonl"), "--data", data])
+    assert done.exit_code == 0, done.output
+    assert names(tmp_path / "data") == ["d0", "d1", "d2"]
 
 
 EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]

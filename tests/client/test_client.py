@@ -417,3 +417,20 @@ def test_importing_the_client_loads_nothing_of_a_service() -> None:
     assert tops.isdisjoint({"flask", "werkzeug", "lxml", "gunicorn", "sqlite3", "cryptography"})
     parts = {name.split(".")[1] for name in names if name.startswith("persistence.")}
     assert parts == {"client", "forms", "xml", "model", "dialect", "errors", "limits"}
+
+
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16"])
+def test_a_text_is_not_in_the_encoding_that_it_declares(client: PersistenceClient, encoding: str) -> None:
+    """A str is decoded already; bytes are what they say, and so are attachments."""
+    declaration = f'<?xml version="1.0" encoding="{encoding}"?>'
+    form, text = client.form("hr", f"declared-{encoding.lower()}", 1), f"{declaration}<form><x>caf\u00e9</x></form>"
+    version = form.publish(declaration + FORM.format("<!-- caf\u00e9 -->"))
+    assert b"<!-- caf\xc3\xa9 -->" in form.definition().xhtml
+    saved = form.create(text)
+    assert form.load(saved.document).xml == b'<?xml version="1.0"?><form><x>caf\xc3\xa9</x></form>'
+    again = form.save(saved, text.encode(encoding))
+    assert form.load(again.document).xml == text.encode(encoding)
+    attached = form.attach(again, text, "old.xml")
+    with form.attachment(again, "old.xml") as download:
+        assert download.read() == text.encode()
+    assert (version, attached.version) == (1, 1)

@@ -69,7 +69,7 @@ def read_headers() -> set[str]:
     """Return the names of the request headers that the code looks at, those of the service with their prefix."""
     own = {name for each in interface.read().operations for where, name in each.parameters if where == "header"}
     known = {name.removeprefix("Svc-").lower(): name for name in own}
-    return {known.get(name, name.title()) for name in asked_for()}
+    return {known.get(name, name.title().replace("Md5", "MD5")) for name in asked_for()}
 
 
 def sent_headers() -> Iterator[str]:

@@ -6,9 +6,17 @@ import pytest
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms import cells
-from persistence.forms.cells import CellReader, cell_matcher
+from persistence.forms.cells import CellReader, Column, cell_matcher
 
-MATCHER = cell_matcher([(("a", "b"), False), (("files",), True), (("r", "i", "x"), False)])
+MATCHER = cell_matcher(
+    [
+        Column(("a", "b")),
+        Column(("files",), takes_files=True),
+        Column(("r", "i", "x"), iteration=("r", "i")),
+        Column(("r", "i", "f"), takes_files=True, iteration=("r", "i")),
+        Column(("s", "i", "t", "j", "y"), iteration=("s", "i", "t", "j")),
+    ]
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +32,15 @@ MATCHER = cell_matcher([(("a", "b"), False), (("files",), True), (("r", "i", "x"
         ("<files>/fr/x</files>", {1: ["/fr/x"]}),
         ("<files filename='a.pdf'/>", {}),
         ("<files><_ filename='a'>/1</_> <_>/2</_></files>", {1: ["a", "/2"]}),
-        ("<r><i><x>1</x></i><i/><i><x>2</x></i></r>", {2: ["1", "2"]}),
+        ("<r><i><x>1</x></i><i/><i><x>2</x></i></r>", {2: ["1", "", "2"], 3: ["", "", ""]}),
+        (
+            "<r><i><x/><f><_ filename='a'>/1</_><_>/2</_></f></i><i><x>2</x><f/></i></r>",
+            {2: ["", "2"], 3: ["a", "/2", ""]},
+        ),
+        (
+            "<s><i><t><j><y/></j><j><y>1</y></j></t></i><i><t/></i><i><t><j/><j><y>2</y></j></t></i></s>",
+            {4: ["", "1", "", "2"]},
+        ),
     ],
 )
 def test_values_are_collected_by_column(inside: str, expected: dict[int, list[str]]) -> None:
@@ -38,6 +54,8 @@ def test_a_row_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reader.read([b"<form><a><b>12345</b></a><c>123456789</c></form>"]).cells == {0: ["12345"]}
     with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):
         reader.read([b"<form><a><b>123</b><b>456</b></a></form>"])
+    with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):
+        reader.read([b"<form><r><i/><i/><i/></r></form>"])
 
 
 def test_malformed_data_is_refused() -> None:

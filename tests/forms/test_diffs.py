@@ -119,6 +119,11 @@ CASES = {
         ['<diff type="element-removed" name="trip"><label>Trip</label></diff>'],
     ),
     "not relevant any more": (trip("5"), trip(top='<code fr:relevant="false">5</code>'), []),
+    "another root": (
+        trip("5"),
+        trip("5").replace("<form ", "<data ").replace("</form>", "</data>"),
+        ['<diff type="other"/>'],
+    ),
     "content of no control": (trip("5"), trip("5", legs="<x>1</x>"), ['<diff type="other"/>']),
     "content of the runtime": (trip("5"), trip("5", legs="<fr:metadata>1<x>2</x></fr:metadata>"), []),
     "layout": (trip("5", "a"), trip("5", "a").replace("><", ">\n <"), []),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from persistence.definitions.contents import EncryptedControls
-from persistence.forms.cells import CellReader, cell_matcher
+from persistence.forms.cells import CellReader, Column, cell_matcher
 from persistence.forms.controls import read_controls, read_index_keys
 from persistence.forms.data_tree import read_data
 from persistence.forms.encryption import ValueEncrypter
@@ -175,7 +175,7 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
         controls = read_controls(definition)
         keys = read_index_keys(definition, data_format)
         assert ValueReader(keys).read([data]).values == {path: ("secret",)}
-        with CellReader(cell_matcher((each.path(data_format), each.takes_files) for each in controls)) as reader:
+        with CellReader(cell_matcher(Column(each.path(data_format), each.takes_files) for each in controls)) as reader:
             assert reader.read([data]).cells == {0: ["secret"]}
         encrypted = EncryptedControls.of(controls)
         with ValueEncrypter(

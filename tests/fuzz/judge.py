@@ -64,6 +64,8 @@ def _of_service(exchange: Exchange, answer: Answer, interface: Interface) -> Ite
         wanted = {405, 400} if interface.at(target) else {404, 400}
         if b"/crud" in target and method not in _OF_RESOURCES:  # in dialect orbeon, even where there is no resource
             wanted.add(405)
+        if exchange.request.header(b"Host") is not None:  # whoever calls by another name is refused whatever the path
+            wanted.add(421)
         if answer.status not in wanted:
             yield f"status {answer.status} where nothing is documented"
     elif answer.status not in operation.headers:

@@ -76,6 +76,7 @@ _OWN = (
 _STANDARD = (
     *b"If-Match If-None-Match If-Modified-Since If-Unmodified-Since If-Range Range Content-Type X-Request-Id".split(),
     *b"Content-Encoding Accept Cookie Authorization X-Forwarded-For X-Forwarded-Proto Forwarded Origin".split(),
+    *b"Content-Range Content-Digest Repr-Digest Content-MD5".split(),
     *b"X-Accel-Redirect X-HTTP-Method-Override Accept-Encoding Referer User-Agent".split(),
 )
 _FRAMING = {

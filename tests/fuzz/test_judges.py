@@ -35,9 +35,16 @@ def answer(status: int, headers: dict[str, str], body: bytes = b"") -> Answer:
 
 
 def complaints(
-    method: str, target: bytes, given: Answer | None, *, trouble: str = "", rest: bytes = b"", body: bytes | None = None
+    method: str,
+    target: bytes,
+    given: Answer | None,
+    *,
+    trouble: str = "",
+    rest: bytes = b"",
+    body: bytes | None = None,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> list[str]:
-    request = Request(method.encode(), target, body=body)
+    request = Request(method.encode(), target, headers, body)
     return judge.complaints(Exchange(request, given, trouble, rest, 0.1), interface.read())
 
 
@@ -87,6 +94,7 @@ def test_good_answers_pass(method: str, target: bytes, given: Answer) -> None:
         ("PUT", DATA, answer(201, {**WRITTEN, "ETag": "1", "Last-Modified": "now"}), "Last-Modified"),
         ("PUT", DATA, answer(201, {**WRITTEN, "Svc-Form-Definition-Version": "0"}), "not as documented"),
         ("GET", DATA, answer(200, {"X-Request-Id": "1", "Content-Type": "text/html"}, b"x"), "content type"),
+        ("POST", b"/reindex/status", answer(421, LINE, b"no\n"), "nothing is documented"),
         ("GET", b"/nowhere", answer(200, {"X-Request-Id": "1"}), "nothing is documented"),
         ("POST", DATA, answer(200, {"X-Request-Id": "1"}), "nothing is documented"),
         ("GET", DATA, answer(200, {}), "without X-Request-Id"),
@@ -229,3 +237,11 @@ def test_broken_real_input_is_judged_as_by_libxml2(corpus: Path) -> None:
         assert is_accepted == (own.tree is not None) or verdict.difference(document, own, is_accepted=is_accepted)
 
     same()
+
+
+@pytest.mark.parametrize("target", [b"/nowhere", b"/fr/service/persistence/reindex/status"])
+def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) -> None:
+    """Who may call is decided before the path and the method are looked at."""
+    refused = answer(421, LINE, b"no\n")
+    assert complaints("POST", target, refused, headers=((b"Host", b"a b"),)) == []
+    assert complaints("POST", target, refused) != []

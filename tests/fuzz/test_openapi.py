@@ -42,6 +42,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 
 _OF_BROWSERS = {"host", "origin", "sec-fetch-mode", "sec-fetch-site"}
+_OF_BODIES = {"content-digest", "content-md5", "content-range", "repr-digest"}
 _OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto", "x-sent-uri"}
 _MAY_BE_EMPTY = {"cookie", "user-agent", "referer"}
 """Headers that are named only because nobody reads them: granian's middleware refuses others that are empty."""
@@ -53,7 +54,7 @@ def asked_for() -> set[str]:
     for file in HTTP.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
-                case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z]", text):
+                case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z][0-9]?", text):
                     names.add(text.removeprefix("HTTP_"))
                 case ast.Call(
                     func=ast.Attribute(
@@ -96,14 +97,16 @@ def test_every_documented_status_occurs_and_the_reverse() -> None:
 def test_every_header_of_requests_is_documented() -> None:
     """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so.
 
-    What browsers send by themselves is no parameter either: the text about callers says what it does. What a proxy says
+    What browsers send by themselves is no parameter either: the text about callers says what it does. Nor is what only
+    some values of fit the body: the text about bodies has it. What a proxy says
     of the caller's address is noted in the audit, and decides nothing; docs/running.md has their other headers.
     """
     said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
-    others = {"transfer-encoding", "authorization"} | _OF_BROWSERS | _OF_PROXIES
+    others = {"transfer-encoding", "authorization"} | _OF_BROWSERS | _OF_BODIES | _OF_PROXIES
     assert {name.removeprefix("svc-") for name in said} == asked_for() - others
-    callers_are = interface.read().document["info"]["description"].partition("**Callers.**")[2].partition("\n\n")[0]
-    assert {name for name in _OF_BROWSERS if name in callers_are.lower()} == _OF_BROWSERS
+    for subject, names in (("**Callers.**", _OF_BROWSERS), ("**Bodies.**", _OF_BODIES)):
+        told = interface.read().document["info"]["description"].partition(subject)[2].partition("\n\n")[0]
+        assert {name for name in names if f"`{name}`" in told.lower()} == names
 
 
 def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:

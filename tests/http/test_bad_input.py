@@ -1,7 +1,10 @@
 """Bad input over HTTP: a clear answer, nothing half-written, no temporary file, and a service that goes on."""
 
+import base64
+import hashlib
 import http.client
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -192,6 +195,29 @@ def test_a_body_over_the_limit(service: Service, form: str) -> None:
     assert raw(service, exact)[0] == 201
 
 
+@pytest.mark.parametrize(("length", "expected"), [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100")])
+def test_a_body_that_is_announced_too_large_is_not_asked_for(
+    service: Service, form: str, length: int, expected: bytes
+) -> None:
+    """RFC 9110 10.1.1: a client that waits for 100 Continue gets the refusal instead, and the connection ends."""
+    path = f"{service.face}/crud/{form}/data/D/data.xml"
+    head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\n"
+    head += f"{service.prefix}Form-Definition-Version: 1\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(as_by_nginx(head.encode()))
+        answer = connection.recv(65536)
+        assert answer.startswith(expected)
+        if length == 4:
+            connection.sendall(b"<d/>")
+            answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 201")
+            connection.sendall(as_by_nginx(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        else:
+            while connection.recv(65536):
+                continue
+
+
 def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) -> None:
     """A body refused unread is read to its end all the same, and the connection stays good for the next request."""
     service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
@@ -203,6 +229,92 @@ def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) ->
         assert (answer.status, answer.will_close) == (412, False)
         answer.read()
     connection.close()
+
+
+def _digest(algorithm: str, content: bytes) -> str:
+    return base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
+
+
+GOOD, OTHER = b"<d>1</d>", b"<d>2</d>"
+CONTENTS = ["data/D/data.xml", "data/E/a.bin", "draft/D/data.xml", "form/form.xhtml", "form/a.bin"]
+
+
+@pytest.mark.parametrize("path", CONTENTS)
+def test_a_part_of_a_content_is_refused(service: Service, form: str, path: str) -> None:
+    """RFC 9110 14.5: it would replace the whole."""
+    service.put(f"{form}/data/E/data.xml", Form_Definition_Version=1)
+    path = f"{form}/{path}"
+    service.put(path, GOOD, Form_Definition_Version=1)
+    refused = service.put(path, b"<d/>", {"Content-Range": "bytes 0-3/8"}, Form_Definition_Version=1)
+    assert (refused.status, refused.cause.partition(":")[0]) == (400, "Content-Range")
+    assert service.get(path).body == GOOD
+
+
+@pytest.mark.parametrize("path", CONTENTS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Digest", lambda body: f"sha-256=:{_digest('sha256', body)}:"),
+        ("Content-Digest", lambda body: f"x=:AA==:, sha-512=:{_digest('sha512', body)}: ;a=1"),
+        ("Repr-Digest", lambda body: f"sha-256=:{_digest('sha256', body)}:,md5=:{_digest('md5', body)}:"),
+        ("Repr-Digest", lambda body: f"sha=:{_digest('sha1', body)}:"),
+        ("Content-MD5", lambda body: _digest("md5", body)),
+    ],
+)
+def test_a_body_is_compared_with_its_digest(
+    service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]
+) -> None:
+    """RFC 9530: what a network has changed is not stored."""
+    service.put(f"{form}/data/E/data.xml", Form_Definition_Version=1)
+    path = f"{form}/{path}"
+    refused = service.put(path, OTHER, {name: value(GOOD)}, Form_Definition_Version=1)
+    assert (refused.status, f"the body is not the one that {name} is of" in refused.cause) == (400, True)
+    assert service.get(path).status == 404
+    assert service.put(path, GOOD, {name: value(GOOD)}, Form_Definition_Version=1).status == 201
+    assert service.put(path, OTHER, {name: value(GOOD)}, Form_Definition_Version=1).status == 400
+    assert service.get(path).body == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Digest", "sha-256=AAAA"),
+        ("Content-Digest", "sha-256=:AAA:"),
+        ("Repr-Digest", "sha-256"),
+        ("Repr-Digest", ""),
+        ("Content-MD5", "no base64"),
+    ],
+)
+def test_a_malformed_digest_is_refused(service: Service, form: str, name: str, value: str) -> None:
+    refused = service.put(f"{form}/data/D/a.bin", b"x", {name: value}, Form_Definition_Version=1)
+    assert (refused.status, name in refused.cause) == (400, True)
+    assert (
+        service.put(f"{form}/data/D/a.bin", b"x", {"Repr-Digest": "x=:AAA:"}, Form_Definition_Version=1).status == 201
+    )
+
+
+def test_a_number_sign_is_encoded_in_a_name(service: Service, form: str) -> None:
+    """As it is, it is no part of a request; as %23 it is a character like any other, also of an attachment's name."""
+    document, file = f"{form}/data/a%23b/data.xml", f"{form}/data/a%23b/no%231.bin"
+    assert service.put(document, Form_Definition_Version=1).status == 201
+    assert service.put(file, b"x", Form_Definition_Version=1).status == 201
+    assert service.get(file).body == b"x"
+    assert service.get(file.replace("%23", "#")).status == 400
+    assert service.get(f"{form}/data/a/data.xml").status == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        *((name, 400) for name in ("\u179f\u17d2\u17b9\u1784", "\u0dc3\u0dca\u0db8", "\u12a0")),
+        *((name, 201) for name in ("\u0e01\u0e34", "\u0e81", "\uac00", "\u0f40", "\u00e9", "e\u0301")),
+    ],
+)
+def test_names_in_xml_are_those_of_its_fourth_edition(service: Service, form: str, name: str, status: int) -> None:
+    """As in the real system: Khmer, Sinhala and Ethiopic came with the fifth; others are older."""
+    path = f"{form}/data/D/data.xml"
+    assert service.put(path, f"<d><{name}/></d>".encode(), Form_Definition_Version=1).status == status
+    assert service.put(path, f"<d a='{name}'>{name}</d>".encode(), Form_Definition_Version=1).status < 300
 
 
 def test_an_encoded_body_is_refused(service: Service, form: str) -> None:

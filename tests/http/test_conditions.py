@@ -1,8 +1,10 @@
 """Conditional requests over HTTP: nobody overwrites unseen, and good copies are not sent again."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.service import Answer, Service
+from tests.service import PROVIDER, PUBLIC, Answer, Service
 
 PERMISSIONS = b"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
 <xf:model id="fr-form-model"><xf:instance id="fr-form-metadata"><metadata><permissions>
@@ -46,12 +48,64 @@ def test_if_match_guards_every_resource(service: Service, path: str) -> None:
     assert service.delete(path, {"If-Match": current}, Form_Definition_Version=1).status == 204
 
 
-def test_if_match_on_nothing_is_ignored(service: Service, form: str) -> None:
-    """Spec crud 4.6: no 412 on a missing resource, nor on a tombstone."""
-    path = f"{form}/data/D/data.xml"
-    assert service.put(path, headers={"If-Match": "x"}, Form_Definition_Version=1).status == 201
-    service.delete(path)
-    assert service.put(path, headers={"If-Match": "x"}, Form_Definition_Version=1).status == 201
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("tags", ["x", "*"])
+def test_if_match_does_not_hold_where_nothing_is_stored(service: Service, form: str, name: str, tags: str) -> None:
+    """RFC 9110 13.1.1: who edits what somebody else has deleted is told so, and does not create it again."""
+    service, path, condition = replace(service, face=PUBLIC), f"{form}/{name}", {"If-Match": tags}
+    refused = service.put(path, headers=condition, Form_Definition_Version=1)
+    assert (refused.status, "it may have been deleted" in refused.cause) == (412, True)
+    assert service.delete(path, condition, Form_Definition_Version=1).status == 404
+    assert service.put(path, Form_Definition_Version=1).status == 201
+    if name == "data/D/a.bin":
+        service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    assert service.delete(path, Form_Definition_Version=1).status == 204
+    assert service.put(path, headers=condition, Form_Definition_Version=1).status == 412
+    assert service.get(path, Form_Definition_Version=1).status in (404, service.deleted)
+
+
+def test_the_provider_face_ignores_if_match_on_nothing(service: Service, form: str) -> None:
+    """Spec crud 4.6: a proxy has looked, and its runtime expects a creation."""
+    provider, path = replace(service, face=PROVIDER), f"{form}/data/D/data.xml"
+    assert provider.put(path, headers={"If-Match": "x"}, Form_Definition_Version=1).status == 201
+    provider.delete(path, Form_Definition_Version=1)
+    assert provider.put(path, headers={"If-Match": "*"}, Form_Definition_Version=1).status == 201
+
+
+def test_both_conditions_must_hold(service: Service, path: str) -> None:
+    tag = str(service.get(path)["ETag"])
+    both = {"If-Match": tag, "If-None-Match": tag}
+    assert service.put(path, headers=both, Form_Definition_Version=1).status == 412
+    both["If-None-Match"] = "other"
+    assert service.put(path, headers=both, Form_Definition_Version=1).status == 204
+
+
+def test_a_write_may_be_conditional_on_the_time(service: Service, path: str) -> None:
+    """RFC 9110 13.1.4 and 13.2.2: seconds, ignored with If-Match, where it is not a date, and on a GET."""
+    date = str(service.get(path)["Last-Modified"])
+    early = {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    for ask in (service.put, service.delete):
+        refused = ask(path, headers=early, Form_Definition_Version=1)
+        assert (refused.status, "If-Unmodified-Since" in refused.cause) == (412, True)
+    assert service.get(path, early).status == 200
+    for headers in (
+        {"If-Unmodified-Since": date},
+        {"If-Unmodified-Since": "nonsense"},
+        {"If-Unmodified-Since": "Sun, 06 Nov 99999999999 08:49:37 GMT"},
+        early | {"If-Match": "*"},
+    ):
+        assert service.put(path, headers=headers, Form_Definition_Version=1).status == 204
+    date = str(service.get(path)["Last-Modified"])
+    assert service.delete(path, {"If-Unmodified-Since": date}, Form_Definition_Version=1).status == 204
+    assert service.put(path, headers=early, Form_Definition_Version=1).status == 201
+
+
+def test_if_none_match_of_a_new_attachment_is_not_about_its_document(service: Service, form: str) -> None:
+    """RFC 9110 13.1.2: only the attachment itself would be overwritten."""
+    path = f"{form}/data/D/a.bin"
+    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    assert service.put(path, headers={"If-None-Match": "*"}, Form_Definition_Version=1).status == 201
+    assert service.put(path, headers={"If-None-Match": "*"}, Form_Definition_Version=1).status == 412
 
 
 def test_if_none_match_creates_only(service: Service, form: str) -> None:
@@ -121,7 +175,10 @@ def test_a_file_replaced_by_hand_gets_another_tag(service: Service, form: str) -
     assert service.get(path, {"If-None-Match": tag}).status == 200
     assert service.get(path, {"If-Modified-Since": str(edited["Last-Modified"])}).status == 200
     assert service.put(path, headers={"If-Match": tag}).status == 412
+    late = {"If-Unmodified-Since": "Sun, 06 Nov 2095 08:49:37 GMT"}
+    assert service.put(path, headers=late).status == 412
     assert service.put(path, headers={"If-Match": str(edited["ETag"])}).status == 204
+    assert service.put(path, headers=late).status == 204
 
 
 def test_a_tag_is_sent_in_quotes_where_nobody_expects_it_bare(service: Service, path: str) -> None:

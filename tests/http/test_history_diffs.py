@@ -82,6 +82,11 @@ def test_the_differences_of_two_revisions(service: Service, published: str) -> N
     assert (head.status, head.body) == (200, b"")
 
 
+def test_another_root_is_a_difference(service: Service, published: str) -> None:
+    older, newer = save(service, published, "<form/>", "<data/>")
+    assert [each.get("type") for each in listed(between(service, published, older, newer))] == ["other"]
+
+
 def test_a_page_has_the_differences_of_all_but_the_oldest(service: Service, published: str) -> None:
     """8.1: also of the last one on a page, if there is an older one."""
     instants = save(service, published, trip("1"), trip("1"), trip("2"), trip("2", "a"))[::-1]

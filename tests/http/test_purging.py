@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.keys import Keys
+from tests import encrypted_form
 from tests.http.test_permissions import LEA, V1, definition
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, Answer, Service
@@ -256,6 +258,25 @@ def test_a_purge_as_the_real_system_asks_for_it(service: Service, query: str, le
         if left[name] > 1 or "only" in query:
             assert service.get(path).status in (200, service.deleted)
     assert service.leftovers() == []
+
+
+def test_an_attachment_stays_that_only_an_encrypted_value_names(tmp_path: Path) -> None:
+    """The stored data does not show what it names, and a GET of it does."""
+    EncryptionKeys(f"{tmp_path}/encryption.json", trees=[f"{tmp_path}/data"]).new()
+    file, name, other = tmp_path / "settings.toml", f"{FORM}/data/D/1.bin", f"{FORM}/data/E/1.bin"
+    file.write_text('encryption_keys = "encryption.json"\nadministrators = ["trusted"]\ntrusted = ["127.0.0.1"]\n')
+    naming = encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), f"{PUBLIC}/crud/{name}".encode())
+    with serving(tmp_path, options=("--config", str(file)), alone=True) as service:
+        service.face = PUBLIC
+        service.put(f"{FORM}/form/form.xhtml", encrypted_form.DEFINITION, **V1)
+        for path, body in ((name, b"x"), (other, b"x"), (D, naming), (f"{FORM}/data/E/data.xml", b"<form/>")):
+            assert service.put(path, body, **V1).status == 201
+        assert name.encode() in service.get(D).body
+        assert name.encode() not in (service.data / D).read_bytes()
+        last = stored(service, f"{FORM}/data/last/data.xml")[0]
+        answer = purge(service, f"/{FORM}", f"what=orphans&older-than={last}&dry-run=false")
+        assert (answer.status, etree.fromstring(answer.body).get("attachments")) == (200, "1")
+        assert (service.get(name).status, service.get(other).status) == (200, 404)
 
 
 def test_a_document_without_its_current_revision_goes_with_the_last_older_one(service: Service) -> None:

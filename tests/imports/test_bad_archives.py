@@ -58,6 +58,14 @@ def test_a_name_that_leads_elsewhere_is_refused(store: Store, name: str, cause: 
     assert [path for path in tree(store.root) if path.endswith("data.xml")] == ["a/f/data/good/data.xml"]
 
 
+def test_a_revision_that_two_names_lead_to_is_refused(store: Store) -> None:
+    """With ./ or without, and with colons or what Windows has in their place."""
+    for other in (f"./{GOOD}", GOOD.replace(":", "_")):
+        outcomes = run(importer(store), zip_source({GOOD: b"<d/>", other: b"<e/>"}))
+        assert [(each.result.value, "twice" in each.cause) for each in outcomes] == [("refused", True)]
+    assert not [path for path in tree(store.root) if path.endswith("data.xml")]
+
+
 def _entry(name: str, content: bytes = b"<d/>", **attributes: object) -> bytes:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:

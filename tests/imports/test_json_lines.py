@@ -44,6 +44,25 @@ def content(store: Store, address: DocumentAddress | DefinitionAddress) -> bytes
         return file.read()
 
 
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "windows-1252", "UTF-16", "US-ASCII", "utf-8", "unknown"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+def test_text_is_not_in_the_encoding_that_it_declares(store: Store, encoding: str, quote: str, begin: str) -> None:
+    """It is decoded already: café became cafÃ©. The rest of the declaration stays."""
+    whole = f"{begin}<?xml version='1.0' encoding={quote}{encoding}{quote} standalone='yes'?><d>caf\u00e9 \u20ac</d>"
+    assert results(run(importer(store), lines_source(line(document="d", data=whole)))) == [("line 1", "imported")]
+    stored = f"{begin}<?xml version='1.0' standalone='yes'?><d>caf\u00e9 \u20ac</d>"
+    assert content(store, DATA) == stored.encode()
+
+
+def test_a_definition_is_not_in_the_encoding_that_it_declares(store: Store) -> None:
+    definition = f'<?xml version="1.0" encoding="UTF-16"?>{DEFINITION}'
+    assert results(run(importer(store), lines_source(line(version=1, definition=definition)))) == [
+        ("line 1", "imported")
+    ]
+    assert content(store, DefinitionAddress(FORM, 1, FORM_XHTML)) == f'<?xml version="1.0"?>{DEFINITION}'.encode()
+
+
 def test_a_document_with_its_facts_is_imported(store: Store) -> None:
     fields = {"creator": "anna", "group": "sales", "organization": ["x", "y"], "modifier": "berta", "stage": "begun"}
     scan = {"name": "scan.png", "content": base64.b64encode(b"\x00png").decode(), "content_type": "image/png"}

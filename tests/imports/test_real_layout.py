@@ -52,6 +52,36 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+COMPOSED, DECOMPOSED = "\u00e9.png", "e\u0301.png"
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "stored"),
+    [
+        ("/x/%C3%A9.png", [DECOMPOSED], [COMPOSED]),
+        (f"/x/{COMPOSED}", [DECOMPOSED], [COMPOSED]),
+        ("/x/e%CC%81.png", [DECOMPOSED], [DECOMPOSED]),
+        (f"/x/{COMPOSED} /x/{DECOMPOSED}", [DECOMPOSED], [DECOMPOSED]),
+        (f"/x/{COMPOSED}", [DECOMPOSED, COMPOSED], [DECOMPOSED, COMPOSED]),
+        (f"/x/{DECOMPOSED}", [COMPOSED], [COMPOSED]),
+        ("", [DECOMPOSED], [DECOMPOSED]),
+    ],
+)
+@pytest.mark.parametrize("is_definition", [True, False])
+def test_an_attachment_has_its_name_as_the_data_has_it(
+    store: Store, named: str, there: list[str], stored: list[str], *, is_definition: bool
+) -> None:
+    """As decomposed by macOS, it would not be what the data names, and a purge of orphans would remove it."""
+    folder = "a/f/1/form/latest" if is_definition else "a/f/1/data/d/latest"
+    form = FormDocument(f"<form>{named}</form>", "", "").document().encode()
+    main = {f"{folder}/form.xhtml": form} if is_definition else {f"{folder}/data.xml": f"<d>{named}</d>".encode()}
+    outcomes = run(importer(store), zip_source({**main, **{f"{folder}/{name}": name.encode() for name in there}}))
+    assert [each.result for each in outcomes] == [ImportResult.IMPORTED]
+    assert any("as the data has it" in note for note in outcomes[0].notes) is (there != stored)
+    address = DefinitionAddress(FORM, 1, FORM_XHTML) if is_definition else DATA
+    assert sorted(store.names(address)) == sorted([*stored, address.name])
+
+
 def test_its_layout_gives_revisions_at_their_times(store: Store) -> None:
     outcomes = run(importer(store), zip_source(FILES))
     assert results(outcomes) == [("a/f/form/2", "imported"), ("a/f/data/d", "imported")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from persistence.dialect import DIALECTS
 from tests.commands import findings, persistence
 from tests.forms.vectors import Form
-from tests.imports.archives import tree
+from tests.imports.archives import tree, zipped
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.service import PUBLIC, Service
@@ -73,3 +75,22 @@ def test_an_import_into_an_empty_tree_gives_the_same_tree(service: Service, tmp_
     assert "revisions: 0 new, 25 known" in again.stderr
     assert tree(to) == tree(service.data)
     assert findings(persistence("check", "--json", *options, data=to)) == []
+
+
+def test_an_archive_that_was_unpacked_or_packed_elsewhere_gives_the_same_tree(service: Service, tmp_path: Path) -> None:
+    """Windows has no colons in names, and some programs write ./ before all names."""
+    archive, options = tmp_path / "all.zip", ("--dialect", service.dialect)
+    exported = persistence("export", str(archive), "--history", "include", "--drafts", *options, data=service.data)
+    assert exported.returncode == 0, exported.stderr
+    with zipfile.ZipFile(archive) as packed:
+        entries = {name: packed.read(name) for name in packed.namelist()}
+    for name, content in entries.items():
+        file = tmp_path / "unpacked" / re.sub(r"(T\d\d):(\d\d):(\d\d\.)", r"\1_\2_\3", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    (tmp_path / "here.zip").write_bytes(zipped({f"./{name}": content for name, content in entries.items()}))
+    for source in ("unpacked", "here.zip"):
+        to = Path(initialised(tmp_path / f"of-{source}"))
+        done = persistence("import", str(tmp_path / source), *options, data=to)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert tree(to) == tree(service.data)

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from threading import Barrier
 
 from tests.linear.history import Kind, Operation
+from tests.service import PUBLIC
 
 PATIENCE = 60.0
 _MEETING = 4 * PATIENCE
@@ -56,7 +57,7 @@ class Record:
 
 def path_of(document: str) -> str:
     """Where a document is."""
-    return f"/crud/app/form/data/{document}/data.xml"
+    return f"{PUBLIC}/crud/app/form/data/{document}/data.xml"
 
 
 def body_of(token: str) -> bytes:

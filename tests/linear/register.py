@@ -35,10 +35,12 @@ def step(state: State, operation: Operation) -> State | None:
 
 
 def _status(state: State, operation: Operation) -> int:
-    """What the interface says: preconditions do not matter where nothing is stored."""
+    """What the interface says: a DELETE of nothing finds nothing, and no If-Match of a PUT holds there."""
     absent = 410 if state.existed and operation.kind is Kind.DELETE else 404
     if state.tag is None:
-        return 201 if operation.kind is Kind.PUT else absent
+        if operation.kind is not Kind.PUT:
+            return absent
+        return 201 if operation.if_match is None else 412
     if operation.if_absent or operation.if_match not in (None, state.tag):
         return 412
     return 200 if operation.kind is Kind.READ else 204

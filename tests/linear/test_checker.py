@@ -55,7 +55,7 @@ GOOD = {
     "writes beside each other": [put(0, 9, "b"), put(1, 8, "a", 201), read(10, 11, "b")],
     "If-Match that holds": [put(0, 1, "a", 201), put(2, 3, "b", if_match="A"), read(4, 5, "b")],
     "If-Match that does not": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", 412, if_match="A")],
-    "If-Match where nothing is": [put(0, 1, "a", 201, if_match="Z"), read(2, 3, "a")],
+    "If-Match where nothing is": [put(0, 1, "a", 412, if_match="Z"), put(2, 3, "b", 201), read(4, 5, "b")],
     "one creation of two": [
         put(0, 9, "a", 201, if_absent=True),
         put(1, 8, "b", 412, if_absent=True),
@@ -65,7 +65,12 @@ GOOD = {
     "deletion beside a conditional write": [
         put(0, 1, "a", 201),
         delete(2, 9, instant="b"),
-        put(3, 8, "c", 201, if_match="A"),
+        put(3, 8, "c", 412, if_match="A"),
+    ],
+    "deletion after a conditional write": [
+        put(0, 1, "a", 201),
+        delete(2, 9, instant="d"),
+        put(3, 8, "c", if_match="A"),
     ],
     "unknown: it happened": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "b")],
     "unknown: it did not": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), put(6, 7, "c", if_match="A")],
@@ -93,6 +98,11 @@ BAD = {
     "still there after its deletion": [put(0, 1, "a", 201), delete(2, 3, instant="b"), read(4, 5, "a")],
     "absent without a deletion": [put(0, 1, "a", 201), none(2, 3)],
     "If-Match let through": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", if_match="A")],
+    "If-Match let through where nothing is": [
+        put(0, 1, "a", 201),
+        delete(2, 9, instant="b"),
+        put(3, 8, "c", 201, if_match="A"),
+    ],
     "If-Match refused though it holds": [put(0, 1, "a", 201), put(2, 3, "b", 412, if_match="A")],
     "a deletion let through": [put(0, 1, "a", 201), put(2, 3, "b"), delete(4, 5, instant="c", if_match="A")],
     "created twice": [put(0, 9, "a", 201, if_absent=True), put(1, 8, "b", 201, if_absent=True)],

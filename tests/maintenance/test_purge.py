@@ -164,6 +164,20 @@ def test_an_attachment_is_named_in_any_encoding(workshop: Workshop, name: str, c
     assert purged(workshop, "app/form/spelt", "--orphans") == "nothing"
 
 
+@pytest.mark.parametrize("label", ['f:value-encrypted="true"', 'encrypted="true"'])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_attachments_stay_that_an_encrypted_value_may_name(workshop: Workshop, label: str, encoding: str) -> None:
+    """The key may be a runtime's. Encrypted files have their names beside them, and a word in a text is not a label."""
+    name, path = "app/form/data/sealed/1.bin", "app/form/data/sealed/data.xml"
+    root = f'<?xml version="1.0" encoding="{encoding}"?><d xmlns:f="http://orbeon.org/oxf/xml/form-runner">'
+    workshop.put(name, b"x")
+    workshop.put(path, f"{root}<x {label}>c2VhbGVk</x></d>".encode(encoding))
+    assert purged(workshop, "app/form/sealed", "--orphans") == "nothing"
+    workshop.put(path, f'{root}<x f:attachment-encrypted="true">encrypted</x></d>'.encode(encoding))
+    assert purged(workshop, "app/form/sealed", "--orphans") == "nothing", "an older revision stays"
+    assert purged(workshop, "app/form/sealed", "--orphans", "--revisions") == "1 revision, 1 attachment"
+
+
 def test_attachments_of_deleted_documents_and_those_never_saved_go(workshop: Workshop) -> None:
     workshop.put(DATA, NAMING)
     workshop.delete(DATA)

@@ -48,6 +48,13 @@ def test_times_of_other_systems_are_read() -> None:
     assert parse_entry("a/b/1/data/d/2025-03-04T06:06:07+01:00/data.xml").instant == "2025-03-04T05:06:07.000Z"
 
 
+@pytest.mark.parametrize("colon", ["_", "\uf022", "\uf03a"])
+def test_an_instant_is_read_where_names_have_no_colons(colon: str) -> None:
+    assert parse_entry(f"a/b/1/data/d/{TIME.replace(':', colon)}/data.xml").instant == TIME
+    with pytest.raises(BadRequestError):
+        parse_entry(f"a/b/1/data/d/2025-03-04T99{colon}06{colon}07.089Z/data.xml")
+
+
 @given(document=NAMES, name=NAMES, is_metadata=st.booleans())
 def test_no_two_entries_have_one_name(document: str, name: str, *, is_metadata: bool) -> None:
     """Also where an attachment is called as the metadata of another one."""

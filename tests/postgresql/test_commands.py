@@ -157,6 +157,18 @@ def test_old_revisions_are_purged(run: Run, client: FlaskClient) -> None:
     assert _read(client) == (200, _order("Bea"))
 
 
+def test_attachments_are_purged_that_no_data_may_name(run: Run, client: FlaskClient) -> None:
+    """An encrypted value may name any attachment of its document."""
+    sealed = b"<form><x encrypted='true'>sealed</x></form>"
+    for name, body in (("E/1.bin", b"x"), ("E/data.xml", sealed), ("F/1.bin", b"x"), ("F/data.xml", b"<form/>")):
+        path = f"/crud/acme/order/data/{name}"  # the public face lets no client label a value
+        last = client.put(path, data=body, headers=BY_ANN).headers["Svc-Last-Modified"]
+    purged = run("purge", "acme/order", "--orphans", "--older-than", last, "--yes")
+    assert "2 attachments" in purged.out, purged
+    files = ("D/a.bin", "E/1.bin", "F/1.bin")
+    assert [client.get(f"{CRUD}/data/{name}", headers=BY_ANN).status_code for name in files] == [404, 200, 404]
+
+
 def test_a_document_is_erased_with_a_certificate(run: Run, client: FlaskClient, tmp_path: Path) -> None:
     erased = run("erase", DOCUMENT, "--certificate", str(tmp_path / "certificate.json"), "--yes")
     assert erased.status == 0, erased

@@ -11,10 +11,12 @@ Either may begin with the path of the interface, of the public face or the provi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
+from unicodedata import normalize
 
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
@@ -34,6 +36,7 @@ from persistence.services.imports.revisions import (
     ImportUnit,
     refused,
 )
+from persistence.services.naming import without_named
 
 _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
@@ -48,6 +51,8 @@ _APPLE = "__MACOSX"
 """The folder in which archives of macOS have what its file system knows of each file."""
 
 _INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
+
+_RECOMPOSED = "an attachment has its name as the data has it, with accents that are not characters of their own"
 
 _Key = tuple[str, ...]
 
@@ -198,7 +203,7 @@ class FilesSource:
         entries = [(name, named_entry(name)) for name in self._groups[key]]
         first = entries[0][1]
         try:
-            return ImportUnit(first.unit_name, tuple(self._revisions(entries)), says_owners=True)
+            return ImportUnit(first.unit_name, _composed(tuple(self._revisions(entries))), says_owners=True)
         except PersistenceError as error:
             is_definition = isinstance(first.entry.address, DefinitionAddress)
             return refused(first.unit_name, error, is_definition=is_definition)
@@ -251,6 +256,33 @@ class FilesSource:
             return _facts_of(read_metadata(self._files.content(name)()))
         except PersistenceError as error:
             raise BadRequestError(f"{name}: {error}") from error
+
+
+def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
+    """Return revisions with the names of attachments as the data beside them has them.
+
+    macOS decomposes the names of files: an accent becomes a character of its own.
+    """
+    names = {each.address.name for each in revisions if not each.address.is_main}
+    composed = {name: other for name in names if (other := normalize("NFC", name)) not in names}
+    if not composed:
+        return revisions
+    left = {*composed, *composed.values()}
+    for each in revisions:
+        if each.address.is_main and each.content is not None:
+            left = without_named(each.content(), left)
+    counts = Counter(composed.values())
+    found = {name: to for name, to in composed.items() if name in left and to not in left and counts[to] == 1}
+    return tuple(
+        replace(
+            each,
+            address=replace(each.address, name=found[each.address.name]),
+            facts=replace(each.facts, notes=(*each.facts.notes, _RECOMPOSED)),
+        )
+        if each.address.name in found
+        else each
+        for each in revisions
+    )
 
 
 def _lacking(facts: ImportFacts) -> Iterator[str]:

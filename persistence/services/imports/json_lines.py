@@ -27,6 +27,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION
+from persistence.model.texts import without_encoding
 from persistence.services.imports.revisions import (
     Content,
     ImportedRevision,
@@ -169,7 +170,7 @@ def _unit(name: str, found: JsonDocument) -> ImportUnit:
         source=found.source,
         tag=found.etag,
     )
-    content = None if text is None else _content(text.encode("utf-8", "surrogatepass"))
+    content = None if text is None else _content(without_encoding(text).encode("utf-8", "surrogatepass"))
     revisions = [ImportedRevision(name, main, found.version, facts, content)]
     for attachment in found.attachments:
         of_attachment = ImportFacts(

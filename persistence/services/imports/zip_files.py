@@ -7,6 +7,7 @@ for before anything is read: links, encryption, other compressions, entries in o
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 import zlib
@@ -22,6 +23,7 @@ from persistence.model.archives import times_in
 from persistence.model.instants import Instant
 from persistence.services.imports.revisions import Content
 
+_HERE = re.compile(r"(?:\./)+")
 _UTF_8 = 0x800
 _ENCRYPTED = 0x1
 _UNIX = 3
@@ -50,14 +52,15 @@ class ZipFiles:
         except _NOT_READ as error:
             raise BadRequestError(f"the archive cannot be read, or was cut off: {error}") from error
         self._require_honest(file.seek(0, 2))
+        self._entries = {_name(each): each for each in self._zip.infolist() if each.filename == each.orig_filename}
 
     def names(self) -> Iterator[str]:
         """See ``SourceFiles``."""
-        return (each.orig_filename for each in self._zip.infolist() if not each.is_dir())
+        return (_name(each) for each in self._zip.infolist() if not each.is_dir())
 
     def fault(self, name: str) -> str | None:
         """See ``SourceFiles``."""
-        info = self._zip.NameToInfo.get(name)
+        info = self._entries.get(name)
         if info is None:
             return "its name has a NUL"
         mode = info.external_attr >> 16
@@ -79,7 +82,7 @@ class ZipFiles:
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
         """See ``SourceFiles``. The time of creation is in the header before the content only."""
-        info = self._zip.NameToInfo[name]
+        info = self._entries[name]
         with suppress(OSError, struct.error):
             self._file.seek(info.header_offset)
             name_size, extra_size = struct.unpack_from("<HH", self._file.read(_LOCAL_HEADER), _LOCAL_HEADER - 4)
@@ -89,7 +92,7 @@ class ZipFiles:
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         try:
-            with self._zip.open(name) as file:
+            with self._zip.open(self._entries[name]) as file:
                 while piece := file.read(CHUNK):
                     yield piece
         except _NOT_READ as error:
@@ -105,6 +108,12 @@ class ZipFiles:
             end = info.header_offset + _LOCAL_HEADER + info.compress_size
         if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
             raise BadRequestError(f"the archive has {size} bytes and would become {total}: that is a bomb")
+
+
+def _name(info: ZipInfo) -> str:
+    """Return the name of an entry, without the ``./`` that some programs write before all of them."""
+    found = _HERE.match(info.orig_filename)
+    return info.orig_filename if found is None else info.orig_filename[found.end() :]
 
 
 def _place(info: ZipInfo) -> int:
