@@ -248,11 +248,12 @@ class Leases(Protocol):
     Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
     """
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
-        """Lease a document, or renew the lease of the same user.
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
+        """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room.
 
         Raises:
             LockedError: somebody else holds it.
+            BusyError: too many are leased.
         """
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
