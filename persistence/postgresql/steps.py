@@ -250,6 +250,13 @@ ALTER TABLE lease ADD COLUMN form text COLLATE "C" NOT NULL DEFAULT '';
 """
 """By which form a lease was taken: it keeps nobody from writing to the same id in another one."""
 
+ARRIVED_DRAFTS = """
+CREATE TABLE arrived_draft (
+    etag text COLLATE "C" PRIMARY KEY
+);
+"""
+"""The entity tags of files of drafts that moves have stored here: in their source a draft leaves no trace."""
+
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
@@ -261,4 +268,5 @@ STEPS = (
     Step("longer lists of trigrams", LONGER_LISTS),
     Step("indexed versions", INDEXED_VERSIONS),
     Step("forms of leases", FORMS_OF_LEASES),
+    Step("drafts that were moved", ARRIVED_DRAFTS),
 )

@@ -301,6 +301,12 @@ class Arrivals(Protocol):
     def end(self, source: str, forms: Iterable[Form]) -> None:
         """Record that all of some forms from a place has arrived."""
 
+    def bring_drafts(self, etags: Iterable[str]) -> None:
+        """Record the entity tags of files of drafts that a move is about to store here, for good."""
+
+    def has_brought(self, etags: Iterable[str]) -> bool:
+        """Return whether moves have stored all of these files of drafts."""
+
 
 KeepsHistory = Callable[[Form], bool]
 """Returns whether a save of a form's data keeps the revision before."""
