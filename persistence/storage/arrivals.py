@@ -55,7 +55,7 @@ class TreeArrivals(Arrivals):
     def bring_drafts(self, etags: Iterable[str]) -> None:
         """See ``Arrivals``. A line begins with its newline: one that a kill has cut off spoils no other."""
         with disk_errors("writing", os.path.basename(self._drafts)):
-            files.append_durably(self._drafts, "".join(f"\n{etag}" for etag in etags).encode())
+            files.append(self._drafts, "".join(f"\n{etag}" for etag in etags).encode())
 
     def has_brought(self, etags: Iterable[str]) -> bool:
         """See ``Arrivals``."""

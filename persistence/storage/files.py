@@ -86,18 +86,6 @@ def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
         os.close(descriptor)
 
 
-def append_durably(path: str, data: bytes) -> None:
-    """Write at the end of a file, which is made if it is missing."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, FILE_MODE)
-    try:
-        write_all(descriptor, data)
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
-    directories.sync(os.path.dirname(path))
-
-
 def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     """Replace a small file, as ``replacing`` does: keys that a kill leaves behind would outlive their retirement."""
     with replacing(path, mode) as descriptor:
@@ -164,6 +152,7 @@ def append(path: str, data: bytes) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+    directories.sync(os.path.dirname(path))
 
 
 def open_shared(path: str, flags: int = 0) -> int:

@@ -25,6 +25,7 @@
     <root>/.bodies/<id>                                        objects elsewhere whose records are not committed yet
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.arriving.json                                      forms that are being moved here, and from where
+    <root>/.restored                                           the backup that was restored here, until all of it is
     <root>/.arrived-drafts                                     entity tags of the drafts that moves have stored here
     <root>/.checked.json                                       when each part was last looked at by a deep check
     <root>/.pages/                                             what the pages for administrators keep: failed logins
@@ -75,6 +76,7 @@ QUARANTINE = ".quarantine"
 ARRIVING = ".arriving.json"
 ARRIVED_DRAFTS = ".arrived-drafts"
 CHECKED = ".checked.json"
+RESTORED = ".restored"
 PAGES = ".pages"
 INDEX = ".index"
 JOURNAL = ".index/.pending"
