@@ -208,7 +208,7 @@ MEANINGS: Mapping[str, str] = {
     "metrics_from": "IP addresses and networks that may read /metrics without a key, and nothing else; as trusted",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
-    "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
+    "remote_timeout": "seconds without a byte from such a service, or without all headers of its response, before 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
     "encryption_keys": "file with the encryption keys; persistence encryption-key new writes it",

@@ -186,6 +186,7 @@ ONLY_IN = {
     "click": {"cli"},
     "rich": {"cli"},
     "httpx": {"remote", "client"},
+    "httpcore": {"remote"},
     "obstore": {"s3"},
     "prometheus_client": {"metrics"},
     "sqlite3": {"index/sqlite"},

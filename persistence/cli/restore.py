@@ -75,10 +75,17 @@ def restore(  # noqa: PLR0913 - its options
     directories = {name: root for name, root in roots.items() if name not in filled}
     run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
     started = time.monotonic()
+    # What is not in a directory has its place tried first. A call that goes on knows that an earlier one has done so.
+    is_going_on = run.is_begun()
+    for name, place in filled.items() if not is_going_on else ():
+        with _filling(choice, chosen, name, place, attachments) as filling:
+            filling.require_empty()
     problems = follow("restoring", run.total, run.run(), as_json=as_json)
     for name, place in filled.items():
         with _filling(choice, chosen, name, place, attachments) as filling:
-            problems += _filled(name, filling, as_json=as_json)
+            if not (is_going_on and filling.is_whole()):
+                problems += _filled(name, filling, as_json=as_json)
+    run.end()
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
     if as_json:

@@ -52,7 +52,7 @@ class StorageRestore:
             PersistenceError: the storage cannot be used any more; restoring again goes on from there.
         """
         source = self._source()
-        self._require_empty(source.name)
+        self.require_empty()
         yield from manifest.verify(self.backup.path, self.part)
         move = Move(source, self.target)
         for outcome in move.first():
@@ -80,8 +80,18 @@ class StorageRestore:
 
         return MoveSource(path, reader, revisions, self.object_place_of)
 
-    def _require_empty(self, name: str) -> None:
-        begun = self.target.arrivals.begun(name)
+    def is_whole(self) -> bool:
+        """Return whether the storage has forms, and none of this restore is on its way."""
+        forms = self.target.storage.forms()
+        return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
+
+    def require_empty(self) -> None:
+        """Check that the storage has no forms but those that an earlier call has begun to restore.
+
+        Raises:
+            StartupError: it has others.
+        """
+        begun = self.target.arrivals.begun(self._source().name)
         for form in self.target.storage.forms():
             if form not in begun:
                 raise StartupError(f"the destination is not empty: it has the form {form}")
