@@ -142,7 +142,7 @@ STATUSES: Mapping[str, Meanings] = {
     },
     "restore": {
         0: "restored",
-        FAILED: "could not restore",
+        FAILED: "could not restore, or the backup has no such document",
         REMAINS: "restored, but some files were damaged, or the backup lacks a part; the lines say which",
     },
     "move": {
