@@ -139,6 +139,7 @@ ALLOWED = {
         "keys",
         "measuring",
         "metrics",
+        "maintenance",
         "pages",
         "services",
         "providers",

@@ -14,12 +14,12 @@ import click
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
 from persistence.cli.backup import key_files
 from persistence.cli.completion import form_names
-from persistence.cli.options import Time, TreeChoice, choose_trees, tree_options, usage_errors
+from persistence.cli.options import Time, TreeChoice, choose_trees, encryption_remark, tree_options, usage_errors
 from persistence.cli.restoring import PathRestore, form_and_document
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
 from persistence.errors import StartupError
-from persistence.maintenance import manifest
+from persistence.maintenance import manifest, needed_keys
 from persistence.maintenance import restore as restores
 from persistence.maintenance.manifest import BackupPart, Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
@@ -119,6 +119,12 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     for name, place in filled.items():
         with _filling(choice, chosen, name, place, attachments) as filling:
             problems += _filled(name, filling, as_json=as_json)
+    needed = chosen.manifest.needed_keys
+    for part in chosen.manifest.parts:
+        if part.kind == "tree" and part.name in roots:
+            restored = roots[part.name]
+            needed_keys.note(choice.settings.local if is_database(restored) else restored, needed)
+    remark = encryption_remark(choice.settings, choice.properties, needed)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
     if as_json:
@@ -129,7 +135,9 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
         click.echo("next: persistence check --repair", err=True)
     for part in lacking:
         click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
-    return REMAINS if problems or lacking else 0
+    if remark is not None:
+        click.echo(f"{remark}: put the file of the keys there", err=True)
+    return REMAINS if problems or lacking or remark else 0
 
 
 def _restore_path(  # noqa: PLR0913 - what the command was asked

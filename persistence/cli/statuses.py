@@ -143,7 +143,10 @@ STATUSES: Mapping[str, Meanings] = {
     "restore": {
         0: "restored",
         FAILED: "could not restore, or the backup has no such document",
-        REMAINS: "restored, but some files were damaged, or the backup lacks a part; the lines say which",
+        REMAINS: (
+            "restored, but some files were damaged, the backup lacks a part, or encryption keys are missing; the lines "
+            "say which"
+        ),
     },
     "move": {
         0: "moved",
