@@ -41,6 +41,7 @@ from persistence.http.responses import ResponseHeaders
 from persistence.http.routing import CleanRequests, Dispatch
 from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
+from persistence.maintenance import needed_keys
 from persistence.measuring import Measuring
 from persistence.metrics.metrics import Metrics
 from persistence.model import peers
@@ -166,6 +167,15 @@ def warn_of_properties(properties: Properties) -> None:
         announce(f"the property {entry} has no effect: no form has that provider", "warning")
 
 
+def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
+    """Note the encryption keys that are here, and say which are missing."""
+    keys = open_encryption_keys(settings, properties)
+    needed_keys.note_all(settings.home, keys)
+    remark = needed_keys.remark(settings.home, settings.encryption_keys, keys)
+    if remark is not None:
+        announce(remark, "warning")
+
+
 def warn_of_keys(settings: Settings) -> None:
     """Say which administrators of the settings are none, because their keys are limited.
 
@@ -197,11 +207,12 @@ def wired(effective: Effective, policy: Policy) -> Service:
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
-        metrics = _metrics(app, settings, providers)
+        missing_keys = lambda: len(needed_keys.missing(needed_keys.needed(settings.home), keys_at_rest))  # noqa: E731 - one place
+        metrics = _metrics(app, settings, providers, missing_keys)
         kept = PageFiles(settings.home)
         Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts).add_to(app)
         _audit(app, settings, properties, audit)
-        app.tick = _ticking(app.tick, kept, keys)
+        app.tick = _ticking(app.tick, kept, keys, partial(needed_keys.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -222,23 +233,26 @@ def wired(effective: Effective, policy: Policy) -> Service:
     return app
 
 
-def _ticking(count: Callable[[], None], kept: PageFiles, keys: Keys) -> Callable[[], None]:
-    """Return what counts for the metrics, and notes which keys were used."""
+def _ticking(
+    count: Callable[[], None], kept: PageFiles, keys: Keys, note_needed: Callable[[], None]
+) -> Callable[[], None]:
+    """Return what counts for the metrics, and notes which keys were used, and which encryption keys there are."""
 
     def tick() -> None:
         count()
+        note_needed()
         with suppress(PersistenceError):  # the keys cannot be read: every request says so
             kept.key_uses.note(frozenset(key.name for key in keys.read()))
 
     return tick
 
 
-def _metrics(app: Service, settings: Settings, providers: Providers) -> Metrics | None:
+def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:
     """Let a service count, unless it is not to, or has no room for that; and let it say what it is."""
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers)
+            measuring = Measuring(settings, providers, missing_keys)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", is_error=True, cause=str(error))
@@ -293,7 +307,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_document_services(app, public_face, Duplicating(public.documents))
-    add_health(app, providers.shortage)
+    remark = partial(needed_keys.remark, settings.home, settings.encryption_keys, at_rest.keys)
+    add_health(app, providers.shortage, remark)
     if dialect.has_proxy:
         add_unknown_paths(app)
 

@@ -11,13 +11,20 @@ from importlib.util import find_spec
 from typing import Self
 
 from persistence import __version__
-from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_keys, warn_of_properties
+from persistence.app import (
+    open_settled_audit,
+    policy_of,
+    warn_of,
+    warn_of_encryption_keys,
+    warn_of_keys,
+    warn_of_properties,
+)
 from persistence.errors import StartupError
 from persistence.http.callers import Opens, Policy
 from persistence.http.logs import choose
 from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
-from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
+from persistence.providers.locations import bases_of, object_places_of, open_keys
 from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
@@ -43,7 +50,7 @@ class Served:
         settings, properties = effective.settings, effective.properties
         choose(settings.log_format, settings.log_level)
         policy = policy_of(settings)
-        open_encryption_keys(settings, properties)
+        warn_of_encryption_keys(settings, properties)
         open_settled_audit(settings, properties).close()
         warn_of_keys(settings)
         warn_of_properties(properties)

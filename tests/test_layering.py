@@ -140,6 +140,7 @@ ALLOWED = {
         "keys",
         "measuring",
         "metrics",
+        "maintenance",
         "pages",
         "services",
         "providers",

@@ -25,7 +25,7 @@ _Params = Mapping[str, Any]
 _SETTINGS = ("file", "data", "dialect")
 _LONGEST = 200
 _MOST = 20
-_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "reindex", "reencrypt", "token", "leases"})
+_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "restore", "reindex", "reencrypt", "token", "leases"})
 """The commands whose argument is about a form or a document; that of others is a file."""
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
@@ -43,8 +43,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
     "erase": lambda params: bool(params.get("yes")),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "move"), _is_real),
-    **dict.fromkeys(("backup", "restore", "export", "token"), _always),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "restore", "move"), _is_real),
+    **dict.fromkeys(("backup", "export", "token"), _always),
     **dict.fromkeys(("password set", "password remove"), _always),
     **dict.fromkeys(("api-key new", "api-key retire", "signing-key new", "signing-key retire"), _always),
     "encryption-key new": _always,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -17,6 +17,7 @@ from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.keys import Keys
+from persistence.maintenance import needed_keys
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -26,7 +27,14 @@ from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
-from persistence.providers.locations import base_of, database_of, definitions_root, open_keys, root_of
+from persistence.providers.locations import (
+    base_of,
+    database_of,
+    definitions_root,
+    open_encryption_keys,
+    open_keys,
+    root_of,
+)
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
@@ -328,6 +336,13 @@ def opened_keys(settings: Settings) -> Iterator[Keys]:
     """Yield the file of API keys, signing keys and passwords, for a block as the owner of the file."""
     with owner.being(owner.identity_for(settings.keys, settings.home)):
         yield open_keys(settings)
+
+
+def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
+    """Return a line about encryption keys that are missing, as ``needed_keys.remark``, by the owner of their file."""
+    keys = open_encryption_keys(settings, properties)
+    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
+        return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:

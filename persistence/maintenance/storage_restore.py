@@ -28,6 +28,25 @@ BasesOf = Callable[[Form], BodiesReader | None]
 """Returns the directory in a backup that has the bodies of a form's attachments, if they have one of their own."""
 
 
+def source_in(
+    backup: ChosenBackup,
+    part: BackupPart,
+    bodies_of: BasesOf,
+    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None,
+) -> MoveSource:
+    """Return the tree ``part`` of a backup, to be read."""
+    path = f"{backup.path}/{part.directory}".rstrip("/")
+    reader = StoreReader(path, Integrity(HandEdits.NONE))
+
+    def revisions(form: Form) -> Revisions:
+        bodies = bodies_of(form)
+        if bodies is None:
+            return reader
+        return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
+
+    return MoveSource(path, reader, revisions, object_place_of)
+
+
 @dataclass(slots=True)
 class StorageRestore:
     """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
@@ -69,16 +88,7 @@ class StorageRestore:
             move.end()
 
     def _source(self) -> MoveSource:
-        path = f"{self.backup.path}/{self.part.directory}".rstrip("/")
-        reader = StoreReader(path, Integrity(HandEdits.NONE))
-
-        def revisions(form: Form) -> Revisions:
-            bodies = self.bodies_of(form)
-            if bodies is None:
-                return reader
-            return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
-
-        return MoveSource(path, reader, revisions, self.object_place_of)
+        return source_in(self.backup, self.part, self.bodies_of, self.object_place_of)
 
     def is_whole(self) -> bool:
         """Return whether the storage has forms, and none of this restore is on its way."""

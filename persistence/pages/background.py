@@ -16,7 +16,7 @@ from persistence.children import Child
 from persistence.errors import BusyError, disk_errors
 from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 from persistence.settings import GIVEN, Effective, passed_on
-from persistence.storage import directories, files, nofollow
+from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout
 from persistence.storage.locks import try_lock
 
@@ -55,7 +55,7 @@ class BackgroundCommand:
             BusyError: it is running already.
         """
         with disk_errors(f"running persistence {self._name}"):
-            directories.ensure(self._directory)
+            root.ensure_pages(self._effective.settings.home)
             lock = files.open_shared(f"{self._path}.lock")
             try:
                 if not try_lock(lock):
