@@ -61,7 +61,7 @@ def on_starting(server: Arbiter) -> None:
         for bind in server.cfg.bind:
             starting.require_free(bind)
         require_log(_settings)
-        served = starting.Served(_settings, _effective.properties, policy_of(_settings))
+        served = starting.Served(_effective, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
             announce(line)
         shared.begin()

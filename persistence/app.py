@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,7 @@ from persistence.http.responses import ResponseHeaders
 from persistence.http.routing import CleanRequests, Dispatch
 from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
+from persistence.maintenance import needed_keys
 from persistence.measuring import Measuring
 from persistence.metrics.metrics import Metrics
 from persistence.model import peers
@@ -96,17 +97,13 @@ class Service(Dispatch, Closable):
 
 
 def create_app(
-    settings: Settings | None = None,
-    properties: Properties | None = None,
-    policy: Policy | None = None,
-    origins: Mapping[str, str] | None = None,
+    settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
     """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
     Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
-    result of ``policy_of`` when the service started, else its result now. ``origins`` says where each of the settings
-    came from, for the pages.
+    result of ``policy_of`` when the service started, else its result now.
 
     Raises:
         StartupError: the data directory cannot be used, or no caller could be admitted.
@@ -114,8 +111,8 @@ def create_app(
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
-        origins = origins or dict.fromkeys(Settings.__struct_fields__, "given")
-        return _wire(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
+        origins = dict.fromkeys(Settings.__struct_fields__, "given")
+        return wired(Effective(settings, origins, properties or shipped, ""), policy or policy_of(settings))
     try:
         loaded = configuration.load()
         choose(loaded.settings.log_format, loaded.settings.log_level)
@@ -123,7 +120,7 @@ def create_app(
         warn_of_keys(loaded.settings)
         warn_of_properties(properties)
         warn_of(probe(loaded.settings, properties))
-        return _wire(replace(loaded, properties=properties), policy)
+        return wired(replace(loaded, properties=properties), policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -170,6 +167,15 @@ def warn_of_properties(properties: Properties) -> None:
         announce(f"the property {entry} has no effect: no form has that provider", "warning")
 
 
+def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
+    """Note the encryption keys that are here, and say which are missing."""
+    keys = open_encryption_keys(settings, properties)
+    needed_keys.note_all(settings.home, keys)
+    remark = needed_keys.remark(settings.home, settings.encryption_keys, keys)
+    if remark is not None:
+        announce(remark, "warning")
+
+
 def warn_of_keys(settings: Settings) -> None:
     """Say which administrators of the settings are none, because their keys are limited.
 
@@ -182,7 +188,8 @@ def warn_of_keys(settings: Settings) -> None:
         announce(cause, "warning")
 
 
-def _wire(effective: Effective, policy: Policy) -> Service:
+def wired(effective: Effective, policy: Policy) -> Service:
+    """Return the WSGI application for settings in force. Raises as ``create_app``."""
     settings, properties = effective.settings, effective.properties
     choose(settings.log_format, settings.log_level)
     keys = open_keys(settings)
@@ -200,11 +207,12 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
-        metrics = _metrics(app, settings, providers)
+        missing_keys = lambda: len(needed_keys.missing(needed_keys.needed(settings.home), keys_at_rest))  # noqa: E731 - one place
+        metrics = _metrics(app, settings, providers, missing_keys)
         kept = PageFiles(settings.home)
         Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts).add_to(app)
         _audit(app, settings, properties, audit)
-        app.tick = _ticking(app.tick, kept, keys)
+        app.tick = _ticking(app.tick, kept, keys, partial(needed_keys.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -225,23 +233,26 @@ def _wire(effective: Effective, policy: Policy) -> Service:
     return app
 
 
-def _ticking(count: Callable[[], None], kept: PageFiles, keys: Keys) -> Callable[[], None]:
-    """Return what counts for the metrics, and notes which keys were used."""
+def _ticking(
+    count: Callable[[], None], kept: PageFiles, keys: Keys, note_needed: Callable[[], None]
+) -> Callable[[], None]:
+    """Return what counts for the metrics, and notes which keys were used, and which encryption keys there are."""
 
     def tick() -> None:
         count()
+        note_needed()
         with suppress(PersistenceError):  # the keys cannot be read: every request says so
             kept.key_uses.note(frozenset(key.name for key in keys.read()))
 
     return tick
 
 
-def _metrics(app: Service, settings: Settings, providers: Providers) -> Metrics | None:
+def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:
     """Let a service count, unless it is not to, or has no room for that; and let it say what it is."""
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers)
+            measuring = Measuring(settings, providers, missing_keys)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", is_error=True, cause=str(error))
@@ -296,7 +307,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
     PublishApi(publishing, dialect, parser).add_to(app)
     add_document_services(app, public_face, Duplicating(public.documents))
-    add_health(app, providers.shortage)
+    remark = partial(needed_keys.remark, settings.home, settings.encryption_keys, at_rest.keys)
+    add_health(app, providers.shortage, remark)
     if dialect.has_proxy:
         add_unknown_paths(app)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -19,10 +19,11 @@ from persistence.storage.document_leases import moment
 
 
 class Measuring:
-    """Looks up the state of the places of a service."""
+    """Looks up the state of the places of a service. ``missing_keys`` counts its missing encryption keys."""
 
-    def __init__(self, settings: Settings, providers: Providers) -> None:
+    def __init__(self, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> None:
         self._settings = settings
+        self._missing_keys = missing_keys
         self._providers = providers
         self._by_name = {
             each.database.name if each.database else place: each for place, each in providers.places.items()
@@ -33,6 +34,7 @@ class Measuring:
         yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
         yield from self._places()
         yield from self._last_runs()
+        yield Measure("persistence_encryption_keys_missing", self._missing_keys())
         for place, tree in self._providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
@@ -46,16 +48,16 @@ class Measuring:
         home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
+            yield Measure("persistence_last_check_time_seconds", _seconds(check))
             if check is not None:
-                yield Measure("persistence_last_check_time_seconds", to_datetime(check.at).timestamp())
                 found = {"damage": check.damage, "leftover": check.leftover, "notice": check.notice}
                 for severity, number in found.items():
                     yield Measure("persistence_last_check_findings", number, (severity,))
                 yield Measure("persistence_last_check_remaining", check.remaining)
         with suppress(DiskError):
             backup = last(home, LastBackup)
+            yield Measure("persistence_last_backup_time_seconds", _seconds(backup))
             if backup is not None:
-                yield Measure("persistence_last_backup_time_seconds", to_datetime(backup.at).timestamp())
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
 
@@ -76,3 +78,8 @@ class Measuring:
                 read = islice(provider.managed.leases.listed(), LEASES_COUNTED)
                 living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
                 yield Measure("persistence_leases", living, (place,))
+
+
+def _seconds(run: LastCheck | LastBackup | None) -> float:
+    """Return when a run ended; 0 of one that never was, so that alerts on its age fire."""
+    return 0 if run is None else to_datetime(run.at).timestamp()

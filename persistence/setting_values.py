@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, cast, get_origin
 
 import msgspec
 
 from persistence.errors import BadRequestError, StartupError
 from persistence.limits.requests import LEAST_WORKER_MEMORY
 from persistence.model import peers, server_urls
-from persistence.properties.property_table import is_database, resolved_place
+from persistence.properties.property_table import full_address, is_database, resolved_place
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
@@ -74,10 +74,12 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
 
 def absolute(name: str, value: object, directory: str) -> object:
     """Return the value of a setting, a path made absolute from a directory; an empty path says nothing, and stays."""
+    if name == "data" and is_database(str(value)):
+        return resolved_place(full_address(value))
     if name == "data":
         resolved_place(str(value))  # refuses what joined to a directory would be a path
-    if name in PATHS and value and not is_database(str(value)):
+    if name in PATHS and value:
         return os.path.abspath(os.path.join(directory, str(value)))
     if name == "datasource" and isinstance(value, dict):
-        return {key: Datasource(str(absolute("data", each.data, directory))) for key, each in value.items()}
+        return {key: Datasource(cast("str", absolute("data", each.data, directory))) for key, each in value.items()}
     return value

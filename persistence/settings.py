@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -20,7 +23,7 @@ from persistence.errors import StartupError
 from persistence.limits.requests import WORKER_MEMORY
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import general_names, is_database, resolved_place
+from persistence.properties.property_table import Value, full_address, general_names, is_database, resolved_place
 from persistence.setting_values import (
     PATHS,
     AdminBind,
@@ -41,6 +44,9 @@ from persistence.setting_values import (
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
+
+GIVEN = "-"
+"""In place of the path of the settings file: the settings in force of another process are on standard input."""
 
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
@@ -202,7 +208,7 @@ MEANINGS: Mapping[str, str] = {
     "metrics_from": "IP addresses and networks that may read /metrics without a key, and nothing else; as trusted",
     "publish_to": "addresses of servers, such as https://forms.example.org/runtime, to which forms may be published",
     "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
-    "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
+    "remote_timeout": "seconds without a byte from such a service, or without all headers of its response, before 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
     "encryption_keys": "file with the encryption keys; persistence encryption-key new writes it",
@@ -234,6 +240,10 @@ def load(
     Raises:
         StartupError: a file cannot be read, a name is unknown, or a value is not acceptable.
     """
+    if file == GIVEN:
+        if any(value is not None for value in (flags or {}).values()):
+            raise StartupError("settings that are passed on have no other options beside them")
+        return _received()
     variables = os.environ if environment is None else environment
     named, content = _from_file(file or variables.get(_FILE_VARIABLE))
     properties = {name: value for name, value in content.items() if _is_property(name, value)}
@@ -250,14 +260,65 @@ def load(
     for name, origin in unknown.items():
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""
+    if there:
+        require_own(there, *_owner_of(settings))
     return Effective(settings, origins, Properties.load(properties, prefix, named), there)
 
 
-def environment_of(effective: Effective) -> dict[str, str]:
-    """Return the environment of a command that is to have the settings of this service, by whatever they were set."""
-    own = {"data": effective.settings.data, "dialect": effective.settings.dialect}
-    given = {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in own.items()}
-    return {**os.environ, **given, **({_FILE_VARIABLE: effective.file} if effective.file else {})}
+class _Given(msgspec.Struct, frozen=True):
+    """Settings in force, as one process passes them to another; ``properties`` are those of the file."""
+
+    settings: Settings
+    origins: dict[str, str]
+    properties: dict[str, Value]
+    file: str
+
+
+def passed_on(effective: Effective) -> bytes:
+    """Return settings in force for the standard input of a command with ``--config`` ``GIVEN``, secrets included."""
+    properties = {str(each): full_address(each.value) for each in effective.properties.entries if each.file}
+    given = _Given(effective.settings, dict(effective.origins), properties, effective.file)
+    return msgspec.json.encode(given, enc_hook=full_address)
+
+
+@cache
+def _received() -> Effective:
+    """Return the settings on standard input, which a service has passed on.
+
+    Raises:
+        StartupError: there are none.
+    """
+    try:
+        given = msgspec.json.decode(sys.stdin.buffer.read(), type=_Given)
+    except msgspec.DecodeError as error:
+        raise StartupError(f"standard input has no settings of a service: {error}") from error
+    places: dict[str, Any] = {
+        name: absolute(name, getattr(given.settings, name), "/") for name in ("data", "datasource")
+    }
+    settings = msgspec.structs.replace(given.settings, **places)
+    properties = Properties.load(given.properties, DIALECTS[settings.dialect].property_prefix, given.file)
+    return Effective(settings, given.origins, properties, given.file)
+
+
+def require_own(path: str, *owners: int) -> None:
+    """Make sure that a file that decides what this process does belongs to root, to this user, or to ``owners``.
+
+    Raises:
+        StartupError: it does not, or cannot be looked at.
+    """
+    try:
+        found = os.stat(path).st_uid
+    except OSError as error:
+        raise StartupError(f"{path} cannot be read: {error.strerror}") from error
+    if found not in (0, os.geteuid(), *owners):
+        raise StartupError(f"{path} belongs to another user (uid {found}): it must belong to root or to this user")
+
+
+def _owner_of(settings: Settings) -> Iterator[int]:
+    """Yield the user whom root becomes for these settings, to whom their file may belong then."""
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            yield os.stat(settings.home).st_uid
 
 
 def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Self
 
 from persistence import __version__
-from persistence.app import open_settled_audit, policy_of, warn_of, warn_of_keys, warn_of_properties
+from persistence.app import (
+    open_settled_audit,
+    policy_of,
+    warn_of,
+    warn_of_encryption_keys,
+    warn_of_keys,
+    warn_of_properties,
+)
 from persistence.errors import StartupError
 from persistence.http.callers import Opens, Policy
 from persistence.http.logs import choose
 from persistence.pages.sessions import Administrators
-from persistence.properties.entries import shown_address
-from persistence.properties.properties import Properties
 from persistence.properties.property_table import TREE, is_database
-from persistence.providers.locations import bases_of, object_places_of, open_encryption_keys, open_keys
+from persistence.providers.locations import bases_of, object_places_of, open_keys
 from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
@@ -30,15 +35,10 @@ _LONGEST_WAIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise.
+    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise."""
 
-    ``origins`` says where each setting came from.
-    """
-
-    settings: Settings
-    properties: Properties
+    effective: Effective
     policy: Policy
-    origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, effective: Effective) -> Self:
@@ -50,12 +50,17 @@ class Served:
         settings, properties = effective.settings, effective.properties
         choose(settings.log_format, settings.log_level)
         policy = policy_of(settings)
-        open_encryption_keys(settings, properties)
+        warn_of_encryption_keys(settings, properties)
         open_settled_audit(settings, properties).close()
         warn_of_keys(settings)
         warn_of_properties(properties)
         warn_of(probe(settings, properties))
-        return cls(settings, properties, policy, effective.origins)
+        return cls(effective, policy)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.effective.settings
 
 
 def lines(served: Served, bind: str | None = None) -> Iterator[str]:
@@ -64,7 +69,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
     Raises:
         DiskError, DamagedError: the API keys cannot be read.
     """
-    settings, properties, policy = served.settings, served.properties, served.policy
+    settings, properties, policy = served.settings, served.effective.properties, served.policy
     yield f"version {__version__}, dialect {settings.dialect}"
     yield _place(settings.roots.default)
     for name, place in settings.roots.named.items():
@@ -75,7 +80,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"attachments in {bucket}"
     for provider in properties.form_providers:
         if provider.kind != TREE:
-            yield f"forms of the provider {provider.name} with {provider.address}"
+            yield f"forms of the provider {provider.name} with {provider.uri}"
     if settings.audit != "off":
         yield f"audit: {settings.audit_file if settings.audit == 'file' else settings.audit}"
     yield f"may call: {_callers(settings, policy)}"
@@ -84,7 +89,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
 
 
 def _place(place: str) -> str:
-    return shown_address(place) if is_database(place) else f"data directory {place}"
+    return place if is_database(place) else f"data directory {place}"
 
 
 def _callers(settings: Settings, policy: Policy) -> str:

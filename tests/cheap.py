@@ -10,6 +10,7 @@ A service starts an interpreter to see whether locks lock out a second process. 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ Builder = Callable[..., tuple[str, str]]
 _compile = Rule._compile_builder  # noqa: SLF001
 _parse = Rule._parse_rule  # noqa: SLF001
 
-CONTENDER = file_system._CONTENDER  # noqa: SLF001
-"""The program by which a service looks for locks."""
+CONTEND = file_system._contend  # noqa: SLF001
+"""The function by which a service looks for locks."""
 
 _FLOCK = shutil.which("flock")
 
@@ -66,5 +67,5 @@ def leave_out() -> None:
     Rule._parse_rule = parsed  # type: ignore[method-assign]  # noqa: SLF001
     if _FLOCK is not None:
         locked = file_system._LOCKED  # noqa: SLF001
-        contender = ("sh", "-c", f'exec "{_FLOCK}" --nonblock --conflict-exit-code {locked} "$0" true')
-        file_system._CONTENDER = contender  # noqa: SLF001
+        contender = (_FLOCK, "--nonblock", "--conflict-exit-code", str(locked))
+        file_system._contend = lambda path: subprocess.run([*contender, path, "true"], check=False).returncode  # noqa: SLF001

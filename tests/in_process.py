@@ -20,7 +20,7 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
 
 from persistence import settings as configuration
-from persistence.app import create_app
+from persistence.app import wired
 from persistence.cli.serve import Server
 from persistence.providers.preparing import init_places
 from persistence.starting import Served
@@ -63,8 +63,7 @@ def serving(
         effective = configuration.load(file, flags, {**environment, **(env or {})})
     init_places(effective.settings, effective.properties)
     settled = Served.of(effective)
-    served = (settled.settings, settled.properties, settled.policy, settled.origins)
-    with create_app(*served) as app, _working(settled, app) as port:
+    with wired(settled.effective, settled.policy) as app, _working(settled, app) as port:
         _ports.add(port)
         try:
             yield Service(port, data, directory / "service.log", None, dialect)

@@ -30,6 +30,8 @@ NOT_OF_A_PAIR = {
     "test_access_tokens.py::test_behind_a_proxy": _OWN_FACE,
     "test_access_tokens.py::test_another_service": "it has providers of its own",
     "test_administrators.py": _OWN_FACE,
+    "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
+    "test_encryption_places.py": _OWN_FACE,
     "test_browsers.py": "who may call is decided in front, whatever is behind",
     "test_search_restricted.py": "what a service behind would show too much of is 501: test_pair.py",
     "test_callers.py": "who may call is decided in front, whatever is behind",

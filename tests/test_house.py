@@ -42,7 +42,6 @@ LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
     "cli/completion.py": "commands of six modules have it, and options.py opens no tree",
-    "pages/bounded_run.py": "it is a process of its own, which outlives the worker that has begun it",
     "cli/manual.py": "its commands print what options of the command itself do",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""

@@ -9,6 +9,7 @@ import pytest
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.users import Admin
+from persistence.properties.property_table import full_address
 from persistence.providers.in_force import properties_in_force, settings_in_force
 from persistence.settings import MEANINGS, Settings, load
 
@@ -293,7 +294,10 @@ def test_a_place_of_forms_may_be_a_database(tmp_path: Path, scheme: str) -> None
         f'[datasource.second]\ndata = "{address}?schema=b"\n[datasource.third]\ndata = "tree"\n'
     )
     settings = load(str(tmp_path / "own.toml"), environment={}).settings
-    assert settings.roots.places == (f"{address}?schema=a", f"{address}?schema=b", f"{tmp_path}/tree")
+    shown = f"{scheme}://app:***@db.example.org/forms"
+    assert settings.roots.places == (f"{shown}?schema=a", f"{shown}?schema=b", f"{tmp_path}/tree")
+    assert [full_address(each) for each in settings.roots.databases] == [f"{address}?schema=a", f"{address}?schema=b"]
+    assert "secret" not in f"{settings} {settings!r} {settings.roots.default}"
     assert list(settings.roots) == [f"{tmp_path}/tree"]
     assert settings.home == f"{tmp_path}/here"
 

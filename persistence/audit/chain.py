@@ -109,7 +109,7 @@ def chained(event: bytes, head: Head, at: Instant, seal: Seal) -> tuple[bytes, s
 def parsed(line: bytes, seal_of: SealOf) -> ChainedLine | None:
     """Read a line without its line break; ``None`` where it is none, or its digest differs.
 
-    The digest of a line whose signing key is gone cannot be compared.
+    The digest of a line whose signing key is not here cannot be compared: ``verify`` reports such lines.
     """
     if line[-_TAIL_LENGTH : -_TAIL_LENGTH + len(_TAIL)] != _TAIL:
         return None

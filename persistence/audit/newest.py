@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from persistence.audit.chain import SealOf
 from persistence.audit.verification import in_order, opened
-from persistence.errors import disk_errors
+from persistence.errors import DamagedError, disk_errors
 from persistence.limits.pages import AUDIT_BYTES_READ
 from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE
 
@@ -87,12 +88,8 @@ def newest(  # noqa: PLR0913 - the parts of a question
 
 def _backwards(paths: list[str]) -> Iterator[bytes]:
     for path in reversed(paths):
-        with opened(path) as file:
-            at = file.seek(0, os.SEEK_END) if not path.endswith(".gz") else 0
-            if not at:
-                yield from reversed(list(file))
-                continue
-            rest = b""
+        with suppress(DamagedError), opened(path) as file:  # ``verify`` reports what cannot be unpacked
+            at, rest = file.seek(0, os.SEEK_END), b""
             while at:
                 step = min(CHUNK, at)
                 at -= step

@@ -145,7 +145,8 @@ class AuditTrail(Closable):
     def _current(self, record: int) -> Head:
         """Return the head, after the file was opened, repaired or rotated if that is due."""
         noted = os.pread(record, _RECORD, 0)
-        head = self._head if noted == self._noted else head_of(noted)  # nobody else has written meanwhile
+        is_own = bool(noted) and noted == self._noted  # nobody else has written meanwhile
+        head = self._head if is_own else head_of(noted)
         try:
             status = os.lstat(self._path)
             is_open = self._descriptor >= 0 and self._identity == (status.st_dev, status.st_ino)
@@ -153,7 +154,7 @@ class AuditTrail(Closable):
             is_open = False
         if not is_open:
             status = self._open()
-        if head is None or head.size != status.st_size:
+        if head is None or head.size != status.st_size or head.number < self._head.number:
             head = self._recovered(record, head)
         is_shared = status.st_nlink > 1 and head.size > 0  # another name, as of a backup: what has it is left as it is
         if is_shared or self._rotation.is_due(head, time.time()):
@@ -181,8 +182,9 @@ class AuditTrail(Closable):
         with open(self._path, "rb") as file:
             remains = examined(file, head, self._seal_of)
         last = remains.last or head or self._newest_rotated()
-        if head is not None and head.number > last.number:
-            last = head  # the gap in the numbers shows for ever that lines are missing
+        for known in (head, self._head):  # its own last line is known where the lock file was removed or set back
+            if known is not None and known.number > last.number:
+                last = known  # the gap in the numbers shows for ever that lines are missing
         began = (head.began if head is not None else 0) or int(time.time())
         found = Head(last.number, last.digest, remains.size, began)
         return found if remains.torn is None else self._closed(record, found, remains.torn)

@@ -1,23 +1,29 @@
 """Verification of the audit: lines that were changed, removed, inserted or put elsewhere, missing files, a cut end.
 
 It cannot show what was rewritten together with its chain and the head in the lock file, except where the digests are
-keyed, or where somebody has kept a number and digest elsewhere.
+keyed, or where somebody has kept a number and digest elsewhere. A digest that cannot be compared is a finding.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
+import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import BinaryIO, cast
 
 from persistence.audit.chain import ORIGIN, START, ChainedLine, Head, SealOf, head_of, parsed
 from persistence.audit.events import BEGIN, DISCARDED, REPAIRED
 from persistence.audit.recovery import lines_of, piece_of
 from persistence.audit.trail import lock_path
-from persistence.errors import NotFoundError, disk_errors
+from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
+from persistence.model.texts import json_line
 from persistence.storage.locks import LockFile
 
 _RECORD = 256
@@ -25,6 +31,10 @@ _PATIENCE = 10.0
 _GZIP = ".gz"
 _MOST_FINDINGS = 1000
 """Findings that are listed; further ones are counted."""
+_LINES_EXAMINED = 1000
+"""Lines of a file in which its first whole one is looked for, while writers wait."""
+_KEY_SHOWN = 40
+"""Characters of the id of a key that are shown: whoever writes a line may invent any."""
 
 
 @dataclass(slots=True)
@@ -51,10 +61,10 @@ class AuditVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file of the audit, with as many bytes as it had under the lock; ``first`` is the number of its first line."""
+    """A file of the audit: its bytes under the lock, ``None`` of a compressed one; the number of its first line."""
 
     path: str
-    size: int
+    size: int | None
     first: int
 
     @property
@@ -63,8 +73,27 @@ class _Place:
 
 
 def opened(path: str) -> BinaryIO:
-    """Open a file of the audit, which may have been compressed."""
-    return cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb"))
+    """Open a file of the audit; one that was compressed is unpacked first.
+
+    Raises:
+        DamagedError: it cannot be unpacked, or is far larger than lines of the audit can be.
+    """
+    if not path.endswith(_GZIP):
+        return open(path, "rb")
+    name, most = os.path.basename(path), MOST_AUDIT_UNPACKED * os.path.getsize(path) + LONGEST_AUDIT_LINE
+    with ExitStack() as stack:
+        unpacked = stack.enter_context(tempfile.TemporaryFile())
+        try:
+            with gzip.open(path, "rb") as packed:
+                while unpacked.tell() <= most and (piece := packed.read(CHUNK)):
+                    unpacked.write(piece)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DamagedError(f"{name}: it cannot be unpacked: {error}") from error
+        if unpacked.tell() > most:
+            raise DamagedError(f"{name}: it unpacks to more than {MOST_AUDIT_UNPACKED} times its size")
+        unpacked.seek(0)
+        stack.pop_all()  # it stays open
+    return cast("BinaryIO", unpacked)
 
 
 def file_names(path: str) -> list[str]:
@@ -91,12 +120,17 @@ def in_order(path: str, seal_of: SealOf) -> list[str]:
 
 
 def verify(
-    path: str, seal_of: SealOf, *, must_be_sealed: bool, expected: tuple[int, str] | None = None
+    path: str,
+    seal_of: SealOf,
+    *,
+    must_be_sealed: bool,
+    expected: tuple[int, str] | None = None,
+    retired: AbstractSet[str] = frozenset(),
 ) -> AuditVerdict:
     """Verify all files of the audit at ``path``; a service may write to it meanwhile.
 
-    With ``must_be_sealed`` the last line must have a keyed digest. ``expected`` is a number and a digest that somebody
-    has kept.
+    With ``must_be_sealed`` the last line must have a keyed digest that can be compared. ``expected`` is a number and a
+    digest that somebody has kept. ``retired`` are the ids of keys that are gone, whose lines need not be compared.
 
     Raises:
         NotFoundError: there is no audit.
@@ -104,7 +138,7 @@ def verify(
     """
     with disk_errors("reading the audit"):
         head, places = _snapshot(path, seal_of)
-        return _Verification(places, head, seal_of, expected).run(must_be_sealed=must_be_sealed)
+        return _Verification(places, head, seal_of, expected, retired).run(must_be_sealed=must_be_sealed)
 
 
 def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
@@ -118,47 +152,68 @@ def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
 
 
 def _places(path: str, seal_of: SealOf) -> list[_Place]:
-    found = []
-    for each in file_names(path):
-        with opened(each) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            lines = (parsed(line[:-1], seal_of) for line in lines_of(file))
-            first = next((line.n for line in lines if line is not None), 0)
-        found.append(_Place(each, size, first))
+    found = [_Place(each, _size_of(each), _first_number(each, seal_of)) for each in file_names(path)]
     if not found:
         raise NotFoundError(f"there is no audit at {path}")
     return sorted(found, key=lambda place: (place.first, place.path != path, place.path))
+
+
+def _size_of(path: str) -> int | None:
+    return None if path.endswith(_GZIP) else os.path.getsize(path)
+
+
+def _first_number(path: str, seal_of: SealOf) -> int:
+    """Return the number of the first whole line of a file, 0 where none is found."""
+    with (
+        suppress(gzip.BadGzipFile, EOFError, zlib.error),
+        cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb")) as file,
+    ):
+        lines = (parsed(line[:-1], seal_of) for line in islice(lines_of(file), _LINES_EXAMINED))
+        return next((line.n for line in lines if line is not None), 0)
+    return 0
 
 
 class _Verification:
     """One run over all files."""
 
     def __init__(
-        self, places: list[_Place], head: Head | None, seal_of: SealOf, expected: tuple[int, str] | None
+        self,
+        places: list[_Place],
+        head: Head | None,
+        seal_of: SealOf,
+        expected: tuple[int, str] | None,
+        retired: AbstractSet[str],
     ) -> None:
         self._places = places
         self._head = head
         self._seal_of = seal_of
         self._expected = expected
+        self._retired = retired
         self._verdict = AuditVerdict()
         self._damaged = 0  # lines since the last whole one
         self._discarded = 0
         self._open: set[int] = set()
-        self._is_sealed = False
+        self._is_sealed = self._is_compared = False
+        self._uncompared = ("", 0, 0)  # lines in a row by a key that is not here: its id, the first and the last
         self._unsealed = self._gone = self._lost = 0
 
     def run(self, *, must_be_sealed: bool) -> AuditVerdict:
         """Verify everything."""
         verdict = self._verdict
         for place in self._places:
-            with opened(place.path) as file:
-                pieces = dict(self._pieces(file, place))
-                self._file(file, place, pieces)
+            try:
+                with opened(place.path) as file:
+                    pieces = dict(self._pieces(file, place))
+                    self._file(file, place, pieces)
+            except DamagedError as error:
+                verdict.add(str(error))
+        self._report_uncompared()
         self._beginning()
         self._end()
         if must_be_sealed and not self._is_sealed:
             verdict.add("the last line has no keyed digest, although audit_signed asks for one")
+        elif must_be_sealed and not self._is_compared:
+            verdict.add("the digest of the last line cannot be compared, although audit_signed asks for that")
         if self._expected is not None and verdict.known.get(self._expected[0]) != self._expected[1]:
             verdict.add(f"line {self._expected[0]} does not have the digest that was expected")
         self._note()
@@ -185,7 +240,7 @@ class _Verification:
     def _file(self, file: BinaryIO, place: _Place, pieces: dict[int, int]) -> None:
         at = until = 0
         for number, line in enumerate(lines_of(file), 1):
-            if at >= place.size:
+            if place.size is not None and at >= place.size:
                 break
             until = pieces.get(at, until)
             found = parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
@@ -218,9 +273,29 @@ class _Verification:
         verdict.lines += 1
         verdict.last = Head(line.n, line.digest, 0, 0)
         self._damaged = 0
-        if self._expected is not None and line.n == self._expected[0]:
+        self._compare(line)
+        if self._expected is not None and line.n == self._expected[0] and self._is_compared:
             verdict.known[line.n] = line.digest
         self._noted(line, where)
+
+    def _compare(self, line: ChainedLine) -> None:
+        """Note whether the digest of a line was compared: that of a key that is not here says what its writer likes."""
+        self._is_compared = not line.seal or self._seal_of(line.seal) is not None
+        if not self._is_compared and line.seal in self._retired:
+            self._gone += 1
+        elif not self._is_compared:
+            key, first, last = self._uncompared
+            if (key, last) != (line.seal, line.n - 1):
+                self._report_uncompared()
+                first = line.n
+            self._uncompared = line.seal, first, line.n
+
+    def _report_uncompared(self) -> None:
+        key, first, last = self._uncompared
+        if key:
+            lines = f"line {first} was" if first == last else f"lines {first} to {last} were"
+            shown = json_line(key[:_KEY_SHOWN]).decode()
+            self._verdict.add(f"{lines} not compared: there is no signing key {shown}, by which the digests should be")
 
     def _noted(self, line: ChainedLine, where: str) -> None:
         if line.action == DISCARDED:
@@ -233,7 +308,6 @@ class _Verification:
             self._verdict.add(f"{where}: its digest is not keyed, and those of lines before it are")
         self._is_sealed = bool(line.seal)
         self._unsealed += not line.seal
-        self._gone += bool(line.seal) and self._seal_of(line.seal) is None
 
     _first = 0
 
@@ -247,7 +321,7 @@ class _Verification:
     def _end(self) -> None:
         verdict, last = self._verdict, self._verdict.last
         if self._head is None:
-            verdict.notes.append("the lock file has no head: a cut at the end would not be seen")
+            verdict.add("the lock file is missing or has no head: lines may be missing at the end")
         elif self._head.number > last.number + self._damaged:
             verdict.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
         elif self._head.number == last.number and self._head.digest != last.digest:
@@ -261,7 +335,7 @@ class _Verification:
         if self._lost:
             notes.append(f"{self._lost} lines could not be written, as later ones say")
         if self._gone:
-            notes.append(f"{self._gone} lines were not compared: the signing keys of their digests are gone")
+            notes.append(f"{self._gone} lines were not compared: their digests are by keys that you name as retired")
         if self._is_sealed and self._unsealed:
             notes.append(f"{self._unsealed} lines before those with keyed digests have none")
 

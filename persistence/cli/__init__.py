@@ -98,5 +98,6 @@ def main() -> None:
     try:
         commands(prog_name="persistence")
     except PersistenceError as error:
-        click.echo(f"persistence: {error}", err=True)
+        shown = import_module("persistence.properties.property_table").shown_address(str(error))
+        click.echo(f"persistence: {shown}", err=True)
         sys.exit(1)

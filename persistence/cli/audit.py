@@ -17,7 +17,7 @@ from persistence.audit.verification import AuditVerdict, expected_head, in_order
 from persistence.cli.options import common_options, load, usage_errors
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, safe, say, say_json
-from persistence.errors import NotFoundError, disk_errors
+from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.providers.locations import open_keys
 from persistence.settings import Settings
@@ -34,13 +34,17 @@ def audit() -> None:
 
 @audit.command("verify", short_help="Find lines that were changed or are missing.")
 @click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
+@click.option("--retired-key", metavar="ID", multiple=True, help="A signing key that you removed. May be repeated.")
 @json_option
 @common_options
-def verify_audit(*, head: str | None, as_json: bool, **options: str | None) -> None:
+def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: bool, **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
     The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
     can write the files can also rewrite the chain, but not to a digest that you have.
+
+    Lines whose digests are by a signing key that is not here cannot be compared, which is a finding. If you removed
+    the key, name it with --retired-key. Anybody may have changed these lines.
     """
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
@@ -48,7 +52,11 @@ def verify_audit(*, head: str | None, as_json: bool, **options: str | None) -> N
     settings = _settings(options)
     with owner.being(owner.identity_for(settings.audit_file, settings.home)):
         verdict = verify(
-            settings.audit_file, seals(open_keys(settings)), must_be_sealed=settings.audit_signed, expected=expected
+            settings.audit_file,
+            seals(open_keys(settings)),
+            must_be_sealed=settings.audit_signed,
+            expected=expected,
+            retired=frozenset(retired_key),
         )
     if as_json:
         say_json(_facts(verdict))
@@ -122,10 +130,13 @@ def _settings(options: Mapping[str, object]) -> Settings:
 def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | None) -> Iterator[str]:
     begin = "" if since is None else instants.from_datetime(since)
     for path in in_order(settings.audit_file, seals(open_keys(settings))):
-        with opened(path) as file:
-            for line in lines_of(file):
-                if is_of_kind(facts_of(line), wanted, begin):
-                    yield line.decode().rstrip("\n")
+        try:
+            with opened(path) as file:
+                for line in lines_of(file):
+                    if is_of_kind(facts_of(line), wanted, begin):
+                        yield line.decode().rstrip("\n")
+        except DamagedError as error:
+            click.echo(safe(str(error)), err=True)
 
 
 def _shown(facts: Mapping[str, object]) -> str:

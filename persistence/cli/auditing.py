@@ -15,6 +15,7 @@ from persistence.audit.events import AuditEvent
 from persistence.audit.log import AuditLog, open_audit
 from persistence.cli.options import load
 from persistence.errors import PersistenceError, one_line
+from persistence.properties.property_table import shown_address
 from persistence.providers.locations import open_keys, own_directories
 from persistence.settings import Effective
 from persistence.storage import owner
@@ -24,7 +25,7 @@ _Params = Mapping[str, Any]
 _SETTINGS = ("file", "data", "dialect")
 _LONGEST = 200
 _MOST = 20
-_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "reindex", "reencrypt", "token", "leases"})
+_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "restore", "reindex", "reencrypt", "token", "leases"})
 """The commands whose argument is about a form or a document; that of others is a file."""
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
@@ -42,8 +43,8 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "leases": lambda params: params.get("document") is not None,
     "purge": lambda params: bool(params.get("yes")) and _is_real(params),
     "erase": lambda params: bool(params.get("yes")),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "move"), _is_real),
-    **dict.fromkeys(("backup", "restore", "export", "token"), _always),
+    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "restore", "move"), _is_real),
+    **dict.fromkeys(("backup", "export", "token"), _always),
     **dict.fromkeys(("password set", "password remove"), _always),
     **dict.fromkeys(("api-key new", "api-key retire", "signing-key new", "signing-key retire"), _always),
     "encryption-key new": _always,
@@ -154,7 +155,7 @@ def _shown(value: object) -> object:
         return value
     if isinstance(value, list | tuple):
         return [_shown(each) for each in value[:_MOST]]
-    return one_line(str(value))[:_LONGEST]
+    return one_line(shown_address(str(value)))[:_LONGEST]
 
 
 def _user() -> str:

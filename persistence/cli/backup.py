@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from io import FileIO
 
@@ -15,11 +15,12 @@ from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, 
 from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
 from persistence.errors import disk_errors
-from persistence.maintenance import manifest
+from persistence.maintenance import manifest, needed_keys
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.last_runs import LastBackup, record
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import next_after
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of
@@ -49,19 +50,20 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
     trees = {t.name: FolderTree(t.root, lock_timeout=timeout) for t in choice.trees if not t.is_database}
     bodies_of = readable_bodies(choice.settings, choice.properties, Integrity(HandEdits.ALL))
     extra = dict(_extra_to_save(choice, keys=keys))
+    needed, saved = _encryption_keys(choice, keys=keys)
     started = time.monotonic()
     with ExitStack() as opened:
         databases = dict(_databases(choice, opened))
         integrity = integrity_of(choice.settings)
-        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases), destination)
+        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
         problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run(), as_json=as_json)
     if verify:
         problems += follow("verifying", run.total, run.verify(), as_json=as_json)
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
-    if not keys:
-        _say_lacking(choice)
+    if lacking := [each for each in needed if each not in saved]:
+        _say_lacking(choice, lacking)
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
@@ -90,13 +92,24 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
     )
 
 
-def _say_lacking(choice: TreeChoice) -> None:
-    """Say that the encryption keys are not in the backup, if there are any."""
+def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ids of the encryption keys that the content may need, and of those that the backup gets."""
+    settings = choice.settings
+    known = open_encryption_keys(settings, choice.properties)
+    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
+        needed_keys.note_all(settings.home, known)
+        needed = needed_keys.needed(settings.home)
+        lacking = needed_keys.missing(needed, known)
+    return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
+
+
+def _say_lacking(choice: TreeChoice, ids: Sequence[str]) -> None:
+    """Say that encryption keys are not in the backup."""
     settings, path = choice.settings, key_files(choice)[manifest.ENCRYPTION_KEYS]
-    where = "of the environment" if settings.encryption_key else f"in {path}" if os.path.exists(path) else ""
-    if where:
-        lacking = "are not in the backup, and nobody can read what is encrypted without them"
-        summarize(f"the encryption keys {where} {lacking}: keep a copy of them, or save them with --keys")
+    where = "of the environment" if settings.encryption_key else f"in {path}"
+    lacking = "are not in the backup, and nobody can read what is encrypted without them"
+    remedy = "keep a copy of them, or save them with --keys"
+    summarize(f"the encryption keys {where} {lacking}: {remedy} ({', '.join(ids)})")
 
 
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:

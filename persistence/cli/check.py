@@ -19,6 +19,7 @@ from persistence.cli.options import (
     Duration,
     TreeChoice,
     choose_trees,
+    encryption_remark,
     on_each,
     opened_keys,
     say_failed,
@@ -33,7 +34,7 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import limited_administrators
 from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
-from persistence.maintenance.findings import FindingTotals, Outcome, Remedy, Report, Severity
+from persistence.maintenance.findings import FindingKind, FindingTotals, Outcome, Remedy, Report, Severity
 from persistence.maintenance.last_runs import LastCheck, record
 from persistence.maintenance.mark_check import MarkCheck
 from persistence.maintenance.object_check import ObjectsCheck
@@ -90,6 +91,8 @@ def check(*, is_status: bool, **options: Any) -> None:
         _say_keys(choice.settings)
     run = _Run(choice, wanted)
     status = on_each(choice.trees, run.check_tree)
+    if not wanted.paths:
+        status = worst((status, run.check_keys()))
     if not choice.is_named:
         status = worst((status, *run.check_attachments(), *run.check_objects()))
     if run.not_found and status != FAILED:
@@ -221,6 +224,16 @@ class _Run:
         if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
             with suppress(OSError):
                 Slices(tree.root).record(ALL_SLICES, began)
+
+    def check_keys(self) -> int:
+        """Look for encryption keys that are needed and missing; return the exit status."""
+        settings, totals = self._choice.settings, FindingTotals()
+        remark = encryption_remark(settings, self._choice.properties)
+        if remark is None:
+            return 0
+        finding = FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)
+        report = totals.add(Report(finding, Outcome.FOUND))
+        return self._say_reports(_Shown(lambda: 0, str, "keys: "), iter([report]), totals)
 
     def check_attachments(self) -> Iterator[int]:
         """Check the directories of attachments of the usable trees; yield exit statuses."""

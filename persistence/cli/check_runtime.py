@@ -25,8 +25,7 @@ from persistence.errors import PersistenceError, one_line
 from persistence.limits.requests import LONGEST_CREDENTIAL
 from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties, RuntimeRoute
 from persistence.model.addresses import Form
-from persistence.properties.entries import shown_address
-from persistence.properties.property_table import ANY
+from persistence.properties.property_table import ANY, shown_address
 
 _APP = "check-runtime-"
 """The beginning of the names of applications of checks."""

@@ -11,9 +11,9 @@ from persistence.cli.options import common_options, form_and_version, load, sett
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import Form
-from persistence.properties.entries import Reason, shown_address
+from persistence.properties.entries import Reason
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
-from persistence.properties.property_table import DATA, FORM
+from persistence.properties.property_table import DATA, FORM, shown_address
 from persistence.providers.in_force import (
     as_toml,
     plain_property,
@@ -157,7 +157,7 @@ def _attachments_place(provider: ProviderProperties) -> str:
         endpoint = provider.place.endpoint or "an endpoint that the environment says, or that of AWS"
         return f"in {provider.place}, at {endpoint}"
     base = base_of(provider)
-    return f"with another service, {provider.address}" if base is None else f"below {base}"
+    return f"with another service, {provider.uri}" if base is None else f"below {base}"
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
@@ -192,8 +192,8 @@ def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple
     roots = effective.settings.roots
     database, root = database_of(provider, roots), root_of(provider, roots)
     if database is not None:
-        return "a database", shown_address(database)
-    return ("another service", str(provider.address)) if root is None else (_TREE, root)
+        return "a database", database
+    return ("another service", provider.uri) if root is None else (_TREE, root)
 
 
 def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:

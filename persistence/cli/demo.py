@@ -14,6 +14,7 @@ from persistence.cli.sample_claims import CLAIMS, SampleClaim, all_claims
 from persistence.cli.terminal import own_command, progress, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import one_line
+from persistence.maintenance import needed_keys
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.users import Role, User
 from persistence.model.versions import VersionRequest
@@ -68,7 +69,7 @@ def _fill(effective: Effective) -> int:
     """Publish the form and store its documents by the services that requests use; return the number of drafts."""
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
-    keys.new()
+    needed_keys.note(settings.home, [keys.new()])
     dialect = DIALECTS[settings.dialect]
     with Providers(settings, effective.properties, _say_fault) as providers:
         router = providers.router

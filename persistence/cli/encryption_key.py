@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 from persistence.cli.managing import managing
-from persistence.cli.options import ChosenTree, all_trees, common_options, load, on_each, say_where
+from persistence.cli.options import ChosenTree, all_trees, common_options, encryption_remark, load, on_each, say_where
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
@@ -21,7 +21,8 @@ from persistence.cli.terminal import (
     say_json,
     shown_path,
 )
-from persistence.errors import NotSupportedError
+from persistence.errors import ConflictError, NotSupportedError
+from persistence.maintenance import needed_keys
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
@@ -40,9 +41,10 @@ def encryption_key() -> None:
 
 
 @encryption_key.command("new", short_help="Make a key that encrypts from now on.")
+@click.option("--yes", is_flag=True, help="Make one although keys are missing that what is stored needs.")
 @json_option
 @common_options
-def new(*, as_json: bool, **options: str | None) -> None:
+def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
@@ -51,8 +53,14 @@ def new(*, as_json: bool, **options: str | None) -> None:
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
+    remark = None if yes else encryption_remark(settings, effective.properties)
+    if remark is not None:
+        raise ConflictError(
+            f"{remark}, and a new key is another one: put the file of the keys back; --yes makes a new key all the same"
+        )
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         made = keys.new()
+    needed_keys.note(settings.home, [made])
     if as_json:
         say_json({"id": made})
     else:
@@ -107,20 +115,24 @@ def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: b
 
     The key goes to a file of its own beside the others. Backups and exports that were made before may need it, and so
     may what a repair has put into .quarantine: keep the file with them, and remove it when they are gone. The service
-    may run.
+    may run. A key that is missing is needed no longer, where nothing is encrypted with it.
     """
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     keys = open_encryption_keys(settings, properties)
     identity = owner.identity_for(settings.encryption_keys, settings.home)
     with owner.being(identity):
-        keys.require_retirable(key_id)
+        is_missing = key_id in needed_keys.missing(needed_keys.needed(settings.home), keys)
+        if not is_missing:
+            keys.require_retirable(key_id)
     _require_no_services(properties, leave_out)
     look = partial(_look, key_id=key_id, left_out=leave_out, as_json=as_json)
     status, path = on_each(all_trees(effective), look), None
     if not (status or dry_run):
-        with owner.being(identity):
-            path = keys.retire(key_id)
+        if not is_missing:
+            with owner.being(identity):
+                path = keys.retire(key_id)
+        needed_keys.forget(settings.home, key_id)
     if as_json:
         say_json({"id": key_id, "needed": bool(status), "file": path})
     else:
@@ -150,7 +162,7 @@ def _require_no_services(properties: Properties, left_out: Collection[str]) -> N
     for each in others:
         if each.name not in left_out:
             raise NotSupportedError(
-                f"provider {each.name} is another service, {each.address}, where this command cannot look: "
+                f"provider {each.name} is another service, {each.uri}, where this command cannot look: "
                 f"--leave-out {each.name} if nothing there is encrypted with the key"
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from persistence.cli.managing import managing
 from persistence.cli.options import ChosenTree, TreeChoice, choose_trees, tree_options, usage_errors
 from persistence.cli.terminal import counted, json_option, safe, say, say_json, shown_path
-from persistence.errors import BadRequestError, NotFoundError, StartupError, disk_errors
+from persistence.errors import BadRequestError, BusyError, NotFoundError, StartupError, disk_errors
 from persistence.maintenance import backup_erasure, indexes
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import next_after
@@ -82,8 +82,13 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
         return
     begun = request.beginning(documents, copies, before)
     for tree in choice.trees:
+        own = [each for each in documents if each.tree == tree.name and each.files]
         with _opened(tree) as erasing:
-            _erase(tree, erasing, [each for each in documents if each.tree == tree.name and each.files])
+            for each in own:
+                erasing.erase(Form(each.app, each.form), each.document)
+        if own and not tree.is_database:
+            with owner.acting(tree.home):
+                _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
     request.end(begun, found)
     _say_end(len(begun.documents), found, request.certificate, as_json=as_json)
 
@@ -250,18 +255,14 @@ class _Found:
         return list(self.known.values())
 
 
-def _erase(tree: ChosenTree, erasing: Erasing, documents: Sequence[ErasedDocument]) -> None:
-    """Erase documents of a tree, and rebuild the indexes of their forms; a database has its index itself."""
-    for each in documents:
-        erasing.erase(Form(each.app, each.form), each.document)
-    if tree.is_database:
-        return
+def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
+    """Rebuild the indexes of forms of a tree, and work off its journal, which has the ids of what was erased."""
     reader = StoreReader(tree.root)
-    forms = dict.fromkeys(Form(each.app, each.form) for each in documents)
-    if forms:
-        with open_index(tree.settings, tree.properties, tree.root) as index:
-            for form in forms:
-                indexes.rebuild_without_trace(reader, index, form)
+    with open_index(tree.settings, tree.properties, tree.root) as index:
+        for form in forms:
+            indexes.rebuild_without_trace(reader, index, form)
+        with disk_errors("working off the journal of the index"), suppress(BusyError):  # else the service does
+            index.recover()
 
 
 def _damaged(found: _Found) -> str:

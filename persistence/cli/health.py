@@ -15,6 +15,7 @@ from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
 from persistence.errors import RemoteTimeoutError, StartupError, one_line
+from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.settings import Effective
 from persistence.starting import url_of
 
@@ -38,13 +39,17 @@ url_option = click.option(
 def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
 
-    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in.
+    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. Of the
+    service of the settings, a line says if there was never a backup or a check of everything.
 
     \b
     persistence health
     persistence health --url https://forms.example.org
     """  # noqa: D301 - click's mark for lines that stay apart
-    address = url or own_url(load(options))
+    address, home = url or "", ""
+    if url is None:
+        effective = load(options)
+        address, home = own_url(effective), effective.settings.home
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client, _ending(_STEPS * timeout):
         found = client.health()
@@ -52,10 +57,19 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
     elif found.is_ready:
         say(f"ready: {one_line(address)}")
+        for line in (*filter(None, [found.cause]), *_never(home)):
+            click.echo(f"persistence: {one_line(line)}", err=True)
     else:
         state = "alive, but not ready" if found.is_alive else "not alive"
         click.echo(f"persistence: {one_line(address)} is {state}: {found.cause}", err=True)
     sys.exit(0 if found.is_ready else FAILED)
+
+
+def _never(home: str) -> Iterator[str]:
+    """Yield a line for a backup and for a check that there never was, for a service with a home directory."""
+    for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
+        if last(home, kind) is None:
+            yield f"there was no {name} of everything yet: persistence {name} makes a note of it"
 
 
 @contextmanager

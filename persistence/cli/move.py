@@ -20,7 +20,6 @@ from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
-from persistence.properties.entries import shown_address
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.places import Place, object_place_of, open_place
 from persistence.providers.preparing import init_database, upgrade_database
@@ -91,7 +90,7 @@ def move(  # noqa: PLR0913 - each is an option
             status = _followed("second pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches) + _advice_on_attachments(attachments)
-            line = f"everything is in {shown_address(here)}: {advice}"
+            line = f"everything is in {here}: {advice}"
             status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
             if not status:
                 with owner.being(caller):
@@ -185,11 +184,11 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
     """Return the change of the settings that makes the service use the destination."""
     if matches:
-        return f"let the properties lead these forms to a provider at {shown_address(here)}, and restart the service"
+        return f"let the properties lead these forms to a provider at {here}, and restart the service"
     names = [name for name, path in settings.roots.named.items() if path == there]
     if there != settings.roots.default and names:
-        return f'set data = "{shown_address(here)}" in [datasource.{names[0]}], and restart the service'
-    return f'set data = "{shown_address(here)}" in the settings, and restart the service'
+        return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
+    return f'set data = "{here}" in the settings, and restart the service'
 
 
 def _advice_on_attachments(attachments: Attachments | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -17,6 +17,7 @@ from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
 from persistence.keys import Keys
+from persistence.maintenance import needed_keys
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -24,10 +25,16 @@ from persistence.model.instants import Instant, parse
 from persistence.model.object_places import ObjectPlace
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
-from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
-from persistence.providers.locations import base_of, database_of, definitions_root, open_keys, root_of
+from persistence.providers.locations import (
+    base_of,
+    database_of,
+    definitions_root,
+    open_encryption_keys,
+    open_keys,
+    root_of,
+)
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits, Integrity
@@ -183,7 +190,7 @@ class ChosenTree:
     @property
     def shown(self) -> str:
         """The place without a password."""
-        return shown_address(self.place)
+        return self.place
 
     @property
     def home(self) -> str:
@@ -241,7 +248,7 @@ class TreeChoice:
         roots = self.settings.roots
         place = root_of(provider, roots) or database_of(provider, roots)
         if place is None:
-            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
+            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
 
     def root_of_records(self, form: Form, base: str) -> str | None:
@@ -269,6 +276,8 @@ class TreeChoice:
 def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     """Return the tree that one of ``tree_options`` names, else all trees of the settings.
 
+    The empty datasource is the default tree.
+
     Raises:
         StartupError: as ``settings.load``.
         click.UsageError: there is no such datasource.
@@ -276,11 +285,11 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
     is_named = datasource is not None or options.get("data") is not None
-    if datasource is not None and str(datasource) not in roots.named:
+    if datasource and str(datasource) not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
     if not is_named:
         trees = all_trees(effective)
-    elif datasource is None:
+    elif not datasource:
         trees = _as_trees(effective, {roots.default: ""})
     else:
         trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})
@@ -327,6 +336,13 @@ def opened_keys(settings: Settings) -> Iterator[Keys]:
     """Yield the file of API keys, signing keys and passwords, for a block as the owner of the file."""
     with owner.being(owner.identity_for(settings.keys, settings.home)):
         yield open_keys(settings)
+
+
+def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
+    """Return a line about encryption keys that are missing, as ``needed_keys.remark``, by the owner of their file."""
+    keys = open_encryption_keys(settings, properties)
+    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
+        return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:

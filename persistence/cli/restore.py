@@ -13,21 +13,26 @@ import click
 
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
 from persistence.cli.backup import key_files
-from persistence.cli.options import TreeChoice, choose_trees, tree_options
+from persistence.cli.completion import form_names
+from persistence.cli.options import Time, TreeChoice, choose_trees, encryption_remark, tree_options, usage_errors
+from persistence.cli.restoring import PathRestore, form_and_document
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
 from persistence.errors import StartupError
-from persistence.maintenance import manifest
+from persistence.maintenance import manifest, needed_keys
 from persistence.maintenance import restore as restores
 from persistence.maintenance.manifest import BackupPart, Manifest
 from persistence.maintenance.restore import ChosenBackup, Restore
 from persistence.maintenance.storage_restore import StorageRestore
 from persistence.model.addresses import Form
-from persistence.properties.entries import shown_address
-from persistence.properties.property_table import is_database, resolved_place
+from persistence.model.instants import Instant
+from persistence.model.texts import short
+from persistence.model.users import User
+from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.places import object_place_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.services.moving.places import MoveTarget
+from persistence.services.rules import Revert
 from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
@@ -39,6 +44,10 @@ _ATTACHMENTS = "attachments"
 
 @click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
+@click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
+@click.option("--at", type=Time(), help="Bring PATH back as it was then, and not as it was when it was saved.")
+@click.option("--as", "user", metavar="USER", help="Who brings PATH back: the last modifier of the new revisions.")
+@click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
 @attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
@@ -50,6 +59,10 @@ _ATTACHMENTS = "attachments"
 def restore(  # noqa: PLR0913 - its options
     *,
     source: str,
+    path: str | None,
+    at: Instant | None,
+    user: str | None,
+    dry_run: bool,
     to: tuple[str, ...],
     attachments: Attachments | None,
     leave_out: tuple[str, ...],
@@ -58,7 +71,7 @@ def restore(  # noqa: PLR0913 - its options
     as_json: bool,
     **options: str | None,
 ) -> None:
-    """Restore a backup, or the newest one in SRC.
+    """Restore a backup, or the newest one in SRC; or one document or form out of it.
 
     Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
     tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
@@ -66,20 +79,53 @@ def restore(  # noqa: PLR0913 - its options
 
     NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
     s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
+
+    With APP/FORM/DOC this document comes back where it belongs, and with APP/FORM the definitions and all documents
+    that the form had: as new revisions, with the attachments that they name, while the service runs. What is current
+    now stays in the history. persistence revert brings back what is still in the history, and needs no backup.
     """
+    if path is None and (at or user or dry_run):
+        raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
+    if path is not None and (to or attachments or leave_out or keys or settings_to):
+        raise click.UsageError("a document or form is brought back where it belongs: leave the other options out")
     choice = choose_trees(options)
     chosen = restores.choose(source)
+    if path is not None:
+        sys.exit(_restore_path(choice, chosen, path, at, user, is_trial=dry_run, as_json=as_json))
+    extra = _extra_to_restore(choice, chosen.path, settings_to, keys=keys)
+    sys.exit(_restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra), as_json=as_json))
+
+
+def _restore_all(  # noqa: PLR0913 - what the command was asked
+    choice: TreeChoice,
+    chosen: ChosenBackup,
+    to: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    attachments: Attachments | None,
+    *,
+    extra: Mapping[str, str],
+    as_json: bool,
+) -> int:
+    """Restore all parts of a backup that are wanted; return the exit status."""
     if attachments is not None:  # they come to it, or to their data, and not to directories of their own
         leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
     filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
     directories = {name: root for name, root in roots.items() if name not in filled}
-    run = Restore(chosen, directories, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
+    run = Restore(chosen, directories, extra)
     started = time.monotonic()
+    # What is not in a directory has its place tried first. A call that goes on knows that an earlier one has done so.
+    is_going_on = run.is_begun()
+    for name, place in filled.items() if not is_going_on else ():
+        with _filling(choice, chosen, name, place, attachments) as filling:
+            filling.require_empty()
     problems = follow("restoring", run.total, run.run(), as_json=as_json)
     for name, place in filled.items():
         with _filling(choice, chosen, name, place, attachments) as filling:
-            problems += _filled(name, filling, as_json=as_json)
+            if not (is_going_on and filling.is_whole()):
+                problems += _filled(name, filling, as_json=as_json)
+    run.end()
+    remark = _noted_keys(choice, chosen.manifest, roots)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
     if as_json:
@@ -90,7 +136,40 @@ def restore(  # noqa: PLR0913 - its options
         click.echo("next: persistence check --repair", err=True)
     for part in lacking:
         click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
-    sys.exit(REMAINS if problems or lacking else 0)
+    if remark is not None:
+        click.echo(f"{remark}: put the file of the keys there", err=True)
+    return REMAINS if problems or lacking or remark else 0
+
+
+def _noted_keys(choice: TreeChoice, held: Manifest, roots: Mapping[str, str]) -> str | None:
+    """Note in each place which keys its contents need; return what is to be said of keys that are missing."""
+    for part in held.parts:
+        if part.kind == "tree" and part.name in roots:
+            restored = roots[part.name]
+            needed_keys.note(choice.settings.local if is_database(restored) else restored, held.needed_keys)
+    return encryption_remark(choice.settings, choice.properties, held.needed_keys)
+
+
+def _restore_path(  # noqa: PLR0913 - what the command was asked
+    choice: TreeChoice,
+    chosen: ChosenBackup,
+    path: str,
+    at: Instant | None,
+    user: str | None,
+    *,
+    is_trial: bool,
+    as_json: bool,
+) -> int:
+    """Bring back a document or a form; return the exit status."""
+    with usage_errors():
+        form, document = form_and_document(path)
+        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+    bodies_of = partial(_bodies_in, choice, chosen)
+    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=is_trial, as_json=as_json)
+    if document is None:
+        return REMAINS if run.all() else 0
+    run.document(document)
+    return 0
 
 
 def _restored_facts(
@@ -98,7 +177,7 @@ def _restored_facts(
 ) -> dict[str, object]:
     return {
         "backup": shown_path(run.source),
-        "places": {name: shown_address(place) for name, place in roots.items()},
+        "places": dict(roots),
         "files": run.count.files,
         "bytes": run.count.bytes,
         "files_there": run.count.known,
@@ -109,7 +188,7 @@ def _restored_facts(
 
 
 def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
-    count, shown = run.count, ", ".join(map(shown_address, roots.values()))
+    count, shown = run.count, ", ".join(roots.values())
     files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
     has_files = has_directories or count.files or count.known
     summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
@@ -123,7 +202,7 @@ def _filling(
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
-        raise StartupError(f"{name} cannot be restored into {shown_address(location)}")
+        raise StartupError(f"{name} cannot be restored into {location}")
     home = settings.local if is_database(location) else location  # where attachments are received and noted
     with nullcontext() if attachments is None else owner.acting(home):
         bodies = open_attachments(settings, properties, location, attachments)

@@ -57,23 +57,24 @@ def revert(
     with usage_errors():
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
-    with owner.acting(tree.home), _opened(tree) as reverting:
-        asked = Revert(instant=instant or before_current(reverting.documents, address), user=by)
+    with owner.acting(tree.home), opened_documents(tree) as documents:
+        reverting = Reverting(documents)
+        asked = Revert(instant=instant or before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)
     if as_json:
-        say_json(_facts(plan, dry_run=dry_run))
+        say_json(restored_facts(plan, dry_run=dry_run))
     else:
-        _say(plan, dry_run=dry_run)
+        say_restored(plan, dry_run=dry_run)
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[Reverting]:
-    """Open the providers for a block; the index hears of changes."""
+def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
+    """Open the documents of a place for a block, as they are stored; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with managing(tree) as place:
-        yield Reverting(Documents(place.providers.router, dialect, as_administrator(dialect)))
+        yield Documents(place.providers.router, dialect, as_administrator(dialect))
         place.leave()
     if tree.is_database:
         return
@@ -81,7 +82,8 @@ def _opened(tree: ChosenTree) -> Iterator[Reverting]:
         index.recover()  # or the next search takes in what was noted
 
 
-def _facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+    """Return the facts of what came back."""
     files = [
         {
             "file": each.address.name,
@@ -96,7 +98,8 @@ def _facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
     return {"files": files, "missing": plan.missing, "dry_run": dry_run}
 
 
-def _say(plan: RestorePlan, *, dry_run: bool) -> None:
+def say_restored(plan: RestorePlan, *, dry_run: bool) -> None:
+    """Print what came back."""
     rows = [_HEADINGS, *(_row(each.address, each.older, each.replaced) for each in (*plan.attachments, plan.file))]
     print_table(rows, right=_NUMBERS)
     if plan.notice is not None:

@@ -13,7 +13,7 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import processors, starting
-from persistence.app import create_app
+from persistence.app import wired
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
@@ -21,6 +21,7 @@ from persistence.http.logs import announce, choose
 from persistence.metrics import shared
 from persistence.providers.locations import own_directories
 from persistence.providers.preparing import init_places
+from persistence.settings import require_own
 from persistence.starting import Served
 from persistence.storage import owner
 
@@ -45,6 +46,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("user", os.geteuid())
         self.cfg.set("group", os.getegid())
         if os.path.exists(settings.gunicorn):
+            require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", starting.worker_class(settings))
@@ -78,7 +80,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
     def load(self) -> Flask:
         """Return the application; called once in each worker."""
         served = self._served
-        return create_app(served.settings, served.properties, served.policy, served.origins)
+        return wired(served.effective, served.policy)
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:

@@ -142,8 +142,11 @@ STATUSES: Mapping[str, Meanings] = {
     },
     "restore": {
         0: "restored",
-        FAILED: "could not restore",
-        REMAINS: "restored, but some files were damaged, or the backup lacks a part; the lines say which",
+        FAILED: "could not restore, or the backup has no such document",
+        REMAINS: (
+            "restored, but some files were damaged, the backup lacks a part, or encryption keys are missing; the lines "
+            "say which"
+        ),
     },
     "move": {
         0: "moved",

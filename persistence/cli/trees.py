@@ -11,7 +11,15 @@ import click
 
 from persistence.cli.completion import form_names
 from persistence.cli.managing import managing
-from persistence.cli.options import ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
+from persistence.cli.options import (
+    ChosenTree,
+    choose_data,
+    choose_trees,
+    encryption_remark,
+    on_each,
+    tree_options,
+    usage_errors,
+)
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, progress, quiet_option, say_json, summarize
 from persistence.dialect import DIALECTS
@@ -159,6 +167,8 @@ def _reencrypt(  # noqa: PLR0913 - its choice
     """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
     with managing(tree) as place:
         keys = open_encryption_keys(tree.settings, tree.properties)
+        if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
+            click.echo(f"persistence: {remark}", err=True)
         at_rest = EncryptionAtRest(place.providers.router, DIALECTS[tree.settings.dialect], keys)
         reencryption = Reencryption(place.storage, place.providers.bodies_by_form, at_rest)
         forms = reencryption.forms()

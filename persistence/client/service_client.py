@@ -120,10 +120,10 @@ class PersistenceClient:
         except PersistenceError as error:
             return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
         try:
-            self._probe("/readyz")
+            said = self._probe("/readyz")
         except PersistenceError as error:
             return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
-        return ServiceHealth(is_alive=True, is_ready=True)
+        return ServiceHealth(is_alive=True, is_ready=True, cause=said.strip().partition("ready, but ")[2])
 
     # The indexes, and encryption.
 
@@ -215,8 +215,8 @@ class PersistenceClient:
     def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         self.close()
 
-    def _probe(self, path: str) -> None:
-        self._caller.connection.read(ServiceCall("GET", path))
+    def _probe(self, path: str) -> str:
+        return self._caller.connection.read(ServiceCall("GET", path)).body.decode("utf-8", "replace")
 
 
 def _user(user: User | str) -> User:

@@ -179,7 +179,10 @@ class DeletedData:
 
 @dataclass(frozen=True, slots=True)
 class ServiceHealth:
-    """The health of a service: whether its process ``is_alive``, and ``is_ready`` to store. ``cause`` is why not."""
+    """The health of a service: whether its process ``is_alive``, and ``is_ready`` to store.
+
+    ``cause`` is why not, or what is wrong with a service that is ready nevertheless.
+    """
 
     is_alive: bool
     is_ready: bool

@@ -1,14 +1,20 @@
-"""Encrypted values: short texts, bound to the document and the place that they belong to.
+"""Encrypted values: short texts, bound to the document and the place that they belong to, and to each other.
 
-A value is ``enc1:``, the id of its key, a colon, and the Base64 of nonce, cipher text and tag (AES-256-GCM). Its key is
+A value is ``enc2:``, the id of its key, a colon, and the Base64 of nonce, cipher text and tag (AES-256-GCM). Its key is
 derived for the document, so that a value of another document does not decrypt; the place in the document is
-authenticated with it.
+authenticated with it: the names of the elements, each with its number among its siblings of that name. Values that are
+``enc1:`` were authenticated with the names alone, and are read.
+
+The seal of form data is such a value itself: the SHA-256 of all of its encrypted values in their order. So none can be
+removed, replaced by plain text, or taken from another revision. Data with values that are ``enc2:`` has one.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import secrets
 from functools import lru_cache
 
@@ -18,14 +24,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Form
+from persistence.model.versions import Place
 
-_PREFIX = "enc1:"
+_PREFIX, _OLD_PREFIX = "enc2:", "enc1:"
 _NONCE = 12
 _BETWEEN = "\x1f"
+_OF_SEAL: Place = (("", 1), ("values", 1))
+"""The place of a seal; no element has it."""
 
 
 class ValueCipher:
-    """Encrypts and decrypts the values of one document; ``place`` are the names that lead to a value in it."""
+    """Encrypts and decrypts the values of one document; ``place`` leads to a value in it."""
 
     def __init__(self, ring: KeyRing, form: Form, document: str) -> None:
         self._ring = ring
@@ -38,7 +47,7 @@ class ValueCipher:
         """The id of the key that encrypts, ``None`` where there is none."""
         return self._ring.writing
 
-    def encrypt(self, text: str, place: tuple[str, ...]) -> str:
+    def encrypt(self, text: str, place: Place) -> str:
         """Return the encrypted value of a text.
 
         Raises:
@@ -49,7 +58,7 @@ class ValueCipher:
         data = nonce + self._cipher(key_id).encrypt(nonce, text.encode(), _aad(place))
         return f"{_PREFIX}{key_id}:{base64.b64encode(data).decode()}"
 
-    def decrypt(self, value: str, place: tuple[str, ...]) -> str:
+    def decrypt(self, value: str, place: Place) -> str:
         """Return the text of an encrypted value, in this format or the real system's.
 
         Raises:
@@ -59,22 +68,68 @@ class ValueCipher:
         key_id, data = _parts(value)
         if key_id is None:
             return _legacy_text(data, self._ring)
+        bound = _aad(place) if is_bound(value) else _old_aad(place)
         try:
-            return self._cipher(key_id).decrypt(data[:_NONCE], data[_NONCE:], _aad(place)).decode()
+            return self._cipher(key_id).decrypt(data[:_NONCE], data[_NONCE:], bound).decode()
         except (InvalidTag, ValueError) as error:
-            whose = f"{self._form} {self._document}"
-            raise DamagedError(f"an encrypted value of {whose} is not as it was written") from error
+            raise self.damage("an encrypted value") from error
 
     def is_current(self, value: str) -> bool:
-        """Return whether a value is encrypted with the key that encrypts now."""
+        """Return whether a value is encrypted with the key that encrypts now, in the format of now."""
         try:
-            return _parts(value)[0] == self._ring.writing
+            return is_bound(value) and _parts(value)[0] == self._ring.writing
         except DamagedError:
             return False
+
+    def damage(self, what: str) -> DamagedError:
+        """Return the error about something of the document that was changed."""
+        return DamagedError(f"{what} of {self._form} {self._document} is not as it was written")
 
     def _derived(self, key_id: str) -> AESGCM:
         info = purpose("value", self._form.app, self._form.name, self._document)
         return AESGCM(self._ring.derived(key_id, None, info))
+
+
+class DataCipher:
+    """Encrypts or decrypts the values of one content of form data, all in their order, and seals or verifies them."""
+
+    def __init__(self, cipher: ValueCipher) -> None:
+        self._cipher = cipher
+        self._digest = hashlib.sha256()
+        self._needs_seal = False
+        self.count = 0
+
+    def encrypt(self, text: str, place: Place) -> str:
+        """Return the encrypted value of a text. Raises as ``ValueCipher`` does."""
+        return self._noted(self._cipher.encrypt(text, place))
+
+    def decrypt(self, value: str, place: Place) -> str:
+        """Return the text of an encrypted value. Raises as ``ValueCipher`` does."""
+        return self._cipher.decrypt(self._noted(value), place)
+
+    def seal(self) -> str:
+        """Return the seal of the values so far."""
+        return self._cipher.encrypt(self._digest.hexdigest(), _OF_SEAL)
+
+    def verify(self, seal: str | None) -> None:
+        """Compare the values with their seal, when all are decrypted.
+
+        Raises:
+            ConfigurationError: its key is not here.
+            DamagedError: a value was removed, replaced or taken from another revision, or the seal is missing.
+        """
+        if seal is None and not self._needs_seal:  # older values, or none
+            return
+        text = self._cipher.decrypt(seal, _OF_SEAL) if seal is not None and is_bound(seal) else ""
+        if not hmac.compare_digest(text, self._digest.hexdigest()):
+            raise self._cipher.damage("the set of encrypted values")
+
+    def _noted(self, value: str) -> str:
+        text = value.strip()
+        self.count += 1
+        self._needs_seal |= is_bound(text)
+        self._digest.update(f"{text}\n".encode())
+        return value
 
 
 def key_of(value: str) -> str | None:
@@ -88,16 +143,25 @@ def key_of(value: str) -> str | None:
 def _parts(value: str) -> tuple[str | None, bytes]:
     """Return the id of the key, ``None`` for the real system's format, and the bytes."""
     key_id, text = None, value.strip()
-    if text.startswith(_PREFIX):
-        key_id, _, text = text.removeprefix(_PREFIX).partition(":")
+    if text.startswith((_PREFIX, _OLD_PREFIX)):
+        _, key_id, text = (*text.split(":", 2), "")[:3]
     try:
         return key_id, base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise DamagedError("an encrypted value is neither in this service's format nor in the real system's") from error
 
 
-def _aad(place: tuple[str, ...]) -> bytes:
-    return _BETWEEN.join(place).encode()
+def is_bound(value: str) -> bool:
+    """Return whether a value is bound to its place among its siblings, and to the other values by a seal."""
+    return value.strip().startswith(_PREFIX)
+
+
+def _aad(place: Place) -> bytes:
+    return _BETWEEN.join(f"{name}[{number}]" for name, number in place).encode()
+
+
+def _old_aad(place: Place) -> bytes:
+    return _BETWEEN.join(name for name, _ in place).encode()
 
 
 def _legacy_text(data: bytes, ring: KeyRing) -> str:

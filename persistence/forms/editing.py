@@ -95,6 +95,18 @@ class StreamEditor(Streaming):
                 raise MalformedXmlError("the XML has a tag that cannot be read")
             size *= 2
 
+    def end_of_instruction(self, at: int) -> int:
+        """Return the byte after the processing instruction at a byte that has been parsed."""
+        begin, size = at - self._from, _WINDOW
+        while True:
+            data = bytes(self._bytes[begin : begin + size])
+            text, ending, _ = self._markup(data).partition("?>")
+            if ending:
+                return at + len(self._written(text + ending))
+            if len(data) < size:
+                raise MalformedXmlError("the XML has a processing instruction that cannot be read")
+            size *= 2
+
     def without(self, tag: StartTag, is_dropped: Callable[[str, str], bool]) -> StartTag:
         """Drop attributes of a start tag by prefix and local name; to be called while the element begins."""
         text, kept, at = self._markup(tag.written), [], 0

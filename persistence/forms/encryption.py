@@ -1,13 +1,15 @@
 """Encrypted values in form data: encrypt, decrypt and survey them while the data streams by (spec forms 4.2, 4.3).
 
 Values and holders of attachments are in leaves: elements without elements inside. The functions that encrypt and
-decrypt a value are arguments; they get the text and the names that lead to it.
+decrypt a value are arguments; they get the text and the place of its element.
+
+Behind the root element, a processing instruction has the seal of all encrypted values, which binds them together.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
@@ -16,6 +18,7 @@ from persistence.forms.form_data import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
     FR_NAMESPACE,
+    MARKER_WORD,
     OLD_MARKER,
     VALUE_ENCRYPTED,
     is_value_encrypted,
@@ -24,7 +27,7 @@ from persistence.forms.values import PathState, path_matcher
 from persistence.limits.definitions import LONGEST_ENCRYPTED
 from persistence.limits.documents import LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
-from persistence.model.versions import PathStep
+from persistence.model.versions import PathStep, Place
 from persistence.xml.streaming import SEPARATOR
 
 _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
@@ -32,10 +35,12 @@ _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 IsEncrypted = Callable[[AttachmentRef, bool], bool]
 """Decides whether an attachment is encrypted; the second argument says whether its holder has the attribute."""
 
-Cipher = Callable[[str, tuple[str, ...]], str]
+Cipher = Callable[[str, Place], str]
 Paths = Iterable[tuple[str, ...]]
 
 _WANTED, _VALUE = "wanted", "value"
+SEAL = f"{MARKER_WORD.decode()}-values"
+"""The target of the processing instruction with the seal."""
 
 
 @dataclass(slots=True)
@@ -63,17 +68,23 @@ class LeafEditor(StreamEditor):
     Most elements of large documents have neither attributes nor text: they are skipped.
 
     ``dropped`` are attributes of encryption to be removed: their names in the form runner's namespace. The old
-    attribute, which is in no namespace, is removed with them.
+    attribute, which is in no namespace, is removed with them, and so is a seal outside the root element.
+
+    ``seal`` is that of the document, behind its root element; ``None`` where there is none.
     """
 
     dropped: tuple[str, ...] = ()
+    seal: str | None = None
 
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
         super().__init__()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
+        self.parser.ProcessingInstructionHandler = self._instruction
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
+        self._numbers: list[int] = []
+        self._siblings: list[dict[str, int]] = [{}]
         self._dropped_names = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
         self._place: PathState[str] = path_matcher((tuple(map(PathStep, path)), kind) for path, kind in kinds)
@@ -113,9 +124,14 @@ class LeafEditor(StreamEditor):
         return super().settled if self._at is None else self._at
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The names that lead from below the root element to the one that is handled."""
         return tuple(self.path[1:])
+
+    @property
+    def place(self) -> Place:
+        """The place of the element that is handled."""
+        return tuple(zip(self.path[1:], self._numbers[1:], strict=True))
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin an element; the one around it is no leaf."""
@@ -123,7 +139,12 @@ class LeafEditor(StreamEditor):
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self.branch(begun, "".join(self._texts))
-        self.path.append(name.rpartition(SEPARATOR)[2])
+        local = name.rpartition(SEPARATOR)[2]
+        siblings = self._siblings[-1]
+        siblings[local] = number = siblings.get(local, 0) + 1
+        self.path.append(local)
+        self._numbers.append(number)
+        self._siblings.append({})
         self._places.append(self._place)
         self._place = self._place.entered(name, attributes)
         if self._place.found:
@@ -141,6 +162,8 @@ class LeafEditor(StreamEditor):
             self.leaf(begun, "".join(self._texts), self.parser.CurrentByteIndex)
         super().end(name)
         self.path.pop()
+        self._numbers.pop()
+        self._siblings.pop()
         self._place = self._places.pop()
         if self.depth < self._wanted_from:
             self._wanted_from = 0
@@ -172,6 +195,14 @@ class LeafEditor(StreamEditor):
     def _is_dropped(self, prefix: str, local: str) -> bool:
         return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
 
+    def _instruction(self, target: str, data: str) -> None:
+        if target != SEAL or self.depth:
+            return
+        self.seal = data
+        if self.dropped:
+            begin = self.parser.CurrentByteIndex
+            self.replace(begin, self.end_of_instruction(begin), b"")
+
     def _text(self, text: str) -> None:
         if self._at is not None:
             self._begin_at(self._at, {})
@@ -197,7 +228,8 @@ class ValueEncrypter(LeafEditor):
 
     The attributes of encryption that a client sends are dropped: its values are plain. A holder gets one if
     ``is_encrypted`` says that its attachment is encrypted. In leaves at or below the paths, text is encrypted unless it
-    is a holder's; at or below ``values`` there are no holders, and all text is encrypted.
+    is a holder's; at or below ``values`` there are no holders, and all text is encrypted. ``sealed`` returns the seal
+    of all values that were encrypted, in their order.
 
     Raises:
         BadRequestError: beside elements at a path there is text, which could not be labelled as encrypted.
@@ -206,11 +238,20 @@ class ValueEncrypter(LeafEditor):
 
     dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
 
-    def __init__(self, paths: Paths, values: Paths, encrypt: Cipher, is_encrypted: IsEncrypted) -> None:
+    def __init__(
+        self, paths: Paths, values: Paths, encrypt: Cipher, sealed: Callable[[], str], is_encrypted: IsEncrypted
+    ) -> None:
         super().__init__(paths, values)
         self.count = 0
         self._encrypt = encrypt
+        self._sealed = sealed
         self._is_encrypted = is_encrypted
+
+    def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the changed document, with the seal at its end if something was encrypted."""
+        yield from super().edited(pieces)
+        if self.count:
+            yield self.encoded(f"<?{SEAL} {self._sealed()}?>")
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         """Return the bound of a value, or of a path: every element may be a holder."""
@@ -259,7 +300,7 @@ class ValueEncrypter(LeafEditor):
 
 
 class ValueDecrypter(LeafEditor):
-    """An editor that decrypts encrypted values at all paths, and drops their attribute (spec forms 4.3).
+    """An editor that decrypts encrypted values at all paths, and drops their attribute and seal (spec forms 4.3).
 
     Raises:
         DamagedError: a value is too long to have been written by this service.
@@ -324,8 +365,9 @@ class EncryptionSurvey(LeafEditor):
         if is_value_encrypted(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
-            self.places.add(self.place)
-            self.stale += not (begun.is_wanted and self._is_current(text))
+            self.places.add(self.names)
+            is_current = self._is_current(text)
+            self.stale += not (is_current and begun.is_wanted)
         elif held is not None:
             is_labelled = _is_encrypted_holder(begun)
             is_encrypted = self._is_encrypted(held, is_labelled)

@@ -5,12 +5,13 @@ The paths are matched step by step by a small state machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from persistence.forms.form_data import is_value_encrypted
-from persistence.limits.definitions import MOST_HELD, MOST_NESTED_TEXT, MOST_REST, MOST_VALUES
+from persistence.limits.definitions import LONGEST_WORD, MOST_HELD, MOST_NESTED_TEXT, MOST_REST, MOST_VALUES
 from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
@@ -107,13 +108,43 @@ NODE_END = "\x1f"
 """Between text nodes: a character that XML does not have."""
 
 
+_DATA_URI = r"data:(?P<type>[\w.+-]{1,100}/[\w.+-]{1,100})(?:;[\w.=+-]{1,100})*,"
+_KILOBYTE = 1000
+_CONTENT = re.compile(rf"\s*(?:{_DATA_URI}|[!-~]{{{LONGEST_WORD + 1},}}\s*\Z)", re.ASCII)
+_EMBEDDED = re.compile(rf"{_DATA_URI}[\w+/=%-]*|(?<![\w+/=-])[\w+/=-]{{{LONGEST_WORD + 1},}}", re.ASCII)
+
+
+def file_content(value: str) -> re.Match[str] | None:
+    """Return a match if a value is the content of a file, such as a signature; its group ``type`` may be a media type.
+
+    A control holds such contents as ``data:`` URIs or in base64. Nobody searches for them or reads them.
+    """
+    return _CONTENT.match(value)
+
+
+def readable(value: str) -> str:
+    """Return a value for a reader: of the content of a file its type and size, such as ``[image/png, 12 KB]``."""
+    content = file_content(value)
+    if content is None:
+        return value
+    size = (len(value) - value.find(",") - 1) * 3 // 4  # of base64, which has four characters for three bytes
+    return f"[{content['type'] or 'file'}, {-(-size // _KILOBYTE)} KB]"
+
+
+def _searched(text: str) -> str:
+    """Return the part of a text that is searched: without contents of files, which rich text has inside, too."""
+    if len(text) <= LONGEST_WORD and "data:" not in text:
+        return text.strip() and text
+    return "" if file_content(text) else _EMBEDDED.sub("", text)
+
+
 @dataclass(frozen=True, slots=True)
 class ExtractedText:
     """The values and other text of a document.
 
     ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
     empty ones. ``rest`` is the text outside of elements of keys, and inside of those that have elements inside: the
-    text nodes that are not blank, with ``NODE_END`` between. Encrypted values are in neither.
+    text nodes that are not blank, with ``NODE_END`` between. Encrypted values and contents of files are in neither.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -214,7 +245,7 @@ class TextExtraction(Streaming):
         elif self._nested <= MOST_NESTED_TEXT:
             value = "".join(inside).replace(NODE_END, "")
             self._nested += len(value)
-        if value and self._left > 0:
+        if value and self._left > 0 and not file_content(value):
             self._left -= len(value) * len(paths)
             for path in paths:
                 self._values.setdefault(path, []).append(value)
@@ -248,7 +279,7 @@ class TextExtraction(Streaming):
             return
         ended = len(parts) - parts[::-1].index(NODE_END)
         if self._room > 0:
-            texts = list(filter(str.strip, "".join(parts[:ended]).split(NODE_END)))
+            texts = list(filter(None, map(_searched, "".join(parts[:ended]).split(NODE_END))))
             self._rest += texts
             self._room -= sum(map(len, texts)) + len(texts)
         del parts[:ended]

@@ -133,10 +133,11 @@ def note_users(app: Flask, dialect: Dialect) -> None:
         return response
 
 
-def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:
+def add_health(app: Flask, shortage: Callable[[], str | None], remark: Callable[[], str | None]) -> None:
     """Add ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
 
-    The cause goes to the log, and to admitted callers; a stranger gets neither paths nor numbers.
+    ``remark`` returns what is wrong with a service that is ready nevertheless. The cause goes to the log, and to
+    admitted callers; a stranger gets neither paths nor numbers.
     """
 
     def healthz() -> Response:
@@ -144,7 +145,10 @@ def add_health(app: Flask, shortage: Callable[[], str | None]) -> None:
 
     def readyz() -> Response:
         cause = shortage()
-        return text(HTTPStatus.OK, "ready") if cause is None else _not_ready(cause)
+        if cause is not None:
+            return _not_ready(cause)
+        said = None if request.environ.get(IS_STRANGER) else remark()
+        return text(HTTPStatus.OK, "ready" if said is None else f"ready, but {said}")
 
     for path, view in zip(HEALTH_PATHS, (healthz, readyz), strict=True):
         add_route(app, path, view, "GET", "HEAD", touches=Touches.NOTHING)

@@ -57,6 +57,10 @@ class _Route:
     is_read: bool
 
 
+_PAGE = _Route("", "", is_read=True)
+"""A page: one that shows form data notes its action (``note_in_audit``), and the others have no line."""
+
+
 @lru_cache(maxsize=256)
 def _route(rule: str, method: str) -> _Route | None:
     """Return the action of a rule; ``None`` for requests that are never in the audit."""
@@ -66,7 +70,7 @@ def _route(rule: str, method: str) -> _Route | None:
         return None
     word = literals[-1] if prefix == SERVICE_PREFIX else literals[0]
     if word == _PAGES:
-        return _Route(literals[-1], "", is_read=False) if method == "POST" else None
+        return _Route(literals[-1], "", is_read=False) if method == "POST" else _PAGE
     if word == "history" and literals[-1] == "restore":
         return _Route("revert", "data", is_read=False)
     if word == "crud":
@@ -141,6 +145,8 @@ class RequestAudit:
         names = found.view_args or {}
         if route.collection == "form" or "form" not in names:  # definitions have no form data
             return None
+        if route is _PAGE and "action" not in found.environ.get(_FACTS, ()):
+            return None
         try:
             return route if self._audits_reads(Form(names["app"], names["form"])) else None
         except PersistenceError:  # no provider: nothing can be read
@@ -159,10 +165,10 @@ class RequestAudit:
             id=environ.get(REQUEST_ID, ""),
             app=names.get("app", ""),
             form=names.get("form", ""),
-            collection=route.collection,
+            collection=route.collection or names.get("collection", ""),
             document=names.get("document", ""),
             name=names.get("name", ""),
-            version=int(headers.get(self._version, 0)),
+            version=int(headers.get(self._version) or names.get("version", 0)),
             revision=headers.get("ETag", "").strip('"'),
             documents=None if deleted is None else int(deleted),
             status=status,

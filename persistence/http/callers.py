@@ -313,7 +313,7 @@ class CallersOnly:
 class Forwarding:
     """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3).
 
-    They do not get the key of the caller.
+    They get no ``Authorization``, in which a key for this service may be, unless the caller is trusted without one.
     """
 
     def __init__(self, app: WSGIApplication) -> None:
@@ -327,9 +327,10 @@ class Forwarding:
 
 
 def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
-    is_by_key = environ.get(CALLER, TRUSTED) != TRUSTED
     for key, value in environ.items():
-        if key.startswith("HTTP_") and key not in _OF_THIS_REQUEST and not (is_by_key and key == "HTTP_AUTHORIZATION"):
+        if key == "HTTP_AUTHORIZATION" and environ.get(CALLER) != TRUSTED:
+            continue
+        if key.startswith("HTTP_") and key not in _OF_THIS_REQUEST:
             yield key.removeprefix("HTTP_").replace("_", "-").title(), value
     if REQUEST_ID in environ:
         yield "X-Request-Id", environ[REQUEST_ID]

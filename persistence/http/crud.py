@@ -112,14 +112,15 @@ class CrudApi:
         """Answer LOCK and UNLOCK of a document, by the path of anything in it (spec crud 7)."""
         address = DocumentAddress(Form(app, form), collection, document, name)
         request, parser = request_ctx.request, self.face.parser
+        caller = parser.bearer(request)
         try:
             if request.method == "LOCK":
                 seconds = parser.lease_seconds(request)
                 body = body_of(request.environ, LARGEST_LOCK)
-                holder = self.face.services(request).leasing.lock(address, seconds, body)
+                holder = self.face.services(request).leasing.lock(address, caller, seconds, body)
             else:
                 body = body_of(request.environ, LARGEST_LOCK)
-                holder = self.face.services(request).leasing.unlock(address, body)
+                holder = self.face.services(request).leasing.unlock(address, caller, body)
         except LockedError as error:
             others = holder_document(error)
             if not others:

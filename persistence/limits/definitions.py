@@ -12,6 +12,12 @@ MOST_NESTED_CELLS = 200_000
 MOST_REST = 1 << 20
 """Characters of text that belongs to no key. Further text is left out."""
 
+LONGEST_WORD = 2_000
+"""Characters of ASCII without a blank in a text that is searched: a longer word is the content of a file, in base64.
+
+URLs are rarely longer, and languages without blanks have other letters.
+"""
+
 MOST_HELD = 8 << 20
 """Bytes of an element of a key. A longer element has no value."""
 

@@ -70,6 +70,12 @@ LONGEST_LEASE = 24 * 60 * 60
 MOST_LEASES_OF_A_DIRECTORY = 4096
 """Leases in one of 256 directories, about a million together. A new lease lists its directory."""
 
+MOST_LEASES_BESIDE_NEW_IDS = 64
+"""Leases in one of 256 directories, some 16,000 together, with which an id that nothing is stored of can be leased.
+
+Such ids cost nothing. The room above is for documents that are there.
+"""
+
 LEASES_COUNTED = 2_000
 """Leases of a place that are read for the metrics: some 50 ms in a tree. Of more, so many are reported."""
 

@@ -96,6 +96,10 @@ LONGEST_AUDIT_LINE = 1 << 16
 LONGEST_AUDIT_EVENT = 1 << 15
 """Bytes of the facts of such a line; with more, the details of a request or command are left out."""
 
+MOST_AUDIT_UNPACKED = 200
+"""Bytes to which one byte of a compressed file of the audit is unpacked at most. Each line has a digest, which does not
+compress: the longest lines of the service reach some 70."""
+
 LONGEST_FORWARDED = 200
 """Characters of `X-Forwarded-For` in the audit. Anybody may send any."""
 

@@ -53,7 +53,7 @@ class Sources:
 
     ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
     distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
-    backup. ``databases`` are saved as trees.
+    backup. ``databases`` are saved as trees. ``needed_keys`` and ``saved_keys`` are those of the manifest.
     """
 
     trees: Mapping[str, FolderTree]
@@ -62,6 +62,8 @@ class Sources:
     integrity: Integrity
     extra: Mapping[str, bytes] = field(default_factory=dict)
     databases: Mapping[str, MaintainedDatabase] = field(default_factory=dict)
+    needed_keys: tuple[str, ...] = ()
+    saved_keys: tuple[str, ...] = ()
 
 
 class Backup:
@@ -191,7 +193,7 @@ class Backup:
                     self.folders += storage.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
-            backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
+            backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)))
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:

@@ -76,6 +76,7 @@ class FindingKind(Enum):
     MISPLACED = ("misplaced", _DAMAGE, _NONE, "put it back where it belongs, or name it to --adopt", Adopts.MOVED)
     BODY_DAMAGED = ("body-damaged", _DAMAGE, _NONE, _RESTORE)
     ENCRYPTION_WRONG = ("encryption-wrong", _DAMAGE, _NONE, _PUT_BACK)
+    KEY_MISSING = ("key-missing", _DAMAGE, _NONE, "put the file of the keys back from where a copy of it is kept")
     MARK_NOT_ENCRYPTING = ("mark-not-encrypting", _DAMAGE, _NONE, _PUBLISH)
     VALUE_PLAIN = ("value-plain", _LEFTOVER, _NONE, "persistence reencrypt encrypts it")
     MARK_NOT_INDEXING = ("mark-not-indexing", _NOTICE, _NONE, _PUBLISH)

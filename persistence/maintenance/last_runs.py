@@ -15,7 +15,7 @@ import msgspec
 from persistence.errors import PersistenceError, disk_errors
 from persistence.maintenance.findings import FindingTotals, Severity
 from persistence.model.instants import Instant, next_after
-from persistence.storage import directories, files, nofollow, owner
+from persistence.storage import files, nofollow, owner, root
 from persistence.storage.layout import PAGES, Layout
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -62,12 +62,11 @@ class LastBackup(msgspec.Struct, frozen=True):
     missing: int
 
 
-def record(home: str, run: LastCheck | LastBackup) -> None:
+def record(home: str, run: msgspec.Struct) -> None:
     """Keep a record in a home directory in place of the one before."""
     with suppress(OSError, PersistenceError), owner.acting(home):
-        path = _path(home, type(run))
-        directories.ensure(os.path.dirname(path))
-        files.write_durably(path, msgspec.json.encode(run))
+        root.ensure_pages(home)
+        files.write_durably(_path(home, type(run)), msgspec.json.encode(run))
 
 
 def last(home: str, kind: type[R]) -> R | None:

@@ -95,10 +95,15 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``backup.json``."""
+    """The content of ``backup.json``.
+
+    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
+    """
 
     format: int
     parts: tuple[BackupPart, ...]
+    needed_keys: tuple[str, ...] = ()
+    saved_keys: tuple[str, ...] = ()
 
     def part(self, name: str) -> BackupPart | None:
         """Return the part of a name."""

@@ -1,6 +1,7 @@
 """Marks of definitions that have no effect, and what is stored in plain text although a definition marks it.
 
 Both are from before such definitions were refused, or from a definition that was published again with other marks.
+Encrypted values that were replaced or removed are found as far as that shows without a key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from persistence.crypto.value_cipher import is_bound
 from persistence.definitions.catalog import Catalog
+from persistence.definitions.contents import NOTHING_ENCRYPTED
 from persistence.errors import PersistenceError
 from persistence.forms.encryption import EncryptionSurvey
 from persistence.forms.marks import unusable_marks
@@ -52,20 +55,32 @@ class MarkCheck:
                     (_KINDS[each.is_encryption], each.cause) for each in unusable_marks(file.read(LARGEST_TREE + 1))
                 ]
             if is_deep:
-                return self._plain(address, sidecar, file)
+                return self._values(address, sidecar, file)
         return []
 
-    def _plain(self, address: DocumentAddress, sidecar: Sidecar, file: BinaryIO) -> list[tuple[FindingKind, str]]:
-        controls = self.catalog_of(address.form).of(address.form, sidecar.version).encrypted
-        if controls is None or not controls.paths:
+    def _values(self, address: DocumentAddress, sidecar: Sidecar, file: BinaryIO) -> list[tuple[FindingKind, str]]:
+        controls = self.catalog_of(address.form).of(address.form, sidecar.version).encrypted or NOTHING_ENCRYPTED
+        if not controls.paths and not sidecar.encrypted:
             return []
-        with EncryptionSurvey(controls.paths, controls.values, lambda _: True, lambda _, labelled: labelled) as survey:
+        bound = 0
+
+        def note(value: str) -> bool:
+            nonlocal bound
+            bound += is_bound(value)
+            return True
+
+        with EncryptionSurvey(controls.paths, controls.values, note, lambda _, labelled: labelled) as survey:
             found = survey.read(iter(partial(file.read, CHUNK), b""))
-        count = found.plain + found.plain_files
-        if not count:
-            return []
-        what = f"of {sidecar.modified}: {count} plain where version {sidecar.version} marks controls as encrypted"
-        return [(FindingKind.VALUE_PLAIN, what)]
+        faults = []
+        if bound and found.seal is None:
+            faults.append((FindingKind.ENCRYPTION_WRONG, f"of {sidecar.modified}: its encrypted values have no seal"))
+        elif sidecar.encrypted and not found.values:
+            what = f"of {sidecar.modified}: no value is encrypted, and its sidecar says that some are"
+            faults.append((FindingKind.ENCRYPTION_WRONG, what))
+        if count := found.plain + found.plain_files:
+            what = f"of {sidecar.modified}: {count} plain where version {sidecar.version} marks controls as encrypted"
+            faults.append((FindingKind.VALUE_PLAIN, what))
+        return faults
 
     def of_storage(self, storage: ManagedStorage, *, is_deep: bool) -> Iterator[Finding]:
         """Yield the findings in a storage that has no files."""

@@ -1,6 +1,7 @@
 """Restoring a backup: every file is compared with its digest on the way.
 
-The directories are empty at first, and marked as incomplete until all is there.
+The directories are empty at first, and marked as incomplete until all is there. Those that are whole are marked as such
+until the databases that are restored with them are whole, too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -24,13 +26,15 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import digest_text, fresh_id
 from persistence.storage import copies, directories, files, nofollow, owner, root
 from persistence.storage.integrity import digest_of_file, digest_of_open
-from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
+from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, RESTORED, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
 from persistence.storage.owner import Identity
 from persistence.storage.root import FORMAT, LayoutFile
 
 _RESTORING = ".restoring"
-_OF_THE_FILE_SYSTEM = "lost+found"
+_EMPTY = re.compile(r"lost\+found|(?:\.restor(?:ed|ing)|layout\.json)\.[0-9]+")
+"""Names that an empty directory may have: of its file system, and of a marker whose writer had its power cut."""
+
 _NOT_OPENED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
 
 
@@ -103,8 +107,8 @@ class Restore:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
 
         A damaged file goes to the quarantine, so that it is not served. The directories are marked one after the other
-        before anything is restored, and the markers are removed in the same order at the end. So if the last one is
-        marked, those without a marker are complete.
+        before anything is restored, and ``end`` removes the markers in the same order. So if the last one is marked,
+        those without a marker are complete.
 
         Raises:
             StartupError: a directory is not empty, or a file of ``extra`` is there already.
@@ -129,6 +133,18 @@ class Restore:
                 yield from self._fill(file, due)
             _at_each(due, lambda each: each.finish())
 
+    def is_begun(self) -> bool:
+        """Return whether an earlier call was interrupted after it had marked a directory. Raises ``DiskError``."""
+        marked = list[bool]()
+        with disk_errors(f"restoring {self.source}"):
+            _at_each(self._targets, lambda each: marked.append(each.is_half() or each.is_whole()))
+        return any(marked)
+
+    def end(self) -> None:
+        """Remove the markers: everything else is restored, too. Raises ``DiskError``."""
+        with disk_errors(f"restoring {self.source}"):
+            _at_each(self._targets, lambda each: each.end())
+
     def _opened(self, path: str) -> FileIO:
         """Open a file of the backup.
 
@@ -146,11 +162,11 @@ class Restore:
 
     def _due(self) -> list[_Target]:
         """Return the targets that are not complete yet; nothing is changed."""
-        is_half = list[bool]()
-        _at_each(self._targets, lambda each: is_half.append(each.restoring() == self.source))
+        states = list[tuple[bool, bool]]()
+        _at_each(self._targets, lambda each: states.append((each.is_half(), each.is_whole())))
         due = self._targets
-        if is_half and is_half[-1]:
-            due = [each for each, is_it in zip(self._targets, is_half, strict=True) if is_it]
+        if states and any(states[-1]):
+            due = [each for each, (is_half, _) in zip(self._targets, states, strict=True) if is_half]
         _at_each(due, lambda each: each.check())
         for path, there in self._extra.items():
             try:
@@ -276,6 +292,18 @@ class _Target:
         except FileNotFoundError:
             return None
 
+    def is_half(self) -> bool:
+        """Return whether a restore of this backup is incomplete here."""
+        return self.restoring() == self._backup
+
+    def is_whole(self) -> bool:
+        """Return whether a restore of this backup is complete here, and was not when it was interrupted elsewhere."""
+        try:
+            with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
+                return os.fsdecode(nofollow.read_small(file.fileno())) == self._backup and not self.is_half()
+        except FileNotFoundError:
+            return False
+
     def check(self) -> None:
         """Check that it is empty, or half of this backup. Raises ``StartupError``."""
         if not os.path.isdir(self.root):
@@ -283,7 +311,7 @@ class _Target:
         restoring = self.restoring()
         if restoring and restoring != self._backup:
             raise StartupError(f"{self.root} holds half of {restoring}: restore that again, or empty it")
-        if not restoring and set(os.listdir(self.root)) - {_OF_THE_FILE_SYSTEM} - self.own:
+        if not restoring and not all(name in self.own or _EMPTY.fullmatch(name) for name in os.listdir(self.root)):
             raise StartupError(f"{self.root} {'is not empty' if restoring is None else 'holds a tree already'}")
 
     def prepare(self) -> None:
@@ -299,9 +327,15 @@ class _Target:
         files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
 
     def finish(self) -> None:
-        """Remove the marker."""
+        """Mark it as whole."""
+        files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         files.remove(self._layout.own(_RESTORING))
         directories.sync(self.root)
+
+    def end(self) -> None:
+        """Remove the marker."""
+        if files.remove(self._layout.own(RESTORED)):
+            directories.sync(self.root)
 
 
 class _Tree(_Target):
@@ -346,4 +380,5 @@ class _Tree(_Target):
         root.write_layout(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
     def finish(self) -> None:
+        files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         root.write_layout(self._file, self._saved)

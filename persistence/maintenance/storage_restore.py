@@ -28,6 +28,25 @@ BasesOf = Callable[[Form], BodiesReader | None]
 """Returns the directory in a backup that has the bodies of a form's attachments, if they have one of their own."""
 
 
+def source_in(
+    backup: ChosenBackup,
+    part: BackupPart,
+    bodies_of: BasesOf,
+    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None,
+) -> MoveSource:
+    """Return the tree ``part`` of a backup, to be read."""
+    path = f"{backup.path}/{part.directory}".rstrip("/")
+    reader = StoreReader(path, Integrity(HandEdits.NONE))
+
+    def revisions(form: Form) -> Revisions:
+        bodies = bodies_of(form)
+        if bodies is None:
+            return reader
+        return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
+
+    return MoveSource(path, reader, revisions, object_place_of)
+
+
 @dataclass(slots=True)
 class StorageRestore:
     """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
@@ -52,7 +71,7 @@ class StorageRestore:
             PersistenceError: the storage cannot be used any more; restoring again goes on from there.
         """
         source = self._source()
-        self._require_empty(source.name)
+        self.require_empty()
         yield from manifest.verify(self.backup.path, self.part)
         move = Move(source, self.target)
         for outcome in move.first():
@@ -69,19 +88,20 @@ class StorageRestore:
             move.end()
 
     def _source(self) -> MoveSource:
-        path = f"{self.backup.path}/{self.part.directory}".rstrip("/")
-        reader = StoreReader(path, Integrity(HandEdits.NONE))
+        return source_in(self.backup, self.part, self.bodies_of, self.object_place_of)
 
-        def revisions(form: Form) -> Revisions:
-            bodies = self.bodies_of(form)
-            if bodies is None:
-                return reader
-            return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
+    def is_whole(self) -> bool:
+        """Return whether the storage has forms, and none of this restore is on its way."""
+        forms = self.target.storage.forms()
+        return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
 
-        return MoveSource(path, reader, revisions, self.object_place_of)
+    def require_empty(self) -> None:
+        """Check that the storage has no forms but those that an earlier call has begun to restore.
 
-    def _require_empty(self, name: str) -> None:
-        begun = self.target.arrivals.begun(name)
+        Raises:
+            StartupError: it has others.
+        """
+        begun = self.target.arrivals.begun(self._source().name)
         for form in self.target.storage.forms():
             if form not in begun:
                 raise StartupError(f"the destination is not empty: it has the form {form}")

@@ -21,6 +21,7 @@ from persistence.model.addresses import (
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
 from persistence.storage.layout import (
+    ARRIVED_DRAFTS,
     ARRIVING,
     BODIES,
     CHECKED,
@@ -32,6 +33,7 @@ from persistence.storage.layout import (
     OTHERS,
     PAGES,
     QUARANTINE,
+    RESTORED,
     SERVE,
     SPOOL,
     TRASH,
@@ -44,7 +46,22 @@ from persistence.storage.layout import (
 from persistence.storage.locks import Locks, stripe
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 
-OWN = {LAYOUT, ARRIVING, BODIES, CHECKED, LOCKS, LEASES, PAGES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {
+    LAYOUT,
+    ARRIVED_DRAFTS,
+    ARRIVING,
+    BODIES,
+    CHECKED,
+    LOCKS,
+    LEASES,
+    PAGES,
+    RESTORED,
+    SPOOL,
+    TRASH,
+    SERVE,
+    QUARANTINE,
+    INDEX,
+}
 """The names in a root that are the service's own."""
 
 _OF_GIT = ".git"

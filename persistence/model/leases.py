@@ -11,7 +11,9 @@ import msgspec
 from persistence.errors import BadRequestError, LockedError, PreconditionError
 from persistence.limits.documents import LONGEST_LEASE
 from persistence.limits.requests import LONGEST_SHOWN
+from persistence.model.addresses import Form
 from persistence.model.texts import short
+from persistence.model.users import User
 
 _TIMEOUT = re.compile(r"Second-([0-9]{1,9})", re.ASCII)
 
@@ -37,7 +39,10 @@ class LeaseHolder:
 
 
 class DocumentLease(msgspec.Struct, frozen=True):
-    """The right of a user to a document, for ``seconds`` since the moment that the other fields name."""
+    """The right of a user to a document, for ``seconds`` since the moment that the other fields name.
+
+    ``form`` is that by which it was taken; empty in one that an earlier version wrote.
+    """
 
     document: str
     user: str
@@ -46,11 +51,19 @@ class DocumentLease(msgspec.Struct, frozen=True):
     boot: str
     ticks: float
     wall: float
+    form: str = ""
 
     @classmethod
-    def beginning(cls, document: str, holder: LeaseHolder, seconds: int, now: Moment) -> DocumentLease:
+    def beginning(cls, document: str, form: str, holder: LeaseHolder, seconds: int, now: Moment) -> DocumentLease:
         """Return a lease that begins now."""
-        return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall)
+        return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall, form)
+
+    def keeps_out(self, user: User, form: Form) -> bool:
+        """Return whether a user may not write to the document of a form while it lasts.
+
+        Who may create documents of another form could else keep everybody from this one, by its id.
+        """
+        return self.user != user.name and self.form in ("", str(form))
 
     def is_of(self, now: Moment) -> bool:
         """Return whether it was taken, or last looked at, in the run of the kernel that is now."""

@@ -132,7 +132,12 @@ def _role(raw: _RoleJson) -> Role:
 
 
 def _decoded(text: str) -> str | None:
-    return short(_unquoted(text), "user, group or organization name")
+    name = _unquoted(text)
+    if name.strip() not in ("", name):  # blanks that HTTP or JSON put around it are not encoded
+        raise BadRequestError(
+            f"a name in the credentials header begins or ends with white space: {name[:_MOST_QUOTED]!r}"
+        )
+    return short(name, "user, group or organization name")
 
 
 def _unquoted(text: str) -> str:

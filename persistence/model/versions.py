@@ -16,6 +16,11 @@ from persistence.model.permissions import Permissions
 from persistence.model.texts import flag
 
 HIGHEST = 999_999_999
+"""The highest version that a request can name."""
+
+HIGHEST_NAMED = 999_000_000
+"""The highest version that can be published by its number, unless it follows the latest: the rest is for ``next``."""
+
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -89,6 +94,10 @@ class PublishedVersion:
     permissions: Permissions | None
     deleted: bool = False
     weight: int = 0
+
+
+Place = tuple[tuple[str, int], ...]
+"""Leads to an element of form data from below the root: local names, each with its number among those of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +252,32 @@ def to_read(asked: VersionRequest, latest: int | None) -> int:
         VersionError: ``next`` was sent.
     """
     return number_only(asked, "reading or deleting a form definition") or latest or 1
+
+
+def must_leave_room(number: int, latest: int | None) -> None:
+    """Refuse to publish a version by a number after which there is no ``next``, or soon not any more.
+
+    A runtime's proxy makes a number of ``next``: one more than the latest version is always allowed.
+
+    Raises:
+        VersionError: the number is too high.
+    """
+    if number > max(HIGHEST_NAMED, (latest or 0) + 1):
+        raise VersionError(
+            f"version {number} would leave no room for 'next', and can be reached by it only:"
+            f" name a version up to {HIGHEST_NAMED}"
+        )
+
+
+def must_be_possible(number: int, what: object) -> int:
+    """Return the version of what comes from elsewhere.
+
+    Raises:
+        VersionError: no request could name it.
+    """
+    if number > HIGHEST:
+        raise VersionError(f"{what} has form definition version {number}, and no version is higher than {HIGHEST}")
+    return number
 
 
 def to_publish(asked: VersionRequest, latest: int | None) -> int:

@@ -7,20 +7,18 @@ workers know that it runs, and a second one is refused. It goes on when its work
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from persistence import processors
+from persistence import children
+from persistence.children import Child
 from persistence.errors import BusyError, disk_errors
 from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
-from persistence.settings import Effective, environment_of
-from persistence.storage import directories, files, nofollow
+from persistence.settings import GIVEN, Effective, passed_on
+from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout
 from persistence.storage.locks import try_lock
-
-_BOUNDED = (sys.executable, "-m", "persistence.pages.bounded_run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class BackgroundCommand:
         self._effective = effective
         self._directory = Layout(effective.settings.home).own(PAGES)
         self._path = f"{self._directory}/{purpose or name}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     def begin(self, arguments: Sequence[str]) -> None:
         """Run the command with arguments.
@@ -57,7 +55,7 @@ class BackgroundCommand:
             BusyError: it is running already.
         """
         with disk_errors(f"running persistence {self._name}"):
-            directories.ensure(self._directory)
+            root.ensure_pages(self._effective.settings.home)
             lock = files.open_shared(f"{self._path}.lock")
             try:
                 if not try_lock(lock):
@@ -97,13 +95,15 @@ class BackgroundCommand:
         try:
             for each in (out, err):
                 files.cut(each)
-            with processors.all_of_them():
-                self._process = subprocess.Popen(  # noqa: S603 - its arguments are chosen here
-                    [*_BOUNDED, sys.executable, "-m", "persistence.cli", self._name, *arguments],
-                    stdin=subprocess.DEVNULL,
+            with tempfile.TemporaryFile() as given:
+                given.write(passed_on(self._effective))
+                given.seek(0)
+                self._process = children.start(
+                    *("-m", "persistence.children"),
+                    *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),
+                    stdin=given,
                     stdout=out,
                     stderr=err,
-                    env=environment_of(self._effective),
                     pass_fds=(lock,),
                     start_new_session=True,
                 )

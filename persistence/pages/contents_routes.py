@@ -46,8 +46,8 @@ class ContentRoutes:
 
     def add_to(self, site: Site) -> None:
         """Add the routes."""
-        site.page(f"{PATH}/data.xml", "document-xml", self.xml)
-        site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment)
+        site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
+        site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         """Answer with the XML of a revision as it is stored, to be saved."""

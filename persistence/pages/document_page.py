@@ -74,7 +74,7 @@ class DocumentPage:
 
     def add_to(self, site: Site) -> None:
         """Add the page."""
-        site.page(PATH, "document", self.show)
+        site.page(PATH, "document", self.show, reads="read")
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         """Answer the page."""

@@ -89,8 +89,9 @@ class FormPages:
     def add_to(self, site: Site) -> None:
         """Add the pages."""
         site.page(_PATH, "form", self.latest)
-        site.page(f"{_PATH}/<int:version>", "version", self._of_version(self.documents))
-        site.page(f"{_PATH}/<int:version>/documents.csv", "version-csv", self._of_version(self.csv))
+        site.page(f"{_PATH}/<int:version>", "version", self._of_version(self.documents), reads="search")
+        csv = self._of_version(self.csv)
+        site.page(f"{_PATH}/<int:version>/documents.csv", "version-csv", csv, reads="csv")
         site.page(f"{_PATH}/<int:version>/deleted", "version-deleted", self._of_version(_deleted))
 
     def _of_version(self, view: Callable[[ShownVersion], str | AnyResponse]) -> Callable[..., str | AnyResponse]:

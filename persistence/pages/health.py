@@ -71,8 +71,7 @@ _finding = msgspec.json.Decoder(CheckFinding).decode
 
 def options_of_trees(roots: Roots) -> dict[str, tuple[str, ...]]:
     """Return the options that name a tree of the settings for a command, by the name that findings have for it."""
-    named = {tree_name(name): ("--datasource", name) for name in roots.named}
-    return {"": (), tree_name(""): ("--data", roots.default), **named}
+    return {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *roots.named)}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ def _decoded(data: bytes, _status: os.stat_result) -> _Logins:
     return _decode(data)
 
 
+def _until(now: float, failed: _Failed) -> _Failed:
+    """Let a login that failed before the clock was set back count from now on: for the whole window, and no longer."""
+    return failed if failed.at <= now else _Failed(now, failed.peer)
+
+
 class LoginRecord:
     """The file. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
 
@@ -62,12 +67,14 @@ class LoginRecord:
         Raises:
             TooManyLoginsError: too many of the peer, or of all, have failed.
         """
-        now = time.time()
         with self._file.changing() as known:
-            failed = tuple(each for each in known.failed if 0 <= now - each.at < LOGIN_WINDOW)
+            now = time.time()  # of who has the lock: whoever had it before is not of the future
+            failed = tuple(_until(now, each) for each in known.failed if now - each.at < LOGIN_WINDOW)
             own = [each.at for each in failed if each.peer == peer]
             for times, most in ((own, FAILED_LOGINS), ([each.at for each in failed], FAILED_LOGINS_OF_ALL)):
                 if len(times) >= most:
+                    if failed != known.failed:
+                        self._file.write(msgspec.structs.replace(known, failed=failed))
                     raise TooManyLoginsError(max(1, round(LOGIN_WINDOW - (now - times[-most]))))
             self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
 

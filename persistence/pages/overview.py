@@ -10,7 +10,9 @@ from flask import render_template
 from markupsafe import Markup
 
 from persistence import processors
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys
+from persistence.maintenance import needed_keys
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics.metrics import Metrics
 from persistence.metrics.plots import Span
@@ -37,6 +39,7 @@ class OverviewPage:
     keys: Keys
     metrics: Metrics | None
     errors: RecentErrors
+    at_rest: EncryptionKeys
 
     def add_to(self, site: Site) -> None:
         """Add the page."""
@@ -52,6 +55,7 @@ class OverviewPage:
             facts=list(self._facts()),
             places=[(place, spaces.get(place.address)) for place in served],
             shortage=self.providers.shortage(),
+            lacking=needed_keys.remark(home, self.effective.settings.encryption_keys, self.at_rest),
             last_check=last(home, LastCheck),
             last_backup=last(home, LastBackup),
             reindexing=self.providers.router.reindexing_status(),

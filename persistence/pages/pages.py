@@ -44,7 +44,7 @@ class PageFiles:
     def __init__(self, home: str) -> None:
         self._home = home
         self._directory = Layout(home).own(PAGES)
-        self.errors = RecentErrors(f"{self._directory}/errors.jsonl")
+        self.errors = RecentErrors(home)
         self.key_uses = KeyUses.of(home)
 
     def logins(self) -> LoginRecord:
@@ -75,7 +75,7 @@ class Pages:
         sessions = Sessions(self.administrators, self.files.logins())
         site = Site(sessions)
         LoginPage(sessions).add_to(site)
-        OverviewPage(effective, providers, keys, self.metrics, self.files.errors).add_to(site)
+        OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)
         forms = ServedForms.of(providers)
         FormsPage(forms).add_to(site)
         FormPages(forms).add_to(site)

@@ -14,7 +14,8 @@ import msgspec
 
 from persistence.limits.pages import ERRORS_KEPT, LARGEST_ERRORS, LONGEST_DETAIL
 from persistence.limits.requests import LONGEST_CAUSE
-from persistence.storage import directories, files, nofollow
+from persistence.storage import files, nofollow, root
+from persistence.storage.layout import PAGES, Layout
 
 
 class RecentError(msgspec.Struct, frozen=True):
@@ -32,10 +33,11 @@ _decode = msgspec.json.Decoder(RecentError).decode
 
 
 class RecentErrors:
-    """The file."""
+    """The file, in a home directory."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._path = f"{Layout(home).own(PAGES)}/errors.jsonl"
 
     def add(self, facts: Mapping[str, object]) -> None:
         """Add an answer, as the log has it."""
@@ -45,7 +47,7 @@ class RecentErrors:
             time.time(), str(facts["id"]), method[:16], path[:LONGEST_DETAIL], status, cause[:LONGEST_CAUSE]
         )
         with suppress(OSError):
-            directories.ensure(os.path.dirname(self._path))
+            root.ensure_pages(self._home)
             descriptor = files.open_shared(self._path, os.O_APPEND)
             try:
                 files.write_all(descriptor, msgspec.json.encode(error) + b"\n")

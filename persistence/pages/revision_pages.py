@@ -29,7 +29,7 @@ class RevisionPages:
 
     def add_to(self, site: Site) -> None:
         """Add the page and the actions."""
-        site.page(f"{PATH}/changes", "changes", self.changes)
+        site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
         site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
         site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
 

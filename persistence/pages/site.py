@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
+from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, Flask, Response, g, redirect, render_template, request, url_for
@@ -80,9 +81,17 @@ class Site:
         error_pages.add_to(self._blueprint)
         self._route("/admin/static/<name>", "asset", self._asset)
 
-    def page(self, path: str, name: str, view: View, title: str = "") -> None:
-        """Add a page, whose endpoint is ``pages.NAME``; one with a ``title`` is in the navigation, in this order."""
-        self._route(path, name, view)
+    def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
+        """Add a page, whose endpoint is ``pages.NAME``; one with a ``title`` is in the navigation, in this order.
+
+        A page that shows form data says in ``reads`` what the audit calls that.
+        """
+
+        def reading(**names: Any) -> str | AnyResponse:
+            note_in_audit(request.environ, action=reads)
+            return view(**names)
+
+        self._route(path, name, reading if reads else view)
         if title:
             self._navigation.append(NavigationItem(title, f"{NAME}.{name}", path))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from persistence.errors import BusyError, LockedError, NotFoundError
 from persistence.limits.database import LISTED_ROWS
-from persistence.limits.documents import MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits.documents import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User
@@ -23,15 +23,19 @@ from persistence.storage.managed import ManagedLeases
 
 _BUCKETS = 256
 _LEFT = "greatest(0, ceil(extract(epoch FROM ends - clock_timestamp())))::int"
-_FIND = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document = %s"
+_FIND = f"SELECT document, holder, holder_group, {_LEFT}, form FROM lease WHERE document = %s"
 _KEEP = "SELECT 1 FROM lease WHERE document = %s FOR UPDATE"
 """Lets nobody take over a lease that has expired, until the transaction ends."""
-_LISTED = f"SELECT document, holder, holder_group, {_LEFT} FROM lease WHERE document > %s ORDER BY document LIMIT %s"
+_LISTED = (
+    f"SELECT document, holder, holder_group, {_LEFT}, form FROM lease WHERE document > %s ORDER BY document LIMIT %s"
+)
 _TAKE = """
-INSERT INTO lease (document, bucket, holder, holder_group, ends)
-VALUES (%(document)s, %(bucket)s, %(holder)s, %(group)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+INSERT INTO lease (document, bucket, holder, holder_group, form, ends)
+VALUES (
+    %(document)s, %(bucket)s, %(holder)s, %(group)s, %(form)s, clock_timestamp() + make_interval(secs => %(seconds)s)
+)
 ON CONFLICT (document) DO UPDATE
-SET holder = excluded.holder, holder_group = excluded.holder_group, ends = excluded.ends
+SET holder = excluded.holder, holder_group = excluded.holder_group, form = excluded.form, ends = excluded.ends
 """
 _SWEEP = """
 DELETE FROM lease WHERE document IN (
@@ -48,7 +52,7 @@ class DatabaseLeases(ManagedLeases):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
         """See ``Leases``."""
         with self._alone("leasing", address) as connection:
             held = _living(connection, address.document)
@@ -56,9 +60,11 @@ class DatabaseLeases(ManagedLeases):
                 raise _refusal(held)
             bucket = zlib.crc32(address.document.encode()) % _BUCKETS
             if held is None:
-                _evict_expired(connection, bucket)
+                most = MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS
+                _evict_expired(connection, bucket, most)
             values = {"document": address.document, "bucket": bucket, "holder": holder.user, "group": holder.group}
-            connection.execute(_TAKE, values | {"seconds": seconds})
+            form = str(address.form) if held is None else held.form
+            connection.execute(_TAKE, values | {"form": form, "seconds": seconds})
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
         """See ``Leases``."""
@@ -72,7 +78,7 @@ class DatabaseLeases(ManagedLeases):
         """See ``Leases``."""
         check(address)
         with self._database.reading("reading the lease of", address) as connection:
-            _require(_living(connection, address.document), user)
+            _require(_living(connection, address.document), user, address)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
@@ -80,7 +86,7 @@ class DatabaseLeases(ManagedLeases):
         check(address)
         with self._database.joined("reading the lease of", address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
-            _require(_living(connection, address.document), user)
+            _require(_living(connection, address.document), user, address)
             yield
 
     def listed(self) -> Iterator[DocumentLease]:
@@ -124,13 +130,13 @@ def _living(connection: Rows, document: str) -> DocumentLease | None:
     return None if row is None or not row[3] else _lease(*row)
 
 
-def _lease(document: str, holder: str, group: str | None, left: int) -> DocumentLease:
+def _lease(document: str, holder: str, group: str | None, left: int, form: str) -> DocumentLease:
     """Return a lease with what is left of it, as if it began now."""
-    return DocumentLease(document, holder, group, left, "", 0.0, time.time())
+    return DocumentLease(document, holder, group, left, "", 0.0, time.time(), form)
 
 
-def _require(held: DocumentLease | None, user: User) -> None:
-    if held is not None and held.user != user.name:
+def _require(held: DocumentLease | None, user: User, address: DocumentAddress) -> None:
+    if held is not None and held.keeps_out(user, address.form):
         raise _refusal(held)
 
 
@@ -138,7 +144,7 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-def _evict_expired(connection: Rows, bucket: int) -> None:
+def _evict_expired(connection: Rows, bucket: int, most: int) -> None:
     """Remove some expired leases beside a new one.
 
     Raises:
@@ -146,5 +152,5 @@ def _evict_expired(connection: Rows, bucket: int) -> None:
     """
     connection.execute(_SWEEP, (bucket,))
     row = connection.execute(_COUNT, (bucket,)).fetchone()
-    if row is not None and row[0] >= MOST_LEASES_OF_A_DIRECTORY:
+    if row is not None and row[0] >= most:
         raise BusyError("too many documents are leased at the moment", retry_after=60)

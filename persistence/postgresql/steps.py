@@ -245,6 +245,18 @@ CREATE VIEW edition AS SELECT * FROM indexed_version;
 """
 """The table ``edition`` is named after its content. The view is for instances of an older version that still run."""
 
+FORMS_OF_LEASES = """
+ALTER TABLE lease ADD COLUMN form text COLLATE "C" NOT NULL DEFAULT '';
+"""
+"""By which form a lease was taken: it keeps nobody from writing to the same id in another one."""
+
+ARRIVED_DRAFTS = """
+CREATE TABLE arrived_draft (
+    etag text COLLATE "C" PRIMARY KEY
+);
+"""
+"""The entity tags of files of drafts that moves have stored here: in their source a draft leaves no trace."""
+
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
@@ -255,4 +267,6 @@ STEPS = (
     Step("one record of jobs", ONE_RECORD),
     Step("longer lists of trigrams", LONGER_LISTS),
     Step("indexed versions", INDEXED_VERSIONS),
+    Step("forms of leases", FORMS_OF_LEASES),
+    Step("drafts that were moved", ARRIVED_DRAFTS),
 )

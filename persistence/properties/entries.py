@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
@@ -21,10 +20,12 @@ from persistence.properties.property_table import (
     SHIPPED,
     SHIPPED_BY_PREFIX,
     TREE,
+    Address,
     KnownProperty,
     Name,
     Value,
     ValueType,
+    full_address,
     is_database,
     is_provider,
     known_property,
@@ -36,9 +37,6 @@ _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIREC
 """The types of values that may have a password in them."""
 
 _TREE = f"{TREE}:"
-_USER = re.compile(r"//(?:[^/?#@]*@)+")
-_SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
-"""Parameters of the address of a database that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def _checked(kind: ValueType, value: object) -> Value:
         object_endpoint(str(value))
     if kind is ValueType.DIRECTORY and is_object_place(str(value)):
         object_place(str(value))
-    return value  # type: ignore[return-value]  # of one of the three types, as compared
+    return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
 
 
 def _is_acceptable(kind: ValueType, value: object) -> bool:
@@ -156,7 +154,7 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
     return kind is not ValueType.FORMAT or is_data_format(str(value))
 
 
-def remote_address(uri: str) -> str:
+def remote_address(uri: str) -> str | Address:
     """Read the property ``uri``: an address such as the base of another service, without a slash at its end.
 
     It is empty for a tree.
@@ -164,7 +162,7 @@ def remote_address(uri: str) -> str:
     Raises:
         BadRequestError: it is neither.
     """
-    given = uri.strip()
+    given = full_address(uri).strip()
     # In a text that is no address, any part may be a password.
     instead = "" if "@" in given else f", not {given!r}"
     if given in ("", _TREE):
@@ -172,7 +170,7 @@ def remote_address(uri: str) -> str:
     if given.startswith(_TREE):
         raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
     if is_database(given) and given.isprintable():
-        return given  # which its driver reads
+        return Address(given)  # which its driver reads
     try:
         parts = urlsplit(given)
         is_address = (
@@ -188,29 +186,7 @@ def remote_address(uri: str) -> str:
             f"must be {_TREE}, or the address of a service that begins with http:// or of a database with"
             f" postgresql://{instead}"
         )
-    return given.rstrip("/")
-
-
-def shown_address(uri: str) -> str:
-    """Return an address as it may be shown: a database's with stars for its passwords, and another one without user.
-
-    Any other text stays as it is.
-    """
-    if not is_database(uri):
-        return _USER.sub("//", uri)
-    scheme, _, rest = uri.partition("://")
-    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
-    user, _, password = authority.partition(":")
-    if "/" in user or "?" in authority:  # the @ may be in a parameter: nobody can tell what is what
-        return f"{scheme}://***"
-    base, asked, query = place.partition("?")
-    shown = "&".join(map(_shown_parameter, query.split("&")))
-    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
-
-
-def _shown_parameter(parameter: str) -> str:
-    name, mark, _ = parameter.partition("=")
-    return f"{name}=***" if mark and unquote(name) in _SECRETS else parameter
+    return Address(given.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True)

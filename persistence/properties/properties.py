@@ -21,7 +21,6 @@ from persistence.properties.entries import (
     from_file,
     remote_address,
     shipped,
-    shown_address,
 )
 from persistence.properties.property_table import (
     ANY,
@@ -35,6 +34,7 @@ from persistence.properties.property_table import (
     Value,
     ValueType,
     default_of,
+    full_address,
     known_property,
     unknown,
 )
@@ -84,11 +84,6 @@ class ProviderProperties:
     def is_service(self) -> bool:
         """Return whether it is another service."""
         return self.kind in SERVICES
-
-    @property
-    def address(self) -> str:
-        """The uri as it may be shown: without user and password."""
-        return shown_address(self.uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +340,7 @@ class Properties:
         base = text("base-path") or text("directory")
         return ProviderProperties(
             name=name,
-            uri=remote_address(text("uri")),
+            uri=remote_address(full_address(self._of_provider(name, "uri") or "")),
             dialect=text("dialect"),
             datasource=text("datasource"),
             base_path="" if is_object_place(base) else base,

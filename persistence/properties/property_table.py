@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
+from typing import Any, Self
+from urllib.parse import unquote
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
@@ -136,14 +138,67 @@ def is_database(place: str) -> bool:
     return place.partition("://")[0] in DATABASES
 
 
+_OF_SCHEMES = "abcdefghijklmnopqrstuvwxyz0123456789+.-"
+_USER = re.compile(r"//(?:[^/?#@]*@)+")
+_SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_server_key", "oauth_client_secret")
+"""Parameters of the address of a database that are not shown."""
+
+
+class Address(str):
+    """The address of a database or another service. Its text is masked; the passwords are in ``full`` alone.
+
+    Two that differ in a password alone are the same.
+    """
+
+    __slots__ = ("full",)
+    full: str
+
+    def __new__(cls, text: str) -> Self:
+        """Mask an address; of one that is masked, it is a copy."""
+        own = super().__new__(cls, shown_address(text))
+        own.full = full_address(text)
+        return own
+
+
+def full_address(text: Any) -> Any:
+    """Return an address with its passwords, for the one who connects, or any other value as it is."""
+    return text.full if isinstance(text, Address) else text
+
+
+def shown_address(uri: str) -> str:
+    """Return an address as it may be shown: a database's with stars for its passwords, and another one without user.
+
+    Text before it, such as the name of an option, stays as it is.
+    """
+    start, mark, rest = uri.partition("://")
+    before = start.rstrip(_OF_SCHEMES)
+    scheme = start[len(before) :]
+    return before + _shown_database(scheme, rest) if mark and scheme in DATABASES else str(_USER.sub("//", uri))
+
+
+def _shown_database(scheme: str, rest: str) -> str:
+    authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
+    user, _, password = authority.partition(":")
+    if "/" in user or "?" in authority:  # the @ may be in a parameter: nobody can tell what is what
+        return f"{scheme}://***"
+    base, asked, query = place.partition("?")
+    shown = "&".join(map(_shown_parameter, query.split("&")))
+    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
+
+
+def _shown_parameter(parameter: str) -> str:
+    name, mark, _ = parameter.partition("=")
+    return f"{name}=***" if mark and unquote(name) in _SECRETS else parameter
+
+
 def resolved_place(place: str) -> str:
-    """Return the place of forms: the address of a database as it is, or the path of a directory, absolute.
+    """Return the place of forms: the ``Address`` of a database, or the path of a directory, absolute.
 
     Raises:
         StartupError: it is the address of something else. No part of it is in the text: any may be a password.
     """
     if is_database(place):
-        return place
+        return Address(place)
     if _ADDRESS.match(place):
         raise StartupError("forms are in a directory, or in a database whose address begins with postgresql://")
     return os.path.realpath(place)

@@ -24,6 +24,7 @@ from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
 from persistence.postgresql.storage import DatabaseStorage
 from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import full_address
 from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
 from persistence.settings import Settings
@@ -229,7 +230,7 @@ class _Rebuilding:
 
 
 def _known(settings: Settings, uri: str) -> Database:
-    return Database(uri, lock_timeout=settings.lock_timeout)
+    return Database(full_address(uri), lock_timeout=settings.lock_timeout)
 
 
 def made_local(settings: Settings, properties: Properties) -> str:

@@ -9,8 +9,7 @@ import msgspec
 
 from persistence import settings
 from persistence.model.texts import json_line
-from persistence.properties.entries import shown_address
-from persistence.properties.property_table import KnownProperty, Value, ValueType
+from persistence.properties.property_table import KnownProperty, Value, ValueType, shown_address
 from persistence.settings import Effective
 
 NOT_SHOWN = "(not shown)"
@@ -77,5 +76,5 @@ def _shown(plain: object) -> str:
 def _plain(value: object) -> object:
     """Return the value of a setting, without the passwords of addresses."""
     if isinstance(value, dict):
-        return {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
+        return {name: msgspec.structs.replace(each, data=str(shown_address(each.data))) for name, each in value.items()}
     return shown_address(value) if isinstance(value, str) else value

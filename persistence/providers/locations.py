@@ -13,7 +13,6 @@ from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
-from persistence.properties.entries import shown_address
 from persistence.properties.properties import Properties, ProviderProperties, RouteProperties
 from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
@@ -131,12 +130,12 @@ class ServedPlace:
 def served_places(settings: Settings, properties: Properties) -> Iterator[ServedPlace]:
     """Yield every place of forms and attachments; raises as ``base_of``."""
     roots = settings.roots
-    yield ServedPlace("forms", shown_address(roots.default), "data")
+    yield ServedPlace("forms", roots.default, "data")
     for name, place in roots.named.items():
-        yield ServedPlace("forms", shown_address(place), f"datasource {name}")
+        yield ServedPlace("forms", place, f"datasource {name}")
     for provider in properties.form_providers:
         if provider.kind != TREE:
-            yield ServedPlace("forms", provider.address, f"provider {provider.name}")
+            yield ServedPlace("forms", provider.uri, f"provider {provider.name}")
     for provider in properties.attachment_providers:
         yield ServedPlace("attachments", place_of(provider, roots, is_of_forms=False), f"provider {provider.name}")
 
@@ -145,8 +144,8 @@ def place_of(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -
     """Return where a provider keeps forms, or attachments, as it may be shown; raises as ``root_of``, ``base_of``."""
     if is_of_forms:
         found = located(provider, roots)
-        return str(roots.place(provider.datasource)) if found.kind == TREE else found.address
-    return str(provider.place or base_of(provider) or provider.address)
+        return str(roots.place(provider.datasource)) if found.kind == TREE else found.uri
+    return str(provider.place or base_of(provider) or provider.uri)
 
 
 def bodies_by_form(

@@ -12,6 +12,7 @@ from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
+from persistence.properties.property_table import full_address
 from persistence.providers.provider import Opening, Provider
 from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.headers import ProviderNames
@@ -68,7 +69,7 @@ class Remotes:
     def _client(self, configured: ProviderProperties) -> Client:
         names = ProviderNames(self._dialect, DIALECTS[configured.dialect or self._dialect.name], configured.mirrored)
         if configured.uri not in self._connections:
-            connections = Connections(configured.uri, self._limits)
+            connections = Connections(full_address(configured.uri), self._limits)
             self._connections[configured.uri] = self._opening.closing.enter_context(connections)
         return Client(configured.name, names, self._connections[configured.uri])
 

@@ -1,6 +1,7 @@
 """Calls to another service, over connections that are kept alive, with a deadline for each step (spec crud 2 and 13).
 
-Only this module and ``answers`` know httpx. Each call passes on facts about the client whose request is served.
+Only this module, ``answers`` and ``timed_transport`` know httpx. Each call passes on facts about the client whose
+request is served.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from persistence.errors import BusyError, RemoteError
 from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.remote.answers import RemoteAnswer, http_errors
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
+from persistence.remote.timed_transport import TimedTransport
 from persistence.storage.uploads import Upload
 
 _KEPT_FOR = 10.0
@@ -36,7 +38,7 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction.
+    """``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction, or without a head.
 
     ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting. ``answer``
     is seconds, too: for all of a response that is read into memory, however often a byte comes.
@@ -106,11 +108,7 @@ class Connections(Closable):
                 raise closed(f"the client of {label}")
             if self._http is None or self._opened_by != os.getpid():
                 self._opened_by = os.getpid()
-                limits = httpx.Limits(
-                    max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT_FOR
-                )
-                # Only a connection that was never made is tried again: nothing of the request was sent.
-                transport = httpx.HTTPTransport(verify=_trusted(), retries=1, limits=limits, trust_env=False)
+                transport = TimedTransport(_trusted(), kept=_MOST_KEPT, kept_for=_KEPT_FOR)
                 # Requests of all users go this way: a cookie of one answer must not be sent with the next request.
                 cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
                 self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False, cookies=cookies)

@@ -28,7 +28,14 @@ class RemoteLeases(Leases):
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+    def lock(
+        self,
+        address: DocumentAddress,
+        holder: LeaseHolder,
+        seconds: int,
+        *,
+        is_stored: bool = True,  # noqa: ARG002 - the other service looks
+    ) -> None:
         """See ``Leases``."""
         self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
 

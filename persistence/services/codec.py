@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol, cast
 from persistence.bounded_cache import BoundedCache
 from persistence.crypto import frames
 from persistence.crypto.frames import FileHeader
-from persistence.crypto.value_cipher import ValueCipher
+from persistence.crypto.value_cipher import DataCipher, ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import NOTHING_ENCRYPTED, EncryptedControls
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
@@ -27,7 +27,8 @@ from persistence.limits.requests import CHUNK
 from persistence.limits.xml import MOST_ENCRYPTED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.services.encryption_at_rest import EncryptionAtRest, Path
+from persistence.model.versions import Place
+from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.rules import Get, Read
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
@@ -155,7 +156,9 @@ class EncryptionCodec(Codec):
     def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:
         with disk_errors("reading", address):
             has_encrypted = self._may_have_encrypted(read.found, file)
-        return replace(read, decryption=partial(self.at_rest.decrypted, address)) if has_encrypted else read
+        must_have = bool(read.found.sidecar.encrypted) and not read.found.is_edited
+        decryption = partial(self.at_rest.decrypted, address, must_have=must_have)
+        return replace(read, decryption=decryption) if has_encrypted else read
 
     def _may_have_encrypted(self, found: StoredRevision, file: BinaryIO) -> bool:
         """Return whether a value in form data may be encrypted. Raises ``OSError``.
@@ -196,7 +199,9 @@ class _EncryptedData:
         if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
-        with ValueEncrypter(paths, self._wanted.values, self._encrypt, self._is_encrypted) as sealing:
+        with ValueEncrypter(
+            paths, self._wanted.values, self._encrypt, self._encrypting.seal, self._is_encrypted
+        ) as sealing:
             yield from sealing.edited(chain((head,), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
@@ -213,11 +218,15 @@ class _EncryptedData:
     def _cipher(self) -> ValueCipher:
         return self._at_rest.cipher(self._content.address)
 
-    def _encrypt(self, text: str, place: Path) -> str:
+    @cached_property
+    def _encrypting(self) -> DataCipher:
+        return DataCipher(self._cipher)
+
+    def _encrypt(self, text: str, place: Place) -> str:
         self._values += 1
         if self._values > MOST_ENCRYPTED:
             raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values that are to be encrypted")
-        return self._cipher.encrypt(text, place)
+        return self._encrypting.encrypt(text, place)
 
     def _is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self._holders += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from persistence.errors import DamagedError, NotFoundError
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.providers.provider import Route
@@ -27,7 +27,7 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
         DeletedError: it is a tombstone.
     """
     if get.as_of is not None:
-        return must_live(_as_of(route.storage, address, get.as_of, content=content), address)
+        return must_live(as_of(route.storage, address, get.as_of, content=content), address)
     if get.instant is None:
         return must_live(route.storage.read(address, content=content), address)
     found = route.storage.read_revision(address, get.instant, content=content)
@@ -36,7 +36,7 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
     return must_live(found, address)
 
 
-def _as_of(storage: Revisions, address: DocumentAddress, moment: Instant, *, content: bool) -> StoredRevision:
+def as_of(storage: Revisions, address: Address, moment: Instant, *, content: bool) -> StoredRevision:
     """Return the revision that was current at a moment, perhaps a tombstone.
 
     Raises:

@@ -21,7 +21,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.users import ANONYMOUS
-from persistence.model.versions import V4_0_0, ForDocument, VersionRequest
+from persistence.model.versions import HIGHEST_NAMED, V4_0_0, ForDocument, VersionRequest
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import marks_without_effect, receiving
@@ -169,6 +169,8 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
 
 def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
     """Return the version of a PUT, and whether it counts as a replacement for any file (5.1, last points)."""
+    if asked.number is not None and asked.number > HIGHEST_NAMED:
+        versions.must_leave_room(asked.number, route.catalog.latest_version(route.form))
     latest = _latest_if_needed(route, asked)
     return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
 

@@ -16,7 +16,7 @@ import msgspec
 from persistence.crypto import frames
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.crypto.frames import PlainFile
-from persistence.crypto.value_cipher import ValueCipher
+from persistence.crypto.value_cipher import DataCipher, ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
@@ -24,6 +24,7 @@ from persistence.errors import BadAddressError, BusyError, ConfigurationError, D
 from persistence.forms.encryption import ValueDecrypter
 from persistence.model.addresses import AttachmentRef, DocumentAddress
 from persistence.model.sidecar import ClientHash, Sidecar
+from persistence.model.versions import Place
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.rules import living
@@ -139,19 +140,24 @@ class EncryptionAtRest:
         """Return the cipher of the values of a document."""
         return ValueCipher(self.keys.ring(), address.form, address.document)
 
-    def decrypted(self, address: DocumentAddress, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield stored form data with its values decrypted.
+    def decrypted(
+        self, address: DocumentAddress, pieces: Iterable[bytes], *, must_have: bool = False
+    ) -> Iterator[bytes]:
+        """Yield stored form data with its values decrypted. With ``must_have`` there must be encrypted ones.
 
         Raises:
-            DamagedError: it is not well-formed, or a value does not decrypt.
+            DamagedError: it is not well-formed, a value does not decrypt, or one is missing (when all is yielded).
             ConfigurationError: the key to a value is not here.
         """
-        cipher = self.cipher(address)
+        values = DataCipher(self.cipher(address))
         try:
-            with ValueDecrypter(cipher.decrypt) as opening:
+            with ValueDecrypter(values.decrypt) as opening:
                 yield from opening.edited(pieces)
+                values.verify(opening.seal)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
+        if must_have and not values.count:
+            raise DamagedError(f"{address} has no encrypted value, and its sidecar says that there are some")
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
@@ -182,6 +188,6 @@ def _has_encrypted(route: Route, definition: Definition) -> bool:
     return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
 
-def _hash_place(address: DocumentAddress) -> Path:
+def _hash_place(address: DocumentAddress) -> Place:
     """Return the place that binds the client's hash to a resource; no element has such a path."""
-    return "", address.collection.value, address.name
+    return ("", 1), (address.collection.value, 1), (address.name, 1)

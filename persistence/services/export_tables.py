@@ -18,7 +18,7 @@ import msgspec
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.forms.cells import CellPlace, CellReader, Column, cell_matcher
 from persistence.forms.outline import NO_OUTLINE
-from persistence.forms.values import PathState
+from persistence.forms.values import PathState, readable
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.exports import ExportedContent, ExportQuery
@@ -100,7 +100,7 @@ class TableExport:
         lines.add([*FACTS, *self._columns_of(*self.only_version()).headings])
         yield (_BOM if has_mark else "").encode()
         for row in self._rows(report, done):
-            lines.add([*row.facts, *map(BETWEEN.join, row.cells)])
+            lines.add([*row.facts, *(BETWEEN.join(map(readable, cell)) for cell in row.cells)])
             if lines.size > CHUNK:
                 yield lines.taken()
         yield lines.taken()

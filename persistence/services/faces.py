@@ -77,6 +77,7 @@ class Services:
             wired,
             definitions=DefinitionsBehindProxy(definitions.router),
             documents=served,
+            leasing=Leasing(router, dialect, None),
             forms=PublishedForms(router, admins, is_strict=dialect.is_strict, filters=False),
             histories=Histories(router, None, RevisionDiffs(served)),
             reverting=Reverting(served),
@@ -97,7 +98,7 @@ class Services:
         return cls(
             definitions=definitions,
             documents=served,
-            leasing=Leasing(router, dialect),
+            leasing=Leasing(router, dialect, documents.access),
             attachments=Attachments(documents),
             histories=Histories(router, documents.access, RevisionDiffs(served)),
             reverting=Reverting(documents),

@@ -9,6 +9,7 @@ from itertools import islice
 from persistence.errors import BadRequestError, MalformedXmlError, disk_errors
 from persistence.forms.data_tree import DataNode, HeldValue, read_data
 from persistence.forms.outline import Outline, OutlineNode
+from persistence.forms.values import readable
 from persistence.limits.pages import LARGEST_SHOWN, LARGEST_XML_SHOWN, LONGEST_VALUE, VALUES_SHOWN, XML_LINES_SHOWN
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.services.rules import Read
@@ -106,7 +107,7 @@ def _value(held: HeldValue, address: DocumentAddress) -> ShownText:
         return ShownText(is_encrypted=True)
     ref = parse_holder_path(held.text)
     if ref is None:
-        return ShownText(cut(held.text, LONGEST_VALUE))
+        return ShownText(cut(readable(held.text), LONGEST_VALUE))
     is_own = (ref.form, ref.document) == (address.form, address.document)
     return ShownText(cut(dict(held.attributes).get("filename", ref.name), LONGEST_VALUE), ref.name if is_own else "")
 

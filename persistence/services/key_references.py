@@ -14,6 +14,7 @@ from persistence.errors import BusyError, ConfigurationError, DamagedError, Malf
 from persistence.forms.encryption import ValueDecrypter
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Form
+from persistence.model.versions import Place
 from persistence.services.data_revisions import DataRevision, living_revisions, opened_revision
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.split_attachments import RevisionRewriter
@@ -75,11 +76,13 @@ class KeyReferences:
             return False
         used = set[str | None]()
 
-        def note(value: str, _: tuple[str, ...]) -> str:
+        def note(value: str, _: Place) -> str:
             used.add(key_of(value))
             return value
 
         with ValueDecrypter(note) as reading:
             for _ in reading.edited(iter(lambda: found.opened.read(CHUNK), b"")):
                 pass
+            if reading.seal is not None:
+                used.add(key_of(reading.seal))
         return self._key_id in used

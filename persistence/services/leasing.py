@@ -1,7 +1,8 @@
 """Leasing documents, and keeping others from writing to a leased one, where a property asks for that (spec crud 7).
 
-The real system does not look at leases when something is written. Whoever may reach a document's path may lease it:
-neither permissions nor versions are checked.
+The real system does not look at leases when something is written. There, whoever may reach a document's path may lease
+it: neither permissions nor versions are checked. Where others may not write to a leased document, who leases it must be
+allowed to save it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 from persistence.dialect import Dialect
 from persistence.errors import ForbiddenError, LockedError
 from persistence.forms.lease_xml import read_lock, write_lock
-from persistence.model.addresses import DocumentAddress
+from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.leases import LeaseHolder
-from persistence.model.users import User
+from persistence.model.sidecar import Sidecar
+from persistence.model.users import Bearer, User
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.storage.storage import Leases
+from persistence.services.access import Access, subject_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +29,49 @@ class Leasing:
 
     router: Router
     dialect: Dialect
+    access: Access | None
+    """``None`` behind a proxy, which has the permissions."""
 
-    def lock(self, address: DocumentAddress, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
+    def lock(self, address: DocumentAddress, caller: Bearer, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
         """Lease a document for a user, or renew the lease; return the user, whom the body names.
 
         Raises:
             LockedError: somebody else holds it.
-            ForbiddenError: the provider of the form has no leases.
+            ForbiddenError: the provider of the form has no leases, or the caller may not save the document.
         """
-        leases, holder = self._leases(address), read_lock(body)
-        leases.lock(address, holder, seconds)
+        route = self._route(address)
+        stored = self._admitted(route, address, caller, creates=True)
+        holder = read_lock(body)
+        route.data.leases.lock(address, holder, seconds, is_stored=stored is not None)
         return holder
 
-    def unlock(self, address: DocumentAddress, body: Iterable[bytes]) -> LeaseHolder:
+    def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
         """Give a lease back; do nothing without one. Returns and raises as ``lock``."""
-        leases, holder = self._leases(address), read_lock(body)
-        leases.unlock(address, holder)
+        route = self._route(address)
+        self._admitted(route, address, caller, creates=False)
+        holder = read_lock(body)
+        route.data.leases.unlock(address, holder)
         return holder
 
-    def _leases(self, address: DocumentAddress) -> Leases:
+    def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:
+        """Return the document, or its draft if it was never saved, after a look at the permissions where they count."""
+        enforces = self.access is not None and route.properties.enforces_leases
+        if route.data.managed is None and not enforces:
+            return None  # another service has both, and looks
+        main = address.main.moved(Collection.DATA)
+        found = (route.storage.sidecar(each) for each in (main, main.moved(Collection.DRAFT)))
+        stored = next((each for each in found if each is not None and not each.deleted), None)
+        if self.access is not None and enforces and (stored is not None or creates):
+            newest = route.catalog.latest_version(address.form) or 1
+            self.access.to_write(subject_of(route, main, stored, newest), caller.user, caller.token)
+        return stored
+
+    def _route(self, address: DocumentAddress) -> Route:
         route = self.router.of(address.form)
         if not route.properties.has_leases:
             name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.lease"
             raise ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
-        return route.data.leases
+        return route
 
 
 def holder_document(error: LockedError) -> bytes:

@@ -15,6 +15,7 @@ import msgspec
 
 from persistence.crypto import frames
 from persistence.crypto.frames import PlainFile
+from persistence.crypto.value_cipher import DataCipher
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -258,7 +259,8 @@ class DocumentPlan:
         self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
     ) -> Iterator[bytes]:
         plain = self.at_rest.decrypted(address, _pieces(found.opened))
-        with ValueEncrypter(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
+        cipher = DataCipher(self.at_rest.cipher(address))
+        with ValueEncrypter(paths, values, cipher.encrypt, cipher.seal, self._will_be_encrypted) as sealing:
             yield from sealing.edited(plain)
 
     def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:

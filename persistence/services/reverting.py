@@ -1,8 +1,9 @@
-"""Bringing back older revisions: as new ones, of a document with the attachments that it names.
+"""Bringing back older revisions: as new ones, of a form, or of a document with the attachments that it names.
 
 A document that is brought back is stored as by a PUT of the revision, as its bytes are stored: decided twice, refused
 for the same reasons, and encrypted if it was. Its attachments are stored before it, as a form runtime does (spec crud
-4.2). So while a deleted document is brought back it stays deleted, until all of it is there.
+4.2). So while a deleted document is brought back it stays deleted, until all of it is there. Older revisions may come
+from elsewhere, such as a backup.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from persistence.errors import (
     BadRequestError,
     BusyError,
     ConflictError,
+    DamagedError,
     DeletedError,
     NotFoundError,
     ReplacedError,
@@ -26,19 +28,20 @@ from persistence.errors import (
 from persistence.limits.documents import MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.limits.requests import CHUNK
 from persistence.model import versions
-from persistence.model.addresses import DocumentAddress
-from persistence.model.instants import Instant
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
+from persistence.model.instants import LAST, Instant
 from persistence.model.preconditions import NO_PRECONDITION
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.providers.provider import Route
-from persistence.services.data_revisions import selected
+from persistence.services.data_revisions import as_of, selected
 from persistence.services.decisions import Arrival
+from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
 from persistence.services.rules import Get, Origin, Put, Revert, Written, living
 from persistence.services.transforms import holders_in
-from persistence.storage.storage import Writing
+from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -112,6 +115,14 @@ class RestorePlan:
             return None
         return f"attachments that it names were missing already at that time: {', '.join(self.missing)}"
 
+    @property
+    def is_done(self) -> bool:
+        """Return whether everything is current already as it would come back."""
+        current, older = self.file.current, self.file.older
+        if self.attachments or current is None or current.sidecar.deleted or current.is_edited:
+            return False
+        return _saved(current.sidecar) == _saved(older)
+
     def seen(self) -> Seen:
         """Return what must be unchanged when it is carried out."""
         files = [(each.address, each.current) for each in (*self.attachments, self.file)]
@@ -122,10 +133,12 @@ class RestorePlan:
 class Reverting:
     """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
 
-    Methods raise the domain errors of ``persistence.errors``.
+    ``elsewhere`` reads the older revisions, if they are not in the history of ``documents``: their contents are
+    compared with their digests. Methods raise the domain errors of ``persistence.errors``.
     """
 
     documents: Documents
+    elsewhere: Documents | None = None
 
     def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
         """Return what would be done.
@@ -138,7 +151,8 @@ class Reverting:
         """
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
-        found = self.documents.read(address, asked.get).found
+        source = self.elsewhere or self.documents
+        found = source.read(address, asked.get).found
         with found.opened as content:
             versions.must_equal(asked.version.number, found.sidecar.version, address)
             file = RestoredFile(address, found.sidecar, current, asked)
@@ -148,7 +162,7 @@ class Reverting:
             names = dict.fromkeys(holder.held.name for holder in holders_in(address, content))
         if len(names) > MOST_RESTORED:
             raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
-        return _with_attachments(route, file, names)
+        return _with_attachments(route, source.router.of(address.form), file, names)
 
     def restore(self, plan: RestorePlan) -> Written:
         """Make an older revision the current one again, by a new revision. What was current stays in the history.
@@ -183,13 +197,16 @@ class Reverting:
     def _arriving(self, route: Route, file: RestoredFile) -> Iterator[Arrival]:
         """Copy the content of the older revision, for the length of a block."""
         address = file.address
-        older = route.storage.read_revision(address, file.older.modified, content=True)
+        source = (self.elsewhere or self.documents).router.of(address.form).storage
+        older = source.read_revision(address, file.older.modified, content=True)
         if older is None:
             raise _changed(file)
         with closing(older):
             if older.sidecar.id != file.older.id or older.file is None:
                 raise _changed(file)
             with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
+                if self.elsewhere is not None and older.sidecar.digest not in (None, arrival.received.digest):
+                    raise DamagedError(f"{address} of {older.sidecar.modified} is not what its sidecar says")
                 yield arrival
 
 
@@ -197,19 +214,19 @@ def _changed(file: RestoredFile) -> BusyError:
     return BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
 
 
-def _pieces(content: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
+def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
     with disk_errors("reading", address):
         yield from iter(partial(content.read, CHUNK), b"")
 
 
-def _with_attachments(route: Route, file: RestoredFile, names: Iterable[str]) -> RestorePlan:
-    """Look for the revisions of attachments that were current when a revision of their document was."""
+def _with_attachments(route: Route, source: Route, file: RestoredFile, names: Iterable[str]) -> RestorePlan:
+    """Look in ``source`` for the revisions of attachments that were current when a revision of their document was."""
     plan, asked = RestorePlan(file), replace(file.asked, precondition=NO_PRECONDITION)
     for name in names:
         address = file.address.moved(file.address.collection, name)
         try:
             current = route.storage.read(address, content=False)
-            older = _as_of(route, address, file.older.modified)
+            older = _as_of(source, address, file.older.modified)
         except BadAddressError:  # no attachment has such a name
             current = older = None
         if older is not None and not _is_same(current, older):
@@ -257,12 +274,49 @@ def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
     return is_known and (now.digest, now.content_type) == (then.digest, then.content_type)
 
 
+def _saved(sidecar: Sidecar) -> tuple[object, ...]:
+    return sidecar.digest, sidecar.content_type, sidecar.stage, sidecar.valid
+
+
 def _require_unchanged(writer: Writing, seen: Seen) -> None:
     """Make sure that nobody has written meanwhile. Raises ``ReplacedError``."""
     for address, content_id in seen.items():
         stored = writer.current(address)
         if content_id != (None if stored is None else stored.sidecar.id):
             raise ReplacedError(f"{address} was written by another request meanwhile")
+
+
+def republish(
+    definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
+) -> Sidecar | None:
+    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar there.
+
+    ``None`` where it was not there at that time, or is current already.
+    """
+    moment = asked.as_of or LAST
+    try:
+        older = living(as_of(source, address, moment, content=True))
+    except NotFoundError:
+        return None
+    if older is None:
+        return None
+    storage = definitions.router.of(address.form).definition.storage
+    with closing(older):
+        if older.file is None or _is_same(storage.read(address, content=False), older):
+            return None
+        sidecar = older.sidecar
+        put = Put(
+            version=VersionRequest(number=address.version),
+            user=asked.user,
+            content_type=sidecar.content_type,
+            restores=sidecar,
+        )
+        with definitions.receiving(address, sidecar.content_type, _pieces(older.file, address)) as (upload, received):
+            if sidecar.digest not in (None, received.digest):
+                raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
+            if not is_trial:
+                definitions.publish(address.form, put.version, [Part(address.name, put, upload, received)])
+    return sidecar
 
 
 def before_current(documents: Documents, address: DocumentAddress) -> Instant:

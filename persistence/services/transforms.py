@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -76,9 +76,9 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
 
 
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
-    """Return form data with its values decrypted, after non-relevant elements were left out (spec forms 3.2).
+    """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2).
 
-    The open content is taken over.
+    Values are decrypted first: they are bound to their places among all others. The open content is taken over.
 
     Raises:
         DamagedError: a value does not decrypt, or the data is not well-formed.
@@ -88,25 +88,32 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     file, size = read.found.opened, read.found.size
     try:
         with disk_errors("reading form data"):
-            content = _relevant(file, size) if only_relevant else TransformedContent(file, size, lambda: _stretch(file))
-            return content if read.decryption is None else _decrypted(content, read.decryption)
+            content = TransformedContent(file, size, lambda: _all_of(file))
+            if read.decryption is not None:
+                content = _decrypted(content, read.decryption)
+            return _relevant(content) if only_relevant else content
     except Exception:
         file.close()
         raise
 
 
-def _relevant(file: BinaryIO, size: int) -> TransformedContent:
-    edges = nonrelevant_edges(_stretch(file))
-    kept = size - sum(edges[1::2]) + sum(edges[::2])
-    return TransformedContent(file, kept, lambda: _between(file, edges))
+def _relevant(content: TransformedContent) -> TransformedContent:
+    edges = nonrelevant_edges(content.pieces())
+    kept = content.size - sum(edges[1::2]) + sum(edges[::2])
+    return TransformedContent(content.file, kept, lambda: _outside(content.pieces(), edges))
 
 
-def _between(file: BinaryIO, edges: array[int]) -> Iterator[bytes]:
-    at = 0
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        yield from _stretch(file, at, begin)
-        at = end
-    yield from _stretch(file, at)
+def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
+    """Yield the bytes that are in no stretch; ``edges`` are where each begins and ends, in turn."""
+    at, turn = 0, 0
+    for piece in pieces:
+        begin, end = at, at + len(piece)
+        while at < end:
+            edge = min(edges[turn], end) if turn < len(edges) else end
+            if turn % 2 == 0 and at < edge:
+                yield piece[at - begin : edge - begin]
+            at = edge
+            turn += at < end
 
 
 def _decrypted(content: TransformedContent, decryption: Decryption) -> TransformedContent:
@@ -117,14 +124,10 @@ def _decrypted(content: TransformedContent, decryption: Decryption) -> Transform
     return TransformedContent(content.file, size, lambda: decryption(content.pieces()))
 
 
-def _stretch(file: BinaryIO, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes of an open file from ``begin`` to ``end``, in pieces."""
-    file.seek(begin)
-    left = CHUNK if end is None else end - begin
-    while left and (piece := file.read(min(CHUNK, left))):
-        yield piece
-        if end is not None:
-            left -= len(piece)
+def _all_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of an open file from its beginning, in pieces."""
+    file.seek(0)
+    yield from iter(partial(file.read, CHUNK), b"")
 
 
 def migration_target(word: str | None) -> str | None:

@@ -1,6 +1,8 @@
-"""The forms that are being moved into a tree, in a small file of its root.
+"""The forms that are being moved into a tree, in a small file of its root, and the drafts that moves have stored there.
 
 What the tree has of these forms came by the move alone. So a move that was interrupted may replace it when it goes on.
+A draft leaves no trace in the source when it is saved or discarded. So its entity tags are kept in a file of their own,
+a line each, also when all has arrived: a later move knows by them what an earlier one has put there.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.model.addresses import Form
 from persistence.storage import files, nofollow
-from persistence.storage.layout import ARRIVING, Layout
+from persistence.storage.layout import ARRIVED_DRAFTS, ARRIVING, Layout
 from persistence.storage.storage import Arrivals
 
 
@@ -28,6 +30,7 @@ class TreeArrivals(Arrivals):
 
     def __init__(self, root: str) -> None:
         self._path = Layout(root).own(ARRIVING)
+        self._drafts = Layout(root).own(ARRIVED_DRAFTS)
 
     def begun(self, source: str) -> set[Form]:
         """See ``Arrivals``.
@@ -48,6 +51,21 @@ class TreeArrivals(Arrivals):
         known, ended = dict(self._read()), {(form.app, form.name) for form in forms}
         left = [form for form in known.pop(source, ()) if form not in ended]
         self._write({**known, source: left} if left else known)
+
+    def bring_drafts(self, etags: Iterable[str]) -> None:
+        """See ``Arrivals``. A line begins with its newline: one that a kill has cut off spoils no other."""
+        with disk_errors("writing", os.path.basename(self._drafts)):
+            files.append(self._drafts, "".join(f"\n{etag}" for etag in etags).encode())
+
+    def has_brought(self, etags: Iterable[str]) -> bool:
+        """See ``Arrivals``."""
+        with disk_errors("reading", os.path.basename(self._drafts)):
+            try:
+                descriptor = nofollow.open_file(self._drafts)
+            except FileNotFoundError:
+                return False
+            with open(descriptor, "rb") as file:
+                return {line.rstrip() for line in file}.issuperset(etag.encode() for etag in etags)
 
     def _read(self) -> Mapping[str, list[tuple[str, str]]]:
         with disk_errors("reading", os.path.basename(self._path)):

@@ -92,8 +92,15 @@ def remove_if_empty(path: str) -> None:
 
 
 def make_all(path: str) -> None:
-    """Make a directory and all above it, where they are missing: for copies of many files, synced together."""
-    os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+    """Make a directory and all above it, where they are missing: for copies of many files, synced together.
+
+    Each has the mode, which ``os.makedirs`` gives to the last one only.
+    """
+    try:
+        make(path)
+    except FileNotFoundError:
+        make_all(os.path.dirname(path))
+        make(path)
 
 
 class DurableDirectories:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from persistence.errors import BusyError, DamagedError, NotFoundError, disk_errors
-from persistence.limits.documents import MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits.documents import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User
@@ -50,7 +50,7 @@ class DocumentLeases(ManagedLeases):
         self._ready = ready
         self._now = now
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
         """See ``Leases``."""
         path = self._path(address)
         with self._alone(path, "leasing", address):
@@ -58,10 +58,11 @@ class DocumentLeases(ManagedLeases):
             held = self._living(path, now)
             if held is not None and held.user != holder.user:
                 raise held.refusal(now)
-            lease = DocumentLease.beginning(address.document, holder, seconds, now)
+            form = str(address.form) if held is None else held.form
+            lease = DocumentLease.beginning(address.document, form, holder, seconds, now)
             if held is None:
                 directories.ensure(os.path.dirname(path))
-                self._evict_expired(path, now)
+                self._evict_expired(path, now, MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS)
             try:
                 _write(path, lease)
             except FileNotFoundError:  # a check has tidied up in that moment
@@ -86,7 +87,7 @@ class DocumentLeases(ManagedLeases):
             if held is not None and not held.is_of(now):
                 with self._locks.lease(_scope(path)):
                     held = self._living(path, now)
-            _require(held, user, now)
+            _require(held, user, address, now)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
@@ -95,7 +96,7 @@ class DocumentLeases(ManagedLeases):
         with self._locks.lease(_scope(path)):
             now = self._now()
             with disk_errors("reading the lease of", address):
-                _require(self._living(path, now), user, now)
+                _require(self._living(path, now), user, address, now)
             yield
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
@@ -140,7 +141,7 @@ class DocumentLeases(ManagedLeases):
                 _write(path, held)
         return held
 
-    def _evict_expired(self, path: str, now: Moment) -> None:
+    def _evict_expired(self, path: str, now: Moment, most: int) -> None:
         """Remove some of the expired leases beside a new one, which is at a random place among them.
 
         Each new lease looks at several, so fewer are expired than live, on average.
@@ -155,12 +156,12 @@ class DocumentLeases(ManagedLeases):
         for name in (names[at:] + names[:at])[:_SWEPT]:
             with suppress(OSError, DamagedError):  # the next one may be removed all the same
                 gone += _is_over(f"{directory}/{name}", now) and files.remove(f"{directory}/{name}")
-        if len(names) - gone >= MOST_LEASES_OF_A_DIRECTORY:
+        if len(names) - gone >= most:
             raise BusyError("too many documents are leased at the moment", retry_after=60)
 
 
-def _require(held: DocumentLease | None, user: User, now: Moment) -> None:
-    if held is not None and held.remaining(now) and held.user != user.name:
+def _require(held: DocumentLease | None, user: User, address: DocumentAddress, now: Moment) -> None:
+    if held is not None and held.remaining(now) and held.keeps_out(user, address.form):
         raise held.refusal(now)
 
 

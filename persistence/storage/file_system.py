@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 
+from persistence import children
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
 from persistence.storage import copies, directories, files, owner
@@ -77,17 +77,23 @@ def _write(path: str) -> None:
         files.sync(descriptor)
 
 
+_LONGEST_TRIAL = 20.0
 _LOCKED = 7
 _CONTEND = f"import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcept BlockingIOError: sys.exit({_LOCKED})"
-_CONTENDER = (sys.executable, "-S", "-E", "-c", _CONTEND)
-"""Ends with ``_LOCKED`` if the file of its last argument is locked; our own interpreter, our own text."""
+"""Ends with ``_LOCKED`` if the file of its last argument is locked."""
+
+
+def _contend(path: str) -> int:
+    """Return the status of a process that tries to lock a file."""
+    with children.start("-S", "-c", _CONTEND, path, stderr=subprocess.DEVNULL) as contender:
+        return contender.wait(_LONGEST_TRIAL)
 
 
 def _lock(path: str) -> None:
     with open(path, "rb") as file:
         try_lock(file.fileno())
-        contender = subprocess.run([*_CONTENDER, path], check=False, capture_output=True, timeout=20)  # noqa: S603
-    if contender.returncode != _LOCKED:
+        status = _contend(os.path.abspath(path))
+    if status != _LOCKED:
         raise OSError("a second process was not locked out")
 
 

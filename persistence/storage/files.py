@@ -152,6 +152,7 @@ def append(path: str, data: bytes) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+    directories.sync(os.path.dirname(path))
 
 
 def open_shared(path: str, flags: int = 0) -> int:

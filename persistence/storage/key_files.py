@@ -12,7 +12,8 @@ import msgspec
 
 from persistence.errors import ConflictError, DamagedError, as_disk_error, disk_errors
 from persistence.limits.documents import LARGEST_SMALL_FILE
-from persistence.storage import directories, files, nofollow, owner
+from persistence.storage import directories, files, nofollow, owner, root
+from persistence.storage.layout import PAGES
 from persistence.storage.locks import LockFile
 
 T = TypeVar("T")
@@ -71,7 +72,10 @@ class KeyFile(Generic[T]):
         """
         with disk_errors(f"changing the {self._what}"):
             self._require_owner()
-            directories.ensure(os.path.dirname(self._path))
+            if os.path.dirname(self._path) == f"{os.path.realpath(self._tree)}/{PAGES}":
+                root.ensure_pages(self._tree)
+            else:
+                directories.ensure(os.path.dirname(self._path))
             lock = f"{self._path}.lock"
             files.ensure_file(lock)
             with LockFile(lock).exclusive(f"another command is changing the {self._what}", timeout=_PATIENCE):

@@ -25,6 +25,8 @@
     <root>/.bodies/<id>                                        objects elsewhere whose records are not committed yet
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.arriving.json                                      forms that are being moved here, and from where
+    <root>/.restored                                           the backup that was restored here, until all of it is
+    <root>/.arrived-drafts                                     entity tags of the drafts that moves have stored here
     <root>/.checked.json                                       when each part was last looked at by a deep check
     <root>/.pages/                                             what the pages for administrators keep: failed logins
     <root>/.index/<app>/<form>/...                             a cache: the index of the form's data
@@ -72,7 +74,9 @@ SERVE = ".serve"
 BODIES = ".bodies"
 QUARANTINE = ".quarantine"
 ARRIVING = ".arriving.json"
+ARRIVED_DRAFTS = ".arrived-drafts"
 CHECKED = ".checked.json"
+RESTORED = ".restored"
 PAGES = ".pages"
 INDEX = ".index"
 JOURNAL = ".index/.pending"

@@ -22,6 +22,7 @@ from persistence.storage.layout import (
     LEASES,
     LOCKS,
     OTHERS,
+    PAGES,
     QUARANTINE,
     SERVE,
     SERVICE,
@@ -262,6 +263,19 @@ def make_own(root: str) -> None:
             path = f"{root}/{LOCKS}/{name}"
             with _in_the_way(path):
                 files.ensure_file(path)
+
+
+def ensure_pages(home: str) -> str:
+    """Make the directory for what is noted beside the data of a home directory, if that is there, and return its path.
+
+    Raises:
+        FileNotFoundError: it is not: where a disk is gone, nothing must be made in its empty mount point.
+        OSError: it cannot be made.
+    """
+    directories.require(f"{home}/{LOCKS}")
+    path = f"{home}/{PAGES}"
+    directories.ensure(path)
+    return path
 
 
 def own_directories(root: str) -> Iterator[str]:

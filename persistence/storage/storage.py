@@ -248,11 +248,12 @@ class Leases(Protocol):
     Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
     """
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int) -> None:
-        """Lease a document, or renew the lease of the same user.
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
+        """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room.
 
         Raises:
             LockedError: somebody else holds it.
+            BusyError: too many are leased.
         """
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
@@ -299,6 +300,12 @@ class Arrivals(Protocol):
 
     def end(self, source: str, forms: Iterable[Form]) -> None:
         """Record that all of some forms from a place has arrived."""
+
+    def bring_drafts(self, etags: Iterable[str]) -> None:
+        """Record the entity tags of files of drafts that a move is about to store here, for good."""
+
+    def has_brought(self, etags: Iterable[str]) -> bool:
+        """Return whether moves have stored all of these files of drafts."""
 
 
 KeepsHistory = Callable[[Form], bool]

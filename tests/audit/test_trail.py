@@ -22,6 +22,7 @@ import pytest
 
 from persistence.audit.chain import Head, Seal, head_of, parsed
 from persistence.audit.events import REPAIRED, AuditEvent
+from persistence.audit.newest import newest
 from persistence.audit.trail import AuditTrail, Rotation, lock_path, prepare, rotated
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
@@ -154,8 +155,16 @@ def test_a_seal_is_not_taken_off(path: str) -> None:
     written(path, 2, seal=lambda: SEAL)
     found = verdict(path, must_be_sealed=True)
     assert (found.findings, found.notes) == ([], ["2 lines before those with keyed digests have none"])
-    gone = verify(path, lambda _: None, must_be_sealed=True)
-    assert "2 lines were not compared: the signing keys of their digests are gone" in gone.notes
+    gone = verify(path, lambda _: None, must_be_sealed=False)
+    assert gone.findings == [
+        'lines 3 to 4 were not compared: there is no signing key "0a1b2c3d", by which the digests should be'
+    ]
+    named = verify(path, lambda _: None, must_be_sealed=False, retired={SEAL.key_id, "other"})
+    assert named.findings == []
+    assert "2 lines were not compared: their digests are by keys that you name as retired" in named.notes
+    assert verify(path, lambda _: None, must_be_sealed=True, retired={SEAL.key_id}).findings == [
+        "the digest of the last line cannot be compared, although audit_signed asks for that"
+    ]
     written(path, 1)
     assert any("its digest is not keyed" in each for each in verdict(path).findings)
 
@@ -172,6 +181,104 @@ def test_a_head_is_read(text: str, found: tuple[int, str] | None) -> None:
 def test_a_damaged_head_is_none(record: bytes) -> None:
     assert head_of(record) is None
     assert head_of(Head(7, "f" * 64, 8, 9).record()) == Head(7, "f" * 64, 8, 9)
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_a_line_that_names_a_key_that_is_not_here_is_not_believed(path: str, *, sealed: bool) -> None:
+    """Also where somebody has kept a head that it should have: it says its digest, and nobody can compute it."""
+    lines = written(path, 6, seal=lambda: SEAL) if sealed else written(path, 6)
+    kept = [json.loads(line)["digest"] for line in lines]
+    digests = [line[line.index(b',"digest"') :] for line in lines]
+
+    def forged(number: int) -> bytes:
+        text = lines[number - 1].replace(b"acme", b"acne").partition(b',"digest"')[0]
+        text = text.replace(b',"seal":"0a1b2c3d"', b"")
+        return text + b',"seal":"00000000"' + digests[number - 1]
+
+    Path(path).write_bytes(b"".join([*lines[:2], forged(3), forged(4), *lines[4:]]))
+    finding = 'lines 3 to 4 were not compared: there is no signing key "00000000", by which the digests should be'
+    assert finding in verdict(path).findings
+    assert finding in verdict(path, expected=(6, kept[5])).findings
+    Path(path).write_bytes(b"".join([*lines[:5], forged(6)]))
+    named = verify(path, seal_of, must_be_sealed=sealed, expected=(6, kept[5]), retired={"00000000"}).findings
+    assert "line 6 does not have the digest that was expected" in named
+    written(path, 1, **({"seal": lambda: SEAL} if sealed else {}))
+    assert any("line 6 was not compared" in each for each in verdict(path).findings), "the next line covers nothing up"
+
+
+def compressed(path: str) -> bytes:
+    return gzip.compress(Path(path).read_bytes())
+
+
+BAD_GZIP: dict[str, tuple[Callable[[str], bytes], str]] = {
+    "not gzip": (lambda _: b"x" * 99, "audit.jsonl-y.gz: it cannot be unpacked: "),
+    "cut": (lambda path: compressed(path)[:-20], "audit.jsonl-y.gz: it cannot be unpacked: "),
+    "damaged": (lambda path: compressed(path)[:40] + b"\xff" * 20, "audit.jsonl-y.gz: it cannot be unpacked: "),
+    "huge": (lambda _: gzip.compress(bytes(64 << 20)), "audit.jsonl-y.gz: it unpacks to more than 200 times its size"),
+}
+
+
+@pytest.mark.parametrize(("content", "finding"), BAD_GZIP.values(), ids=BAD_GZIP)
+def test_a_compressed_file_that_cannot_be_read_is_a_finding_and_the_rest_is_verified(
+    path: str, content: Callable[[str], bytes], finding: str
+) -> None:
+    lines = written(path, 5)
+    Path(f"{path}-y.gz").write_bytes(content(path))
+    found = verdict(path)
+    assert len(found.findings) == 1
+    assert found.findings[0].startswith(finding)
+    assert found.lines == 5
+    Path(path).write_bytes(b"".join(changed(lines)))
+    assert any("line 5: it was changed" in each for each in verdict(path).findings)
+    kept = newest(path, seal_of, {}, since="", before=0, most=9)
+    assert [line["n"] for line in kept.lines] == [5, 4, 3, 2, 1]
+
+
+def test_the_longest_lines_that_are_alike_are_not_taken_for_too_large(path: str) -> None:
+    own = trail(path)
+    event = AuditEvent(action="update", user="x" * 1000, app="y" * 1000, document="z" * 1000).encoded()
+    for _ in range(3000):
+        own.append(event)
+    close(own)
+    Path(f"{path}.1.gz").write_bytes(compressed(path))
+    os.unlink(path)
+    found = verdict(path)
+    assert (found.lines, found.findings) == (3000, [])
+
+
+def test_a_cut_end_is_found_although_the_lock_file_was_removed(path: str) -> None:
+    """A writer knows its own last line; without one, a missing lock file says that somebody has removed it."""
+    own = trail(path)
+    for _ in range(6):
+        own.append(EVENT)
+    lines = Path(path).read_bytes().splitlines(keepends=True)
+    Path(path).write_bytes(b"".join(lines[:4]))
+    os.unlink(lock_path(path))
+    assert verdict(path).findings == ["the lock file is missing or has no head: lines may be missing at the end"]
+    own.append(EVENT)
+    assert verdict(path).findings == ["audit.jsonl, line 5: lines 5 to 6 are missing before it"]
+
+
+def test_a_cut_end_is_found_although_the_head_was_set_back(path: str) -> None:
+    own = trail(path)
+    for _ in range(4):
+        own.append(EVENT)
+    head, size = Path(lock_path(path)).read_bytes(), os.path.getsize(path)
+    own.append(EVENT)
+    own.append(EVENT)
+    os.truncate(path, size)
+    Path(lock_path(path)).write_bytes(head)
+    own.append(EVENT)
+    assert verdict(path).findings == ["audit.jsonl, line 5: lines 5 to 6 are missing before it"]
+
+
+def test_a_new_process_goes_on_without_a_lock_file_in_a_rotated_audit(path: str) -> None:
+    written(path, 6)
+    os.rename(path, f"{path}.000000000006")
+    written(path, 2)
+    os.unlink(lock_path(path))
+    written(path, 2)
+    assert (numbers(path), verdict(path).findings) == (list(range(1, 11)), [])
 
 
 def test_it_is_rotated_by_size_and_the_chain_goes_on(path: str) -> None:
@@ -278,7 +385,9 @@ def test_the_next_writer_closes_what_a_crash_has_torn(path: str, piece: bytes, *
     if headless:
         os.unlink(lock_path(path))
     if not piece.endswith(b"\n"):
-        assert verdict(path).findings == ["audit.jsonl, line 4: it was changed or damaged"] or b"\n" in piece
+        headless_too = ["the lock file is missing or has no head: lines may be missing at the end"] * headless
+        torn = ["audit.jsonl, line 4: it was changed or damaged", *headless_too]
+        assert verdict(path).findings == torn or b"\n" in piece
     written(path, 2)
     text = Path(path).read_bytes()
     assert text.startswith(b"".join(lines) + piece)

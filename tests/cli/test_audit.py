@@ -184,3 +184,36 @@ def test_every_command_of_the_table_exists() -> None:
     context = commands.make_context("persistence", ["--help-not"], resilient_parsing=True)
     names = set(commands.list_commands(context))
     assert {name for name in AUDITED if name.partition(" ")[0] not in names} == set()
+
+
+def test_a_line_by_a_key_that_is_gone_is_a_finding_unless_the_key_is_named(place: Place) -> None:
+    place.settings("audit_signed = true\n")
+    place.run("api-key", "new", "one")
+    seal = str(place.lines()[0]["seal"])
+    assert place.run("audit", "verify").status == 0
+    assert place.run("signing-key", "new").status == 0
+    assert place.run("signing-key", "retire", seal).status == 0
+    done = place.run("audit", "verify")
+    gone = sum(line["seal"] == seal for line in place.lines())
+    assert done.status == 4
+    assert done.out.splitlines()[0].endswith(f'there is no signing key "{seal}", by which the digests should be')
+    assert place.run("audit", "verify", "--retired-key", "00000000").status == 4
+    assert gone < len(place.lines())
+    place.run("api-key", "new", "two")
+    named = place.run("audit", "verify", "--retired-key", "00000000", "--retired-key", seal)
+    assert (named.status, f"note: {gone} lines were not compared" in named.out) == (0, True)
+    text = Path(place.path).read_bytes()
+    Path(place.path).write_bytes(text.replace(b'"name":"two"', b'"name":"owt"').replace(b"api-key-new", b"api-key-old"))
+    assert place.run("audit", "verify", "--retired-key", seal).status == 4
+
+
+def test_other_files_are_verified_and_shown_beside_one_that_cannot_be_unpacked(place: Place) -> None:
+    place.write(SAVED, REFUSED)
+    Path(f"{place.path}-y.gz").write_bytes(b"no gzip")
+    done = place.run("audit", "verify")
+    finding, count, _ = done.out.splitlines()
+    assert (done.status, count) == (4, "2 lines, 1 finding")
+    assert finding.startswith("audit.jsonl-y.gz: it cannot be unpacked")
+    shown = place.run("audit", "show")
+    assert (shown.status, len(shown.out.splitlines())) == (0, 2)
+    assert "audit.jsonl-y.gz: it cannot be unpacked" in shown.errors[0]

@@ -82,6 +82,15 @@ def test_all_controls_have_columns_if_asked_for(place: Place) -> None:
     assert rows(place, "--all-controls")[0]["stage (customer/notes)"] == "n"
 
 
+def test_a_signature_is_its_type_and_size(place: Place) -> None:
+    """JSON lines have it as it is."""
+    signature = f"data:image/png;base64,{'iVBORw0KGgoAAAAN' * 1000}"
+    place.put(f"{ORDERS}/data/s/data.xml", f"<form><customer><notes>{signature}</notes></customer></form>".encode())
+    assert rows(place, "--all-controls")[2]["stage (customer/notes)"] == "[image/png, 12 KB]"
+    done = place.run("export", "-", "--jsonl", "--all-controls")
+    assert signature in done.stdout
+
+
 def test_json_lines_have_values_as_they_are(place: Place) -> None:
     place.put("hr/leave/form/form.xhtml", FORM.encode())
     place.put("hr/leave/data/e/data.xml", DATA)

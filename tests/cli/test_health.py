@@ -47,6 +47,12 @@ def test_a_service_on_a_socket(
     bind = f"unix:{tmp_path}/s"
     monkeypatch.setenv("PERSISTENCE_BIND", bind)
     with running(tmp_path, bind=bind, env={"PERSISTENCE_TRUSTED": "unix"}):
+        lines = "persistence: there was no {0} of everything yet: persistence {0} makes a note of it"
+        never = [lines.format(run) for run in ("backup", "check")]
+        assert ended(["health"], monkeypatch, capsys) == (0, f"ready: {bind}\n", never)
+        monkeypatch.setenv("PERSISTENCE_DATA", str(tmp_path / "data"))
+        assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == 0
+        assert ended(["check"], monkeypatch, capsys).status == 0
         assert ended(["health"], monkeypatch, capsys) == (0, f"ready: {bind}\n", [])
 
 

@@ -108,7 +108,7 @@ SAMPLES: dict[str, list[str]] = {
     "reindex": ["", "hr/leave --verify"],
     "reencrypt": ["--dry-run", ""],
     "backup": ["{tmp}/backups --verify"],
-    "restore": ["{tmp}/backups --data {tmp}/restored"],
+    "restore": ["{tmp}/backups --data {tmp}/restored", "{tmp}/backups hr/leave --data {tmp}/fresh"],
     "move": ["--to {tmp}/moved --dry-run", "--to {tmp}/moved --prepare"],
     "purge": ["--older-than 2000-01-01 --revisions", "--older-than {now} --tombstones --revisions --drafts"],
     "erase": [f"{D} --backups {{tmp}}/backups", f"{D} --certificate {{tmp}}/c.json --yes"],
@@ -127,7 +127,7 @@ BEFORE: dict[str, list[tuple[str, str]]] = {
     "erase": [("backup", "{tmp}/backups")],
     "password list": [("password set", "ann")],
     "reencrypt": [("encryption-key new", "")],
-    "restore": [("backup", "{tmp}/backups")],
+    "restore": [("backup", "{tmp}/backups"), ("init", "--data {tmp}/fresh")],
     "signing-key list": [("signing-key new", "")],
 }
 """Commands that run before a sample, so that there is something to be printed."""

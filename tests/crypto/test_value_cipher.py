@@ -5,13 +5,14 @@ import base64
 import pytest
 
 from persistence.crypto.encryption_keys import KeyRing, legacy_keys
-from persistence.crypto.value_cipher import ValueCipher
+from persistence.crypto.value_cipher import DataCipher, ValueCipher
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Form
+from persistence.model.versions import Place
 
 FORM = Form("hr", "leave")
 RING = KeyRing("b", {"a": bytes(32), "b": bytes(range(32))})
-PLACE = ("person", "ssn")
+PLACE = (("person", 1), ("ssn", 1))
 PASSWORD = "Vault-Key-2024!blue"  # noqa: S105 - that of the vector
 VECTOR = "AAECAwQFBgcICQoLQjvWaENLAOs4UvOAykhr1KQMWA70bPksVtJjEmKq"
 
@@ -23,7 +24,7 @@ def cipher(ring: KeyRing = RING, document: str = "1", form: Form = FORM) -> Valu
 @pytest.mark.parametrize("text", ["x", " 078-05-1120 é ", "\n", "\U0001d4b3" * 1000, "<&>\u00a0"])
 def test_a_value_comes_back(text: str) -> None:
     sealed = cipher().encrypt(text, PLACE)
-    assert sealed.startswith("enc1:b:")
+    assert sealed.startswith("enc2:b:")
     assert sealed.isascii()
     assert cipher().decrypt(f" {sealed}\n", PLACE) == text
 
@@ -38,12 +39,14 @@ def test_no_two_values_look_alike() -> None:
         (cipher(document="2"), PLACE),
         (cipher(form=Form("hr", "other")), PLACE),
         (cipher(form=Form("h", "rleave")), PLACE),
-        (cipher(), ("person", "name")),
-        (cipher(), ("person",)),
+        (cipher(), (("person", 1), ("name", 1))),
+        (cipher(), (("person", 1),)),
+        (cipher(), (("person", 1), ("ssn", 2))),
+        (cipher(), (("person", 2), ("ssn", 1))),
     ],
-    ids=["document", "form", "application", "place", "around"],
+    ids=["document", "form", "application", "place", "around", "iteration", "iteration around"],
 )
-def test_a_value_of_elsewhere_does_not_decrypt(other: ValueCipher, place: tuple[str, ...]) -> None:
+def test_a_value_of_elsewhere_does_not_decrypt(other: ValueCipher, place: Place) -> None:
     with pytest.raises(DamagedError, match="not as it was written"):
         other.decrypt(cipher().encrypt("secret", PLACE), place)
 
@@ -61,12 +64,12 @@ def test_no_byte_of_a_value_can_be_changed() -> None:
 
 
 def test_a_value_under_another_known_key_does_not_decrypt() -> None:
-    sealed = cipher().encrypt("secret", PLACE).replace("enc1:b:", "enc1:a:")
+    sealed = cipher().encrypt("secret", PLACE).replace("enc2:b:", "enc2:a:")
     with pytest.raises(DamagedError):
         cipher().decrypt(sealed, PLACE)
 
 
-@pytest.mark.parametrize("value", ["", "enc1:", "enc1:b", "enc1:b:", "enc1:b:?", "enc1:b:AAAA", "plain text", "é"])
+@pytest.mark.parametrize("value", ["", "enc2:", "enc2:b", "enc2:b:", "enc2:b:?", "enc2:b:AAAA", "plain text", "é"])
 def test_what_is_no_value_is_damage(value: str) -> None:
     with pytest.raises((DamagedError, ConfigurationError)):
         cipher().decrypt(value, PLACE)
@@ -98,6 +101,40 @@ def test_the_real_system_s_values_need_their_password() -> None:
         cipher(KeyRing(None, {}, legacy_keys(["", " "]))).decrypt(VECTOR, ())
     with pytest.raises(DamagedError, match="another password"):
         cipher(KeyRing(None, {}, legacy_keys(["other"]))).decrypt(VECTOR, ())
+
+
+def test_a_seal_is_of_all_values_in_their_order_and_in_no_other_format() -> None:
+    """The real system's values are bound to nothing: none of them is a seal, whatever its text."""
+    ring = KeyRing("b", RING.keys, legacy_keys([PASSWORD]))
+    writing = DataCipher(cipher(ring))
+    first, second = writing.encrypt("one", PLACE), writing.encrypt("two", PLACE)
+    seal = writing.seal()
+
+    def verified(values: list[str], seal: str | None) -> bool:
+        reading = DataCipher(cipher(ring))
+        for value in values:
+            reading.decrypt(value, PLACE)
+        try:
+            reading.verify(seal)
+        except DamagedError:
+            return False
+        return True
+
+    assert verified([first, second], f" {seal} ")
+    assert verified([VECTOR], None)
+    for values, wrong in (
+        ([second, first], seal),
+        ([first], seal),
+        ([first, second, VECTOR], seal),
+        ([first, VECTOR], seal),
+        ([], seal),
+        ([first, second], None),
+        ([first, second], ""),
+        ([first, second], first),
+        ([first, second], VECTOR),
+        ([], VECTOR),
+    ):
+        assert not verified(values, wrong), (values, wrong)
 
 
 def test_a_ring_does_not_show_its_keys() -> None:

@@ -18,7 +18,7 @@ QUICK = 2.0
 
 
 def sealed(document: bytes, *paths: tuple[str, ...], piece: int = 1 << 18) -> bytes:
-    with ValueEncrypter(paths, (), lambda text, _: f"({text})", _as_said) as sealing:
+    with ValueEncrypter(paths, (), lambda text, _: f"({text})", lambda: "s", _as_said) as sealing:
         return b"".join(sealing.edited(document[at : at + piece] for at in range(0, len(document), piece)))
 
 
@@ -97,8 +97,9 @@ def test_nothing_but_marks_and_values_is_changed(codec: str, piece: int) -> None
         return document.format(mark=mark, added=added, text=text).encode(codec)
 
     declared, said = f' xmlns:fr="{FR}"', ' fr:value-encrypted="true"'
+    seal = "<?encrypted-values s?>".encode({"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(codec, codec))
     assert sealed(written("\n encrypted='true'"), piece=piece) == written()
-    assert sealed(written("\tencrypted = 'true'"), ("v",), piece=piece) == written("", declared + said, "(x)")
+    assert sealed(written("\tencrypted = 'true'"), ("v",), piece=piece) == written("", declared + said, "(x)") + seal
     assert opened(written("", declared + said, "(x)")) == written("", declared)
 
 

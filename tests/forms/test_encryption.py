@@ -7,6 +7,7 @@ from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlE
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.limits.definitions import LONGEST_ENCRYPTED
 from persistence.model.addresses import AttachmentRef
+from persistence.model.versions import Place
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 PATHS = [("a",), ("s", "r", "c"), ("many",)]
@@ -15,12 +16,19 @@ UNKNOWN = "/fr/service/persistence/crud/hr/leave/data/1/unknown.bin"
 PLAIN = "/fr/service/persistence/crud/hr/leave/data/1/plain.bin"
 
 
-def seal(text: str, place: tuple[str, ...]) -> str:
-    return f"<{'/'.join(place)}={text[::-1]}>"
+SEAL = b"<?encrypted-values s?>"
 
 
-def open_(value: str, place: tuple[str, ...]) -> str:
-    begin = f"<{'/'.join(place)}="
+def shown(place: Place) -> str:
+    return "/".join(name if number == 1 else f"{name}[{number}]" for name, number in place)
+
+
+def seal(text: str, place: Place) -> str:
+    return f"<{shown(place)}={text[::-1]}>"
+
+
+def open_(value: str, place: Place) -> str:
+    begin = f"<{shown(place)}="
     assert value.startswith(begin)
     assert value.endswith(">")
     return value[len(begin) : -1][::-1]
@@ -31,7 +39,7 @@ def is_encrypted(held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - 
 
 
 def sealed(data: bytes, step: int = 50) -> bytes:
-    with ValueEncrypter(PATHS, (), seal, is_encrypted) as sealing:
+    with ValueEncrypter(PATHS, (), seal, lambda: "s", is_encrypted) as sealing:
         return b"".join(sealing.edited(pieces(data, step)))
 
 
@@ -57,7 +65,7 @@ SEALED = {
     "<a>1<!-- 2 -->3<![CDATA[<]]>&#13;</a>": '<a fr:value-encrypted="true">&lt;a=&#13;&lt;31&gt;</a>',
     "<s><r><c>1</c></r><r><c>2</c></r><c>3</c></s>": (
         '<s><r><c fr:value-encrypted="true">&lt;s/r/c=1&gt;</c></r>'
-        '<r><c fr:value-encrypted="true">&lt;s/r/c=2&gt;</c></r><c>3</c></s>'
+        '<r><c fr:value-encrypted="true">&lt;s/r[2]/c=2&gt;</c></r><c>3</c></s>'
     ),
     "<many>\n<_>v</_> <_ y='2'/></many>": (
         "<many>\n<_ fr:value-encrypted=\"true\">&lt;many/_=v&gt;</_> <_ y='2'/></many>"
@@ -81,7 +89,8 @@ SEALED = {
 @pytest.mark.parametrize("plain", SEALED)
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_what_is_stored(plain: str, step: int) -> None:
-    assert sealed(form(plain), step).decode() == form(SEALED[plain]).decode()
+    behind = SEAL if "&lt;" in SEALED[plain] else b""
+    assert sealed(form(plain), step) == form(SEALED[plain]) + behind
 
 
 @pytest.mark.parametrize(
@@ -138,6 +147,22 @@ def test_text_beside_elements_in_a_marked_value_is_refused(text: str) -> None:
         sealed(form(text))
 
 
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_seal_is_behind_the_root_and_one_that_a_client_sends_is_dropped(step: int, encoding: str) -> None:
+    """In the root, an instruction of that name is the client's own."""
+    mark, own = SEAL.decode(), "<?encrypted-values of the client?>"
+    plain = f"<?x?><form><a>s{own}</a><b>{own}</b></form>\n<!-- x --><?y encrypted-values ?>"
+    sent = f"{own}{plain}{own}<?encrypted-values?>"
+    stored = sealed(sent.encode(encoding), step).decode(encoding)
+    assert stored.endswith(f"<?y encrypted-values ?>{mark}")
+    assert (stored.startswith("<?x?><form>"), stored.count(own)) == (True, 1)
+    with ValueDecrypter(open_) as opening:
+        back = b"".join(opening.edited(pieces(stored.encode(encoding), step))).decode(encoding)
+    assert opening.seal == "s"
+    assert back == plain.replace(f"s{own}", "s").replace("<a>", f'<a xmlns:fr="{FR}">')
+
+
 def test_the_old_mark_is_read_too() -> None:
     data = form('<a encrypted="true">&lt;a=terces&gt;</a><b encrypted="yes">x</b>')
     assert opened(data) == form('<a>secret</a><b encrypted="yes">x</b>')
@@ -151,7 +176,7 @@ def test_a_value_may_be_long_but_not_endless() -> None:
 
 def test_text_that_is_not_to_be_encrypted_is_not_gathered() -> None:
     data = form(f"<b>{'x' * 3_000_000}</b>")
-    with ValueEncrypter(PATHS, (), seal, is_encrypted) as sealing:
+    with ValueEncrypter(PATHS, (), seal, lambda: "s", is_encrypted) as sealing:
         most = max(len(piece) for piece in sealing.edited(pieces(data, 1 << 16)))
     assert most < 1 << 18
 

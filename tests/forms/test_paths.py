@@ -178,7 +178,9 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
         with CellReader(cell_matcher(Column(each.path(data_format), each.takes_files) for each in controls)) as reader:
             assert reader.read([data]).cells == {0: ["secret"]}
         encrypted = EncryptedControls.of(controls)
-        with ValueEncrypter(encrypted.paths, encrypted.values, lambda *_: "0", lambda *_: False) as encrypter:
+        with ValueEncrypter(
+            encrypted.paths, encrypted.values, lambda *_: "0", lambda: "s", lambda *_: False
+        ) as encrypter:
             assert b"secret" not in b"".join(encrypter.edited([data]))
         outline = read_outline(definition, data_format)
         assert outline.root.at(steps).name == "c"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from xml.sax.saxutils import escape
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +12,8 @@ from lxml import etree
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
-from persistence.forms.values import NODE_END, ExtractedText, ValueReader
-from persistence.limits.definitions import MOST_NESTED_TEXT, MOST_REST
+from persistence.forms.values import NODE_END, ExtractedText, ValueReader, readable
+from persistence.limits.definitions import LONGEST_WORD, MOST_NESTED_TEXT, MOST_REST
 from persistence.limits.xml import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
 from persistence.model.versions import IndexKey, PathStep
 from tests.forms.vectors import V2
@@ -150,32 +153,94 @@ def test_a_separator_cannot_be_smuggled_in() -> None:
 
 
 def test_of_the_rest_only_so_much_is_kept() -> None:
-    piece = b"<b>" + b"x" * 1_000_000 + b"</b>"
+    piece = b"<b>" + b"x " * 500_000 + b"</b>"
     found = ValueReader([key("a")]).read([b"<f>", *[piece] * 20, b"<a>y</a>z</f>"])
     assert len(found.rest) == MOST_REST
-    assert found.rest.startswith("x" * 1_000_000 + NODE_END + "x")
+    assert found.rest.startswith("x " * 500_000 + NODE_END + "x")
     assert found.values == {"a": ("y",)}
 
 
 def test_what_is_too_long_has_no_value_and_does_not_keep_others_from_having_theirs() -> None:
-    long = [b"<a>", *[b"y" * 1_000_000] * 20, b"</a>"]
+    long = [b"<a>", *[b"y " * 500_000] * 20, b"</a>"]
     found = ValueReader([key("a"), key("b")]).read([b"<f>", *long, b"<a>short</a>", *long, b"<b>after</b>z</f>"])
     assert found.values == {"a": ("short",), "b": ("after",)}
     assert found.rest == "z"
 
 
 def test_of_all_values_only_so_much_is_kept() -> None:
-    found = ValueReader([key("a")]).read([b"<f>", *[b"<a>" + b"y" * 1_000_000 + b"</a>"] * 20, b"</f>"]).values
+    found = ValueReader([key("a")]).read([b"<f>", *[b"<a>" + b"y " * 500_000 + b"</a>"] * 20, b"</f>"]).values
     assert len(found["a"]) == 9  # the one that passes the limit is still kept
 
 
 def test_values_inside_each_other_do_not_multiply_without_end() -> None:
     depth = 100
     paths = ["/".join(["a"] * level) for level in range(1, depth + 1)]
-    document = ["<f>", *["<a>"] * depth, *["x" * 1_000_000] * 8, *["</a>"] * depth, "</f>"]
+    document = ["<f>", *["<a>"] * depth, *["x " * 500_000] * 8, *["</a>"] * depth, "</f>"]
     found = ValueReader(map(key, paths)).read(text.encode() for text in document).values
     assert len(found[paths[-1]][0]) == 8_000_000
     assert sum(len(value) for each in found.values() for value in each) < MOST_NESTED_TEXT + 3 * 8_000_000
+
+
+PNG = "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUgAA" * 200
+WORD = "x" * LONGEST_WORD
+LONG_URL = f"https://example.org/{'a/' * 200}?q=1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PNG,
+        f"\n{PNG[:2000]}\n{PNG[2000:]}\n",
+        "data:image/svg+xml;charset=utf-8,<svg xmlns='x'> <g/> </svg>",
+        "data:image/gif;base64,R0lGODdhAQABAIAAAP",
+        WORD + "x",
+        f" {WORD}x ",
+    ],
+)
+def test_the_content_of_a_file_is_no_value_and_no_text(text: str) -> None:
+    document = f"<f><a>{escape(text)}</a><b>{escape(text)}</b></f>"
+    assert read(document, "a") == ExtractedText({}, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WORD,
+        f"{'x ' * LONGEST_WORD}it says",
+        "\u8a9e" * 3 * LONGEST_WORD,
+        "data: see the appendix, and image/png;base64,",
+        LONG_URL,
+    ],
+)
+def test_long_texts_are_values_and_text(text: str) -> None:
+    document = f"<f><a>{text}</a><b>{text}</b></f>"
+    assert read(document, "a") == ExtractedText({"a": (text,)}, text)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("data:image/png;base64," + "A" * 16_000, "[image/png, 12 KB]"),
+        ("data:image/gif;base64,R0lGODdh", "[image/gif, 1 KB]"),
+        ("A" * 16_000, "[file, 12 KB]"),
+        ("Ada", "Ada"),
+    ],
+)
+def test_the_content_of_a_file_is_shown_by_its_type_and_size(value: str, expected: str) -> None:
+    assert readable(value) == expected
+
+
+def test_an_image_in_rich_text_is_left_out_and_the_text_around_it_is_not() -> None:
+    rich = f'<p>before <img src="{PNG}" alt="x"/> after</p><p>{WORD}x {LONG_URL}</p>'
+    assert read(f"<f><b>{escape(rich)}</b></f>").rest == f'<p>before <img src="" alt="x"/> after</p><p> {LONG_URL}</p>'
+
+
+@pytest.mark.parametrize("piece", ["data:a/a;", "data:", "x" * LONGEST_WORD + " ", "data:a/a,", " ", "data:a/a;x;x;"])
+def test_texts_that_look_like_contents_of_files_take_time_in_proportion(piece: str) -> None:
+    text = piece * (4_000_000 // len(piece))
+    begin = time.process_time()
+    read(f"<f><a>{text}</a><b>{text}</b></f>", "a")
+    assert time.process_time() - begin < 2
 
 
 HOSTILE = {

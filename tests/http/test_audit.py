@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -187,6 +188,55 @@ def reading(service: Service, form: str) -> list[tuple[str, int]]:
     service.raw("GET", f"{PUBLIC}/form/{form}")
     service.raw("GET", "/healthz")
     return [(action, answer.status) for action, answer in asked]
+
+
+def test_pages_that_show_form_data_have_lines_where_reads_have_them(tmp_path: Path) -> None:
+    """With the name of the administrator; other pages, and those of other forms, have none."""
+    secret = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("desk")
+    with audited(tmp_path, more='administrators = ["desk"]', reads=True, is_real=True) as service:
+        service.extra["Authorization"] = f"Bearer {secret}"
+        for form in (FORM, "other/form"):
+            service.put(f"{form}/form/form.xhtml", SINGLETON.replace(b"true", b"false"))
+            service.put(f"{form}/data/A/a.bin", DATA, **V1, Username="lea")
+            service.put(f"{form}/data/A/data.xml", DATA, **V1, Username="lea")
+            service.put(f"{form}/data/A/data.xml", DATA, Username="lea")
+        form_type = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = service.raw("POST", "/admin/login", form_type, f"name=desk&secret={secret}".encode())
+        cookie = {"Cookie": str(answer.headers["Set-Cookie"]).partition(";")[0]}
+        revisions = service.raw("GET", f"{PUBLIC}/history/{FORM}/A", {"Svc-Username": "lea"}).body.decode()
+        newer, older = re.findall(r'modified-time="([^"]+)"', revisions)[:2]
+        before = len(lines(tmp_path))
+        service.raw("GET", f"/admin/forms/{FORM}/data/A")  # without a session
+        for form in ("other/form", FORM):
+            for path, status in (
+                ("", 302),
+                ("/1", 200),
+                ("/1?q=confidential-search", 200),
+                ("/1/documents.csv", 200),
+                ("/1/definition", 200),
+                ("/1/deleted", 200),
+                ("/data/A", 200),
+                ("/data/A/data.xml", 200),
+                ("/data/A/attachments/a.bin", 200),
+                (f"/data/A/changes?older={older}&newer={newer}", 200),
+                ("/data/NONE", 404),
+            ):
+                found = service.raw("GET", f"/admin/forms/{form}{path}", cookie)
+                assert found.status == status or form != FORM, (path, found.body)
+        for path in ("", "forms", "health", "audit", "keys", "settings"):
+            assert service.raw("GET", f"/admin/{path}", cookie).status == 200
+        what = ("action", "app", "form", "collection", "document", "name", "version", "status", "key")
+        assert [tuple(line.get(name) for name in what) for line in lines(tmp_path)[before:]] == [
+            ("search", "hr", "leave", None, None, None, 1, 200, "desk"),
+            ("search", "hr", "leave", None, None, None, 1, 200, "desk"),
+            ("csv", "hr", "leave", None, None, None, 1, 200, "desk"),
+            ("read", "hr", "leave", "data", "A", None, None, 200, "desk"),
+            ("read", "hr", "leave", "data", "A", None, None, 200, "desk"),
+            ("read", "hr", "leave", "data", "A", "a.bin", None, 200, "desk"),
+            ("history", "hr", "leave", "data", "A", None, None, 200, "desk"),
+            ("read", "hr", "leave", "data", "NONE", None, None, 404, "desk"),
+        ]
+    assert "confidential" not in Path(path_of(tmp_path)).read_text()
 
 
 def test_what_administrators_do_has_lines(tmp_path: Path) -> None:

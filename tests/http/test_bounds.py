@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from persistence.limits.definitions import LONGEST_WORD
 from persistence.limits.requests import LONGEST_NAME, MOST_ROLES
 from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
 from tests.cost.measured import MIB, Process
@@ -19,6 +20,7 @@ _NAME = "person/name"
 _FORM = f"{PUBLIC}/crud/hr/large"
 _HEADERS = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "1"}
 _LARGE = 1_000_000
+_LONG = f"{'a' * (LONGEST_WORD - 1)} " * (_LARGE // LONGEST_WORD)
 _DOCUMENTS = 8
 
 
@@ -28,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with alone(tmp_path_factory.mktemp("bounds")) as running:
         assert running.raw("PUT", f"{_FORM}/form/form.xhtml", _HEADERS, UNMARKED).status == 201
         for number in range(_DOCUMENTS):
-            text = ("a" * _LARGE, "a b " * (_LARGE // 4))[number % 2]
+            text = (_LONG, "a b " * (_LARGE // 4))[number % 2]
             body = f"<form><person><name>{text}</name></person></form>".encode()
             assert running.raw("PUT", f"{_FORM}/data/d{number}/data.xml", _HEADERS, body).status == 201
         assert len(search(running, f'<query path="{_NAME}"/>').body) > _DOCUMENTS * _LARGE
@@ -109,7 +111,7 @@ def test_what_is_looked_for_inside_values_is_not_long(service: Service) -> None:
         (one(LONGEST_SEARCHED) * (MOST_SEARCHED // LONGEST_SEARCHED + 1), 400),
         (f"<query>{'a' * LONGEST_SEARCHED}</query>", 200),
         (f"<query>{'a' * (LONGEST_SEARCHED + 1)}</query>", 400),
-        (f'<query path="{_NAME}" match="exact">{"a" * _LARGE}</query>', 200),
+        (f'<query path="{_NAME}" match="exact">{_LONG}</query>', 200),
     ):
         assert search(service, f"{children}<page-size>1</page-size>").status == status, children[:60]
 

@@ -85,6 +85,17 @@ def test_malformed_versions_are_refused(service: Service, form: str, text: str) 
             assert "positive integer" in answer.cause
 
 
+def test_a_version_that_would_end_next_is_refused(service: Service, form: str) -> None:
+    for path in (f"{form}/form/form.xhtml", f"{form}/form/logo.png"):
+        refused = service.put(path, b"<f/>", Form_Definition_Version=999_999_999)
+        assert (refused.status, "would leave no room for 'next'" in refused.cause) == (400, True)
+    path = f"{form}/form/form.xhtml"
+    assert service.put(path, b"<f/>", Form_Definition_Version=999_000_000).status == 201
+    assert service.put(path, b"<f/>", Form_Definition_Version=999_000_001).status == 201
+    published = service.put(path, b"<f/>", Form_Definition_Version="next")
+    assert (published.status, version(service, service.head(path))) == (201, "999000002")
+
+
 def test_the_definition_of_a_document(service: Service, form: str) -> None:
     """Spec crud 3, 5.1 and 15.4: by document, which wins over the version; drafts on request."""
     path = f"{form}/form/form.xhtml"

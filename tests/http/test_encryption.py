@@ -289,7 +289,7 @@ def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted(service:
     for looks in ("/fr/service/persistence/crud/x/y/form/SECRET-7", path(form, "1", "SECRET-7")):
         save(service, form, body=f"<form><person><ssn>{looks}</ssn><scan>{looks}</scan></person></form>".encode())
         stored = etree.fromstring((service.data / form / "data/1/data.xml").read_bytes())
-        assert (stored.findtext("person/ssn") or "").startswith("enc1:")
+        assert (stored.findtext("person/ssn") or "").startswith("enc2:")
         assert stored.findtext("person/scan") == looks
         assert etree.fromstring(service.get(f"{form}/data/1/data.xml").body).findtext("person/ssn") == looks
 
@@ -417,7 +417,7 @@ def test_of_a_version_that_was_never_published_all_is_encrypted_that_another_one
 
 def test_searches_know_nothing_of_encrypted_values(service: Service, form: str) -> None:
     save(service, form)
-    for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc1:", 0)):
+    for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc2:", 0)):
         query = f"<search><query>{text}</query><page-size>10</page-size><page-number>1</page-number></search>".encode()
         found = service.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
         assert (found.status, etree.fromstring(found.body).get("search-total")) == (200, str(hits)), text
@@ -447,7 +447,7 @@ def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answe
     values = [etree.fromstring(file.read_bytes()).findtext("person/ssn") for file in (own, other)]
     whole = own.read_bytes()
     assert all(values)
-    for value in (values[1], values[0][:-8] + "AAAAAAA=", values[0].replace("enc1:", "enc9:"), "plain"):
+    for value in (values[1], values[0][:-8] + "AAAAAAA=", values[0].replace("enc2:", "enc9:"), "plain"):
         own.write_bytes(whole.replace(values[0].encode(), value.encode()))
         got = service.get(f"{form}/data/1/data.xml")
         assert got.status == 500, value
@@ -574,7 +574,7 @@ def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
         second = keys.new()
         save(service, "a/b", "new")
         stored = [(service.data / f"a/b/data/{document}/data.xml").read_bytes() for document in ("old", "new")]
-        assert [f"enc1:{first}:".encode() in stored[0], f"enc1:{second}:".encode() in stored[1]] == [True, True]
+        assert [f"enc2:{first}:".encode() in stored[0], f"enc2:{second}:".encode() in stored[1]] == [True, True]
         for document in ("old", "new"):
             assert texts(service.get(f"a/b/data/{document}/data.xml").body)[0] == SECRETS[0]
 

@@ -198,7 +198,7 @@ def test_data_of_another_service_is_noted_as_it_arrives(tmp_path: Path) -> None:
             save(service, "a/b", body=body)
             for _ in range(2):
                 assert texts(service.get("a/b/data/1/data.xml").body) == texts(body)
-        assert "enc1:" in (service.data / "a/b/data/1/data.xml").read_text()
+        assert "enc2:" in (service.data / "a/b/data/1/data.xml").read_text()
 
 
 def test_a_sidecar_that_does_not_say_it_is_made_up_for(service: Service, form: str) -> None:

@@ -28,8 +28,8 @@ def test_method_query_and_fields_are_taken_down() -> None:
     )
 
 
-@pytest.mark.parametrize(("caller", "is_kept"), [("backup-key", False), ("trusted", True), (None, True)])
-def test_the_key_with_which_a_caller_was_let_in_stays_here(caller: str | None, *, is_kept: bool) -> None:
+@pytest.mark.parametrize(("caller", "is_kept"), [("backup-key", False), ("trusted", True), (None, False)])
+def test_what_may_be_a_key_of_this_service_stays_here(caller: str | None, *, is_kept: bool) -> None:
     known = {} if caller is None else {CALLER: caller}
     assert (taken(HTTP_AUTHORIZATION="Bearer k", **known).field_of("authorization") is not None) == is_kept
 

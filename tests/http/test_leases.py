@@ -14,6 +14,7 @@ import pytest
 from persistence.limits.documents import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
+from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service, alone
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
@@ -316,12 +317,14 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
 
 
 class Elsewhere:
-    """A provider that answers LOCK and UNLOCK as a test says."""
+    """A provider of no published form that answers LOCK and UNLOCK as a test says."""
 
     def __init__(self) -> None:
         self.reply = Reply(200)
 
     def __call__(self, got: Received) -> Reply:
+        if got.path.partition("?")[0] == "/base/form/a/b":
+            return Reply(200, {"Content-Type": "application/xml"}, b"<forms/>")
         return self.reply if got.method in ("LOCK", "UNLOCK") else Reply(404)
 
 
@@ -390,3 +393,49 @@ def test_a_real_second_service_has_the_leases(tmp_path: Path, names: tuple[str, 
             assert unlock(service, path).status == 200
             assert put(service, path, "bob").status == 204
             assert service.get(path).status == 200
+
+
+OWN = (
+    '<permissions><permission operations="create -list"/>'
+    '<permission operations="read update delete -list"><owner/></permission></permissions>'
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Service, form: str, name: str) -> None:
+    """LOCK and UNLOCK need what a PUT of the document needs, where others are kept from writing by a lease."""
+    published = started.put(f"{form}/form/form.xhtml", definition(OWN), Form_Definition_Version=1)
+    assert published.status == 201
+    saved, path = f"{form}/data/{form[4:12]}/data.xml", f"{form}/{name.format(form[4:12])}".replace(" ", "%20")
+    assert put(started, saved, "lea").status == 201
+    bob, lea = {**LEA, f"{started.prefix}Username": "bob"}, {**LEA, f"{started.prefix}Username": "lea"}
+    for method, user in (("LOCK", "bob"), ("LOCK", "lea"), ("UNLOCK", "lea")):
+        refused = started.ask(method, path, body(user), bob)
+        assert (refused.status, refused.cause.startswith("you may not update")) == (403, True)
+    assert started.ask("LOCK", path, body("lea"), LEA).status == 403
+    assert put(started, saved, "lea").status == 204
+    assert started.ask("LOCK", path, body("lea"), lea).status == 200
+    assert started.ask("UNLOCK", path, body("lea"), bob).status == 403
+    assert started.ask("UNLOCK", path, body("lea"), lea).status == 200
+
+
+def test_a_lease_by_another_form_keeps_nobody_from_writing(service: Service, form: str) -> None:
+    """Else who may save there could keep the owner from the document with the same id here."""
+    path = f"{form}/data/{form[4:12]}/data.xml"
+    assert put(service, path, "lea").status == 201
+    assert lock(service, f"other/form/data/{form[4:12]}/data.xml", "bob").status == 200
+    assert put(service, path, "lea").status == 204
+    assert is_held_by(lock(service, path), "bob")
+    assert unlock(service, path, "bob").status == 200
+
+
+def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
+    lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for engine in ("storage.document_leases", "postgresql.leases"):
+        monkeypatch.setattr(f"persistence.{engine}.MOST_LEASES_BESIDE_NEW_IDS", 0)
+    refused = lock(lenient, f"{form}/data/nothing/data.xml")
+    assert (refused.status, refused.cause) == (503, "too many documents are leased at the moment")
+    for there in (f"{form}/data/saved/data.xml", f"{form}/draft/begun/data.xml"):
+        assert put(lenient, there, "lea").status == 201
+        assert lock(lenient, there).status == 200

@@ -111,7 +111,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Se
     assert oldest.read_bytes() == CONTENT
     assert "hash-of-plain" in oldest.with_name(f"{oldest.name}.json").read_text()
     assert traces(service.data / form / "data/1/.history", "hash-of-data")
-    assert not traces(service.data / form, "enc1:", MAGIC)
+    assert not traces(service.data / form, "enc2:", MAGIC)
 
 
 def test_a_value_that_looks_like_the_path_of_an_attachment_is_reencrypted(service: Service, form: str) -> None:

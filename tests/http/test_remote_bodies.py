@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,13 +45,19 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def served(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory: Path = tmp_path_factory.mktemp("bodies")
+    with serving_before(provider, tmp_path_factory.mktemp("bodies"), PERSISTENCE_TRUSTED="127.0.0.1") as service:
+        yield service
+
+
+@contextmanager
+def serving_before(provider: Provider, directory: Path, **env: str) -> Iterator[Service]:
+    """A service whose attachments a provider has."""
     file = directory / "settings.toml"
     file.write_text(
         '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
         f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{provider.port}"\n'
     )
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(file)}, alone=True) as service:
+    with serving(directory, env={"PERSISTENCE_CONFIG": str(file), **env}, alone=True) as service:
         service.face = PUBLIC
         yield service
 
@@ -66,7 +73,7 @@ def files(provider: Provider, served: Service) -> Files:
 
 @pytest.mark.usefixtures("files")
 def test_the_provider_is_told_whose_request_is_served(provider: Provider, served: Service) -> None:
-    """It may judge by the user, let in by the client's own credentials, and log the id of the request."""
+    """It may judge by the user, let in by a trusted client's own credentials, and log the id of the request."""
     caller = {"Svc-Username": "ann", "Svc-Group": "sales", "Authorization": "Basic YTpi"}
     own = FILE.replace("/D/", "/told/")
     assert served.put("acme/order/data/told/data.xml", Form_Definition_Version=3).status == 201
@@ -76,6 +83,18 @@ def test_the_provider_is_told_whose_request_is_served(provider: Provider, served
     assert {name: put[name] for name in caller} == {name: got[name] for name in caller} == caller
     assert put["X-Request-Id"]
     assert got["Range"] == "bytes=100-109"
+
+
+@pytest.mark.usefixtures("files")
+def test_a_service_without_keys_passes_no_key_on(provider: Provider, tmp_path: Path) -> None:
+    """A client may send the one that it is to send when the service has keys."""
+    key = {"Authorization": "Bearer meant-for-this-service"}
+    with serving_before(provider, tmp_path) as service:
+        assert service.put("acme/order/data/D/data.xml", Form_Definition_Version=3).status == 201
+        assert service.put(FILE, BODY, key).status == 201
+        assert service.get(FILE, key).body == BODY
+    assert len(provider.received) > 1
+    assert not any("Authorization" in each.headers for each in provider.received)
 
 
 def test_the_body_is_there_and_the_record_here(files: Files, provider: Provider, served: Service) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,24 @@ def test_gunicorns_own_command_serves_too(by_gunicorn: Service, form: str) -> No
     """The issue: the example configuration."""
     assert by_gunicorn.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
     assert by_gunicorn.get(f"{form}/data/D/data.xml").status == 200
+
+
+def test_nothing_is_made_in_the_place_of_a_disk_that_is_gone(tmp_path: Path) -> None:
+    """An unmounted disk leaves an empty directory; what is written there would hide below the disk that comes back."""
+    with running(tmp_path, workers=1) as service:
+        assert service.put("hr/leave/data/d/data.xml", b"<d/>", Form_Definition_Version=1).status == 201
+        shutil.rmtree(service.data / ".pages", ignore_errors=True)
+        gone = service.data.rename(tmp_path / "gone")
+        service.data.mkdir()
+        for _ in range(5):
+            assert service.get("hr/leave/data/d/data.xml").status >= 404
+            assert service.put("hr/leave/data/e/data.xml", b"<d/>", Form_Definition_Version=1).status >= 500
+            assert service.raw("GET", "/readyz").status == 503
+            service.raw("GET", "/admin/")
+            service.raw("POST", f"{PUBLIC}/search/hr/leave", {"Content-Type": "application/xml"}, b"<search/>")
+        time.sleep(2.5)  # what is noted about once a second
+        assert list(service.data.iterdir()) == []
+        service.data.rmdir()
+        gone.rename(service.data)
+        assert service.get("hr/leave/data/d/data.xml").status == 200
+        assert service.put("hr/leave/data/e/data.xml", b"<d/>", Form_Definition_Version=1).status == 201

@@ -35,6 +35,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.parametrize("name", ["a/f/{}/form/latest/form.xhtml", f"a/f/{{}}/data/d/{T1}/data.xml"])
+def test_a_version_that_no_request_can_name_is_refused(store: Store, name: str) -> None:
+    (refused,) = run(importer(store), zip_source({name.format(10**9): b"<d/>"}))
+    assert "has form definition version 1000000000, and no version is higher than 999999999" in refused.cause
+    (imported,) = run(importer(store), zip_source({name.format(10**9 - 1): b"<d/>"}))
+    assert (refused.result.value, imported.result.value) == ("refused", "imported")
+
+
 @pytest.mark.parametrize(
     ("name", "cause"),
     [

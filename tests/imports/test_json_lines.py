@@ -141,6 +141,7 @@ BAD_LINES = {
     "data of no document": line(data="<d/>"),
     "a deleted document with data": line(document="d", deleted=True, data="<d/>"),
     "a version of zero": line(document="d", data="<d/>", version=0),
+    "a version that no request can name": line(document="d", data="<d/>", version=10**9),
     "no Base64": line(document="d", data="<d/>", attachments=[{"name": "x", "content": "?"}]),
     "two attachments of one name": line(
         document="d", data="<d/>", attachments=[{"name": "x", "content": ""}, {"name": "x", "content": "AAAA"}]

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,27 @@ def test_what_is_restored_is_what_was_backed_up(workshop: Workshop, tmp_path: Pa
     assert again.get(DATA, f"{day}T{clock.replace('-', ':')}") == (200, OLD)
     assert again.get(DELETED) == (404, b"")
     assert again.check("--deep").findings == []
+
+
+@pytest.fixture(params=[0o000, 0o002, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_no_directory_takes_its_mode_from_the_umask(workshop: Workshop, tmp_path: Path, umask: int) -> None:
+    """The group reads and does not write, and others do neither, at each level of a backup and of what is restored."""
+    places = [tmp_path / "backups", tmp_path / "restored", tmp_path / "verified" / "restored"]
+    backup(workshop, places[0])
+    workshop.put(DATA, b"<d>newer</d>")
+    backup(workshop, places[0])
+    for restored in places[1:]:
+        assert command("restore", str(places[0]), "--data", str(restored)).exit_code == 0
+    found = {path for place in places for path in (place, *place.rglob("*"))}
+    assert len([path for path in found if path.is_dir()]) > 30
+    modes = {path: path.stat().st_mode & 0o777 for path in found}
+    assert {str(path): oct(mode) for path, mode in modes.items() if mode & (0o027 | umask)} == {}
 
 
 def test_the_newest_backup_of_a_directory_is_restored(workshop: Workshop, tmp_path: Path) -> None:

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from persistence.errors import DiskError
 from persistence.maintenance.manifest import directory_of
+from persistence.maintenance.restore import Restore
+from persistence.services.moving.moving import Move
 from persistence.storage import copies
 from tests.cli.several import HERE, SCAN, THERE, Several, files_below
+from tests.postgresql.server import Server, fresh_schema, requires_postgresql
 
 NAMES = {"data": "data", "disk2": "datasource/disk2", "big": "attachments/big"}
 
@@ -222,6 +226,50 @@ def test_a_restore_that_was_killed_between_its_marks_goes_on(place: Several, mar
     assert done.status == 0, done
     assert place.run("check", "--deep", file=other).status == 0
     assert "holds a tree already" in place.run("restore", str(saved), file=other).errors[-1]
+
+
+@requires_postgresql
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Move, "first"), (Move, "last"), (Restore, "end")], ids=["filling", "filled", "ending"]
+)
+def test_an_interrupted_restore_into_a_database_goes_on_beside_the_directories(
+    place: Several, database_server: Server, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """They are whole before the database is filled, whose index is made by the definitions in them."""
+    saved = backup(place)
+    other = place.settings_for(place.directory / "other")
+    uri, text = database_server.uri(fresh_schema()), other.read_text()
+    text = text.replace("provider.*.*.data.attachments", "provider.hr.*.data.attachments")
+    other.write_text(text.replace(f"{other.parent}/disk2", uri))
+    arguments = "restore", str(saved)
+
+    def failing(*_: object) -> object:
+        raise DiskError("no more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, failing)
+        assert "no more" in place.run(*arguments, file=other).errors[-1]
+    changed = other.parent / "big/hr/leave/data/H/1" / SCAN
+    changed.write_bytes(b"a service has been there meanwhile")
+    done = place.run(*arguments, file=other)
+    assert done.status == 0, done
+    assert changed.read_bytes() == b"a service has been there meanwhile"
+    assert files_below(other.parent / "data") == files_below(place.directory / "data")
+    assert not [path for part in ("data", "big") for path in (other.parent / part).glob(".restor*")]
+    back = place.directory / "back"
+    assert place.run("move", "--from", uri, "--to", str(back), "--prepare", file=other).status == 0
+    assert (back / THERE / "data.xml").read_bytes() == (place.directory / "disk2" / THERE / "data.xml").read_bytes()
+    assert "destination is not empty" in place.run(*arguments, file=other).errors[-1]
+
+
+def test_what_a_power_cut_left_of_a_mark_is_no_content(place: Several) -> None:
+    """A mark is linked under another name before it has its own."""
+    saved = backup(place)
+    other = place.settings_for(place.directory / "other")
+    for path in ("data/layout.json.4711", "big/.restoring.4711"):
+        (other.parent / path).parent.mkdir()
+        (other.parent / path).write_text("")
+    assert place.run("restore", str(saved), file=other).status == 0
 
 
 def test_a_changed_body_goes_to_the_quarantine(place: Several) -> None:

@@ -88,6 +88,21 @@ def test_an_index_that_cannot_be_removed_keeps_the_erasure_from_being_complete(
     assert having(workshop.root, SECRET) == []
 
 
+@pytest.mark.parametrize("serves", [True, False], ids=["beside a service", "alone"])
+def test_the_id_of_a_document_is_left_nowhere(tmp_path: Path, *, serves: bool) -> None:
+    """Not in the journal of the index either, also if nobody searches."""
+    path = f"a/form/data/{SECRET.decode()}/data.xml"
+    root, certificate = tmp_path / "data", str(tmp_path / "certificate.json")
+    with serving(tmp_path, alone=True) as service:
+        assert service.put(path, Form_Definition_Version=1).status == 201
+        if serves:
+            done = run(root, path.removesuffix("/data.xml"), "--yes", "--certificate", certificate)
+    if not serves:
+        done = run(root, path.removesuffix("/data.xml"), "--yes", "--certificate", certificate)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert having(root, SECRET) == []
+
+
 def test_nothing_is_left_of_a_document(workshop: Workshop) -> None:
     old = workshop.file(ATTACHMENT).read_bytes()
     workshop.put(ATTACHMENT, SECRET)

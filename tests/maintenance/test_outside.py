@@ -24,7 +24,7 @@ from persistence.http.callers import Opens, Policy
 from persistence.maintenance.backup import Backup, Sources
 from persistence.model.peers import Trusted
 from persistence.properties.properties import Properties
-from persistence.settings import Settings
+from persistence.settings import Effective, Settings
 from persistence.starting import Served
 from persistence.storage import owner
 from persistence.storage.integrity import Integrity
@@ -299,7 +299,8 @@ def test_a_backup_copies_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
 def test_gunicorn_has_the_user_whom_root_has_become(tmp_path: Path) -> None:
     """It gives its workers' files to the user of the time when it was imported: only root can give to root."""
     settings = Settings(data=str(tmp_path))
-    served = Served(settings, Properties.load({}, "svc."), Policy(Opens.ALWAYS, Trusted()))
+    effective = Effective(settings, {}, Properties.load({}, "svc."), "")
+    served = Served(effective, Policy(Opens.ALWAYS, Trusted()))
     with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
         server = Server(served, lambda: served)
     assert (server.cfg.uid, server.cfg.gid) == (NOBODY, NOBODY)

@@ -143,7 +143,8 @@ def test_the_last_check_and_the_last_backup_are_there_when_they_have_run(
         assert ended(["check", "hr"], monkeypatch, capsys).status == EDITED
         assert ended(["check", "--data", str(service.data)], monkeypatch, capsys).status == EDITED
         assert ended(["backup", str(tmp_path / "one"), "--data", str(service.data)], monkeypatch, capsys).status == 0
-        assert not [name for name, _ in samples(service) if name.startswith("persistence_last_")]
+        never = {name: value for (name, _), value in samples(service).items() if name.startswith("persistence_last_")}
+        assert never == {f"persistence_last_{run}_time_seconds": 0 for run in ("check", "backup")}
         began = time.time()
         assert ended(["check"], monkeypatch, capsys).status == EDITED
         assert ended(["backup", str(tmp_path / "backups")], monkeypatch, capsys).status == 0

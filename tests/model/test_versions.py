@@ -6,10 +6,12 @@ from persistence.errors import BadRequestError, VersionError
 from persistence.model.versions import (
     ABSENT,
     HIGHEST,
+    HIGHEST_NAMED,
     ForDocument,
     Searched,
     VersionRequest,
     must_equal,
+    must_leave_room,
     parse,
     parse_reindexed,
     parse_searched,
@@ -79,6 +81,14 @@ def test_publishing_replaces_the_latest_or_takes_the_next(
 def test_there_is_an_end_to_next() -> None:
     with pytest.raises(VersionError):
         to_publish(NEXT, HIGHEST)
+
+
+def test_a_number_leaves_room_for_next() -> None:
+    for number, latest in ((HIGHEST_NAMED, None), (HIGHEST_NAMED + 1, HIGHEST_NAMED), (HIGHEST, HIGHEST)):
+        must_leave_room(number, latest)
+    for number, latest in ((HIGHEST_NAMED + 1, None), (HIGHEST, 3), (HIGHEST_NAMED + 2, HIGHEST_NAMED)):
+        with pytest.raises(VersionError, match=f"version {number} would leave no room for 'next'"):
+            must_leave_room(number, latest)
 
 
 def test_for_document_does_not_publish() -> None:

@@ -24,7 +24,7 @@ from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.initialised import initialised
 from tests.moving.moves import into_database, out_of_database
-from tests.moving.test_moving import V1, of_app, results
+from tests.moving.test_moving import V1, before_drafts_come_and_go, drafts_come_and_go, of_app, results
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.service import Service
@@ -155,6 +155,18 @@ def test_what_is_gone_from_a_database_is_removed_from_the_tree(
         ("data/d", MoveResult.REMOVED),
     ]
     assert {path.split("/")[3] for path in of_app(tmp_path / "back", app)} == {"gone"}
+
+
+def test_drafts_that_an_earlier_move_has_stored_do_not_keep_a_later_one_from_its_end(
+    service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
+) -> None:
+    into_database(service.data, database, app)
+    before_drafts_come_and_go(service, app)
+    into_database(service.data, database, app)
+    drafts_come_and_go(service, app)
+    assert not [each.cause for each in into_database(service.data, database, app) if each.cause]
+    out_of_database(database, tmp_path / "back", app)
+    assert of_app(tmp_path / "back", app) == of_app(service.data, app)
 
 
 def test_nobody_writes_while_writers_are_kept_out(

@@ -101,6 +101,57 @@ def test_a_second_move_finds_everything_there(service: Service, app: str, tmp_pa
     assert of_app(tmp_path / "to", app) == of_app(service.data, app)
 
 
+def drafts_come_and_go(service: Service, app: str) -> None:
+    """Save and discard drafts that a move has seen, and store others."""
+    assert service.put(f"{app}/f/data/saved/data.xml", b"<saved/>", **V1).status == 201
+    assert service.delete(f"{app}/f/draft/discarded/data.xml", **V1).status == 204
+    assert service.delete(f"{app}/f/draft/d/data.xml", **V1).status in (204, 404)
+    for path in ("draft/again/data.xml", "draft/new/data.xml", "data/d/data.xml", "draft/d/data.xml"):
+        assert service.put(f"{app}/f/{path}", b"<again/>", **V1).status in (201, 204)
+
+
+def before_drafts_come_and_go(service: Service, app: str) -> None:
+    for name in ("saved", "discarded", "again", "d"):
+        service.put(f"{app}/f/draft/{name}/scan.bin", b"scan", **V1)
+        assert service.put(f"{app}/f/draft/{name}/data.xml", b"<draft/>", **V1).status in (201, 204)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_drafts_that_an_earlier_move_has_stored_do_not_keep_a_later_one_from_its_end(
+    service: Service, app: str, tmp_path: Path, *, is_killed: bool
+) -> None:
+    """The destination is not the move's own any more after the first, but these drafts are."""
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    moved(service.data, tmp_path / "to", app)
+    before_drafts_come_and_go(service, app)
+    if is_killed:
+        with pytest.raises(KeyboardInterrupt):
+            moved(service.data, tmp_path / "to", app, killed)
+    else:
+        moved(service.data, tmp_path / "to", app)
+    drafts_come_and_go(service, app)
+    assert not [each.cause for each in moved(service.data, tmp_path / "to", app) if each.cause]
+    assert of_app(tmp_path / "to", app) == of_app(service.data, app)
+
+
+def test_a_draft_that_somebody_else_has_changed_in_the_destination_stays(
+    service: Service, app: str, tmp_path: Path
+) -> None:
+    before_drafts_come_and_go(service, app)
+    with in_process.serving(tmp_path / "to", alone=True) as other:
+        moved(service.data, other.data, app)
+        assert other.put(f"{app}/f/draft/discarded/data.xml", b"<theirs/>", **V1).status == 204
+        assert other.put(f"{app}/f/draft/again/other.bin", b"theirs", **V1).status == 201
+        drafts_come_and_go(service, app)
+        causes = [each.cause for each in moved(service.data, other.data, app) if each.cause]
+        assert causes == [f"{app}/f/data/again has a draft in the destination that would be lost"]
+        assert other.get(f"{app}/f/draft/discarded/data.xml").body == b"<theirs/>"
+        assert other.get(f"{app}/f/draft/again/other.bin").body == b"theirs"
+
+
 def test_what_others_have_stored_in_the_destination_stays(service: Service, app: str, tmp_path: Path) -> None:
     """After a whole move the destination is not the move's own any more."""
     with in_process.serving(tmp_path / "to", alone=True) as other:

@@ -15,8 +15,9 @@ from persistence.pages import plots
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.recent_errors import RecentErrors
-from persistence.properties.entries import shown_address
+from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
+from tests.initialised import initialised
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 
 CRUD = "/fr/service/persistence/crud/hr/leave"
@@ -39,8 +40,8 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
         "Dialect svc",
         place,
         "whoever has the API key",
-        "Last check none known",
-        "Last backup none known",
+        "Last check none yet",
+        "Last backup none yet",
         "Errors none",
     ):
         assert each in found.text
@@ -62,7 +63,7 @@ def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
 
 def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> None:
     found = administrator(tmp_path)
-    errors = RecentErrors(f"{settings(tmp_path).home}/.pages/errors.jsonl")
+    errors = RecentErrors(settings(tmp_path).home)
     errors.add({"id": "abc123", "method": "GET", "path": "/<b>", "status": 500, "cause": "the disk"})
     page = found.get("/admin/").text
     assert "abc123" in page
@@ -70,12 +71,13 @@ def test_an_answer_from_500_on_is_in_the_overview_by_its_id(tmp_path: Path) -> N
 
 
 def test_recent_errors_are_bounded(tmp_path: Path) -> None:
-    errors = RecentErrors(str(tmp_path / "errors.jsonl"))
+    errors = RecentErrors(str(initialised(tmp_path / "data")))
+    kept = tmp_path / "data/.pages/errors.jsonl"
     for number in range(2000):
         errors.add({"id": str(number), "method": "GET", "path": "/x" * 5000, "status": 503})
     assert [each.id for each in errors.newest()] == [str(number) for number in range(1999, 1949, -1)]
-    assert (tmp_path / "errors.jsonl").stat().st_size <= limits.LARGEST_ERRORS + 1000
-    (tmp_path / "errors.jsonl").write_text("{\n")
+    assert kept.stat().st_size <= limits.LARGEST_ERRORS + 1000
+    kept.write_text("{\n")
     assert errors.newest() == []
 
 
@@ -91,14 +93,6 @@ def ended(found: Browser, name: str, given: Settings) -> None:
     found.get("/admin/health")
 
 
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands have the files of the test, too."""
-    for name in ("data", "local", "keys", "audit_file"):
-        monkeypatch.setenv(f"PERSISTENCE_{name.upper()}", str(getattr(settings(tmp_path), name)))
-
-
-@pytest.mark.usefixtures("environment")
 def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)
@@ -117,11 +111,10 @@ def test_a_check_runs_once_and_its_findings_stay(tmp_path: Path) -> None:
     ended(found, "check", given)
     assert "hr/leave/data/one/stray" in found.text
     assert "every content was read" in found.text
-    assert "Last check none known" not in (found.get("/admin/") and found.text)
+    assert "Last check none yet" not in (found.get("/admin/") and found.text)
     assert found.get("/admin/actions/check?mode=x").status_code == 400
 
 
-@pytest.mark.usefixtures("environment")
 def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,), audit="file")
     secret, found = keys_of(given).add(NAME), browser(given)
@@ -154,7 +147,7 @@ def test_the_output_of_a_command_is_bounded() -> None:
     program = (
         "import sys; [print('line', n) for n in range(200_000)]; print('x' * 100_000, file=sys.stderr); sys.exit(3)"
     )
-    command = [sys.executable, "-m", "persistence.pages.bounded_run", sys.executable, "-c", program]
+    command = [sys.executable, "-m", "persistence.children", "-c", program]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 3
     assert len(done.stdout) <= limits.LONGEST_OUTPUT + limits.LONGEST_OUTPUT_LINE
@@ -164,7 +157,6 @@ def test_the_output_of_a_command_is_bounded() -> None:
     assert len(done.stderr) == 100_001
 
 
-@pytest.mark.usefixtures("environment")
 def test_indexes_are_rebuilt_from_the_page(tmp_path: Path) -> None:
     found = administrator(tmp_path)
     found.do("/admin/actions/reindex")
@@ -262,9 +254,10 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("persistence.pages.key_uses.KEY_USE_NOTED", 0)
-    directory = tmp_path / ".pages"
+    home = str(initialised(tmp_path / "data"))
+    directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")
-    uses = KeyUses(f"{directory}/key-uses.json", tree=str(tmp_path))
+    uses = KeyUses(f"{directory}/key-uses.json", tree=home)
     uses.use(NAME)
     uses.note(frozenset({NAME}))
     directory.unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from persistence.crypto import session_cookies
 from persistence.pages.sessions import COOKIE
 from tests.pages.administrator import NAME, PASSWORD, Browser, administrator, browser, keys_of, settings
+from tests.service import alone
 
 LOGIN = {"name": NAME, "secret": PASSWORD}
 
@@ -184,6 +187,40 @@ def test_ten_failed_logins_of_a_peer_and_thirty_of_all_close_the_login_for_a_min
     later["failed"] = [[at - 61, peer] for at, peer in later["failed"]]
     record.write_text(json.dumps(later))
     assert tried(5, right) == 303
+
+
+def test_of_many_logins_at_once_ten_are_looked_at(tmp_path: Path) -> None:
+    """In all workers: each waits for the record, and counts those that were written down while it waited."""
+    given = settings(tmp_path, administrators=(NAME,))
+    keys_of(given).set_password(NAME, PASSWORD)
+    env = {"PERSISTENCE_KEYS": given.keys, "PERSISTENCE_ADMINISTRATORS": NAME}
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with alone(tmp_path, workers=2, threads=20, env=env) as service, ThreadPoolExecutor(40) as at_once:
+
+        def tried(number: int) -> int:
+            return service.raw("POST", "/admin/login", form, f"name={NAME}&secret=wrong-{number}".encode()).status
+
+        answers = Counter(at_once.map(tried, range(100)))
+        assert answers == {403: 10, 429: 90}
+
+
+def test_a_clock_that_is_set_back_neither_forgets_failed_logins_nor_keeps_them_for_longer(tmp_path: Path) -> None:
+    given = settings(tmp_path, administrators=(NAME,))
+    right, found = keys_of(given).add(NAME), browser(given)
+    assert [found.log_in(NAME, "x").status_code for _ in range(10)] == [403] * 10
+    record = Path(given.home, ".pages/logins.json")
+
+    def passes(seconds: float) -> None:
+        known = json.loads(record.read_text())
+        known["failed"] = [[at - seconds, peer] for at, peer in known["failed"]]
+        record.write_text(json.dumps(known))
+
+    passes(-3600)
+    assert found.log_in(NAME, right).status_code == 429
+    passes(50)
+    assert found.log_in(NAME, right).status_code == 429
+    passes(11)
+    assert found.log_in(NAME, right).status_code == 303
 
 
 def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path) -> None:

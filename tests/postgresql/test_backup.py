@@ -62,7 +62,10 @@ def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list
 
 def restored(backup: str, roots: Mapping[str, str]) -> list[str]:
     """Restore into directories; return the lines about problems."""
-    return [line for line in Restore(choose(backup), roots, {}).run() if line is not None]
+    run = Restore(choose(backup), roots, {})
+    problems = [line for line in run.run() if line is not None]
+    run.end()
+    return problems
 
 
 def test_a_database_is_restored_into_a_tree(database: MaintainedDatabase, root: Path, tmp_path: Path) -> None:

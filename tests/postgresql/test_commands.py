@@ -144,6 +144,20 @@ def test_an_archive_of_the_real_system_goes_round(
     assert (found.creator, found.group, found.modifier, found.stage) == ("ann", "staff", "bob", "started")
 
 
+def test_a_document_and_a_form_come_back_out_of_a_backup(run: Run, client: FlaskClient, tmp_path: Path) -> None:
+    assert run("backup", str(tmp_path / "backups")).status == 0
+    assert client.put(f"{CRUD}/data/D/data.xml", data=_order("Zoe"), headers=BY_ANN).status_code == 204
+    assert run("restore", str(tmp_path / "backups"), "acme/order/D").status == 0
+    assert _read(client) == (200, _order("Bea"))
+    for path in ("form/form.xhtml", "data/D/data.xml"):
+        assert client.delete(f"{CRUD}/{path}", headers=BY_ANN).status_code == 204
+    assert "1 document came back" in run("restore", str(tmp_path / "backups"), "acme/order").out
+    assert _read(client) == (200, _order("Bea"))
+    assert client.get(f"{CRUD}/form/form.xhtml", headers=BY_ANN).status_code == 200
+    assert "Bea" in run("search", "acme/order", "--path", "customer/name=Bea").out
+    assert run("check", "--deep").status == 0
+
+
 def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:
     assert run("revert", DOCUMENT, "--as", "eve").status == 0
     assert _read(client) == (200, _order("Ann"))

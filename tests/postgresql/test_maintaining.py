@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.maintenance.findings import FindingKind
 from persistence.postgresql.inspection import RevisionInspection
-from persistence.properties.entries import shown_address
+from persistence.properties.property_table import shown_address
 from persistence.storage.managed import StorageFault
 from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended

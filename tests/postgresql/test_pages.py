@@ -15,10 +15,8 @@ from tests import on_database
 from tests import service as services
 from tests.pages import test_document_pages, test_looking
 from tests.pages.administrator import NAME, browser, keys_of, settings
-from tests.pages.test_looking import ended, environment, save
+from tests.pages.test_looking import ended, save
 from tests.postgresql.server import Server, requires_postgresql
-
-__all__ = ["environment"]
 
 pytestmark = requires_postgresql
 
@@ -40,7 +38,6 @@ def in_a_database(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(services, "prepare", partial(on_database.prepare, database_server))
 
 
-@pytest.mark.usefixtures("environment")
 def test_a_check_of_a_database_is_begun_from_the_page(tmp_path: Path) -> None:
     given = settings(tmp_path, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)

@@ -7,9 +7,9 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.entries import NameTree, PropertyEntry, remote_address, shown_address
+from persistence.properties.entries import NameTree, PropertyEntry, remote_address
 from persistence.properties.properties import Properties, ProviderProperties, RouteProperties, mirrored
-from persistence.properties.property_table import ANY, DATA, FORM, KnownProperty, Value, ValueType
+from persistence.properties.property_table import ANY, DATA, FORM, KnownProperty, Value, ValueType, shown_address
 
 ORDER = Form("shop", "order")
 

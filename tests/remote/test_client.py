@@ -45,6 +45,25 @@ def test_a_cookie_of_the_provider_is_not_sent_with_the_next_request() -> None:
         assert not [name for each in provider.received for name in each.headers if name.lower() == "cookie"]
 
 
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X-Line: x\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"),
+    ],
+    ids=["lines", "bytes", "100", "103"],
+)
+def test_a_head_without_an_end_is_waited_for_no_longer_than_a_silence(first: bytes, piece: bytes) -> None:
+    began = time.monotonic()
+    with dripping(first, piece) as url:
+        connections = opened(Connections(url, CallLimits(silence=0.3)))
+        with pytest.raises(RemoteTimeoutError, match="does not answer in time: GET /crud"):
+            Client("far", ProviderNames(SVC, SVC), connections).send(RemoteCall("GET", "/crud"))
+        assert 0.3 <= time.monotonic() - began < 2
+
+
 @contextmanager
 def endless(status: str, piece: bytes) -> Iterator[RemoteAnswer]:
     """The answer of a provider that never comes to its end."""

@@ -17,7 +17,7 @@ from persistence.closable import Closable
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite.records import COLUMNS
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the tables and of their content; an index of another one is rebuilt."""
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -13,7 +12,8 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from persistence import processors
+from persistence import children, processors
+from persistence.children import Child
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
@@ -74,14 +74,12 @@ class IndexJob(msgspec.Struct, frozen=True):
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
-    def begin(self) -> subprocess.Popen[bytes]:
+    def begin(self) -> Child:
         """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
         with tempfile.TemporaryFile() as given:  # not an argument: there may be thousands of forms
             given.write(msgspec.json.encode(self))
             given.seek(0)
-            command = [sys.executable, "-m", "persistence.index"]
-            with processors.all_of_them():
-                return subprocess.Popen(command, stdin=given, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+            return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
@@ -182,10 +180,10 @@ class JobProcesses(Closable):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[Child] = []
         self._is_closed = False
 
-    def begin(self, job: IndexJob) -> subprocess.Popen[bytes]:
+    def begin(self, job: IndexJob) -> Child:
         """Start a process that does a job.
 
         Raises:

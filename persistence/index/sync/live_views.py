@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import NamedTuple
 
+from persistence.children import Child
 from persistence.closable import Closable, closed
 from persistence.errors import DiskError, disk_errors
 from persistence.forms.flat_tables import RowReader
@@ -50,7 +50,7 @@ class FlatViews(Closable):
         self._inherited: _KeptCatalogue | None = None
         self._is_closed = False
         self._processes = JobProcesses()
-        self._restoring: subprocess.Popen[bytes] | None = None
+        self._restoring: Child | None = None
         self._restored: engine.FileIdentity | None = None
         self._is_asked = False
 

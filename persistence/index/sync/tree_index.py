@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from persistence.children import Child
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, DiskError, disk_errors
@@ -54,7 +54,7 @@ class TreeIndex(Closable):
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._updater: Updater | None = None
-        self._rebuilding: dict[Form, subprocess.Popen[bytes]] = {}
+        self._rebuilding: dict[Form, Child] = {}
 
     def close(self) -> None:
         """End the processes that rebuild, close the files, and leave the journal to others."""

@@ -110,9 +110,7 @@ class Importer:
         apart = None if unit.is_definition else names.attachments
         for each in (configured, *(() if apart is None else (apart,))):
             if each.is_service and not self.calls_others:
-                raise NotSupportedError(
-                    f"{each.name!r} is another service, {each.address}: import it there, or over HTTP"
-                )
+                raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
         provider = route.definition if unit.is_definition else route.data
         return provider.storage if unit.is_definition else route.storage, provider.managed is not None
 

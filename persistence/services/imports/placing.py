@@ -135,12 +135,12 @@ class Placer:
         """Return the version of a revision: the one that is said, the stored one, or that of new data."""
         address = revision.address
         if isinstance(address, DefinitionAddress):
-            return address.version
+            return versions.must_be_possible(address.version, address)
         dialect = self.codec.at_rest.dialect
         if dialect.is_designer(address.form):
             return DESIGNER_VERSION
         if revision.version is not None:
-            return revision.version
+            return versions.must_be_possible(revision.version, address)
         stored = self.storage.sidecar(address.main)
         return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
 

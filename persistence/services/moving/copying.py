@@ -7,7 +7,7 @@ under one lock, in the order of their times. So a reader of the destination sees
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -42,13 +42,20 @@ class CopyPlan:
         return not (self.copied or self.discards_draft or self.discards_saved)
 
 
-def plan_copy(
-    unit: MovedUnit, there: UnitState, here: UnitState, *, is_ours: bool, fault: str | None = None
+def plan_copy(  # noqa: PLR0913 - each decides
+    unit: MovedUnit,
+    there: UnitState,
+    here: UnitState,
+    *,
+    is_ours: bool,
+    fault: str | None = None,
+    has_brought: Callable[[Iterable[str]], bool] = lambda _: False,
 ) -> CopyPlan:
     """Compare a unit of the source (``there``) with the destination (``here``).
 
     If the destination ``is_ours``, everything there is from this source: what differs is replaced, or all of it where
-    there is a ``fault``.
+    there is a ``fault``. A draft that a move has stored there, as ``has_brought`` says by its entity tags, is replaced
+    or removed in any case.
 
     Raises:
         ConflictError: the destination has something else, which is not replaced.
@@ -60,7 +67,8 @@ def plan_copy(
             raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
         saved = _missing(there.saved, {}) or []
     is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
-    if here.draft and not is_ours and (not is_same_draft or saved):
+    is_theirs = here.draft and not is_ours and not has_brought(here.etags_of_draft)
+    if is_theirs and (not is_same_draft or saved):
         raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
     draft = [] if is_same_draft else _missing(there.draft, {}) or []
     return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)

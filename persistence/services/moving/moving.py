@@ -3,7 +3,7 @@
 The first pass remembers the mark that the state of each document had when it was the same in both places. The last one
 lists the marks of the source again, and looks at nothing but what has another one. It also removes from the destination
 what the source has no more. The destination of a form is this move's own if there was nothing of the form at its
-beginning, which ``Arrivals`` records. Otherwise nothing in it is replaced.
+beginning, which ``Arrivals`` records. Otherwise nothing in it is replaced but drafts that a move has stored there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from persistence.services.moving.copying import (
 from persistence.services.moving.outcomes import MoveOutcome, MoveResult
 from persistence.services.moving.places import MoveSource, MoveTarget
 from persistence.services.moving.states import NOTHING, MovedUnit, UnitState, state_of
-from persistence.storage.marks import StateMark
+from persistence.storage.marks import StateMark, StateMarks
 from persistence.storage.storage import Readable
 
 _ATTEMPTS = 5
@@ -98,8 +98,9 @@ class Move:
             marks = _recording(found, self.source.storage.marks(form))
             yield from self._all_brought(marks, is_empty=is_empty, is_last=True)
             yield from self._removed(form, found)
-        for form in self._ours - moved:
-            yield from self._removed(form, set())
+        if self.target is not None:
+            for form in {*self._ours, *self._forms(self.target.storage)} - moved:
+                yield from self._removed(form, set())
 
     def views(self) -> Iterator[str]:
         """Make the flat views of the destination that a pass wants; yield a line for each that cannot be made.
@@ -176,7 +177,7 @@ class Move:
         if target is not None and not is_new:
             here = state_of(target.storage, unit)
             fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
-        plan = plan_copy(unit, there, here, is_ours=is_ours, fault=fault)
+        plan = plan_copy(unit, there, here, is_ours=is_ours, fault=fault, has_brought=self._has_brought)
         result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
         size = self._carried_out(unit, plan, here, contents)
         if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
@@ -194,20 +195,40 @@ class Move:
             with self.target.storage.writing(unit.main) as writer:
                 for address in known:
                     writer.current(address)  # it finishes a commit
-        return 0 if plan.is_empty else Copier(contents, self.target.attached).copy(unit, plan, here)
+        if plan.is_empty:
+            return 0
+        drafts = [mark.etag for address, mark in plan.copied if not address.keeps_history]
+        if drafts:
+            self.target.arrivals.bring_drafts(drafts)
+        return Copier(contents, self.target.attached).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
-        """Remove the documents of a form that is this move's own, and that the source does not have any more."""
-        if self.target is None or self.is_dry or form not in self._ours:
+        """Remove documents that the source does not have any more: of a form that is this move's own, else drafts."""
+        if self.target is None or self.is_dry:
             return
-        storage = self.target.storage
-        every = (each for collection in Collection for each in storage.documents(form, collection))
+        storage, is_ours = self.target.storage, form in self._ours
+        collections = Collection if is_ours else (Collection.DRAFT,)
+        every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            if not is_ours and not self._is_draft_of_moves(storage, MovedUnit(main)):
+                continue
             with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
-                writer.discard_document(form, main.document)
+                if is_ours:
+                    writer.discard_document(form, main.document)
             yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)
+
+    def _is_draft_of_moves(self, storage: StateMarks, unit: MovedUnit) -> bool:
+        """Return whether a document was never saved, and its draft was stored by moves."""
+        try:
+            here = state_of(storage, unit)
+        except DamagedError:
+            return False
+        return bool(here.draft) and not here.saved and self._has_brought(here.etags_of_draft)
+
+    def _has_brought(self, etags: Iterable[str]) -> bool:
+        return self.target is not None and self.target.arrivals.has_brought(etags)
 
 
 def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:

@@ -76,6 +76,11 @@ class UnitState:
         """The number of revisions."""
         return sum(map(len, (*self.saved.values(), *self.draft.values())))
 
+    @property
+    def etags_of_draft(self) -> list[str]:
+        """The entity tags of the files of the draft."""
+        return [mark.etag for marks in self.draft.values() for mark in marks]
+
     def has(self, mark: StateMark) -> bool:
         """Return whether a mark that was made before the state was read is sure to be its own."""
         if mark.is_sum:

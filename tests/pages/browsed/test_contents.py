@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from selenium.common.exceptions import NoSuchWindowException
+from selenium.common.exceptions import WebDriverException
 
 from persistence.keys import Keys
 from tests import service as services
@@ -85,7 +85,7 @@ def test_no_stored_content_acts_as_the_administrator(opened: Opened) -> None:
         assert driver.title != "RAN", path
         driver.execute_script("window.open(arguments[0])", url)
         for each in driver.window_handles[1:]:
-            with suppress(NoSuchWindowException):  # the browser closes the window of what it saves
+            with suppress(WebDriverException):  # the browser closes the window of what it saves
                 driver.switch_to.window(each)
                 assert driver.title != "RAN", path
                 driver.close()

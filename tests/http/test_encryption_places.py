@@ -1,0 +1,297 @@
+"""Encrypted values are bound to their places and to each other: without the key nothing is changed unseen.
+
+What a person plants without a key is stored here through the provider face, which keeps bytes as they are: its sidecar
+is then right, and no tree or database can tell.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, purpose
+from persistence.model.versions import DATA_FORMATS
+from persistence.postgresql.maintained import maintained
+from tests.cli.command_runner import ended
+from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
+from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
+from tests.http.test_paths import kinds
+from tests.moving.moves import into_database, out_of_database
+from tests.postgresql import server as postgresql
+from tests.postgresql.server import requires_postgresql
+from tests.postgresql.storages import storage_at
+from tests.service import PROVIDER, PUBLIC, Answer, Service, alone
+from tests.sidecars import resealed
+
+KEY = bytes.fromhex("7" * 64)
+V1 = {"Form_Definition_Version": 1}
+VALUE = re.compile(rb"enc2:k1:[A-Za-z0-9+/=]+")
+LABEL = re.compile(rb' (xmlns:fr="[^"]+" )?fr:value-encrypted="true"')
+SEAL = re.compile(rb"<\?encrypted-values [^?]*\?>")
+
+
+@pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a key, on each engine, through its public face."""
+    directory = tmp_path_factory.mktemp("places")
+    options: tuple[str, ...] = ()
+    if request.param == "database":
+        uri = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
+        options = ("--data", uri)
+    env = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{KEY.hex()}", "PERSISTENCE_LOCAL": str(directory / "local")}
+    with alone(directory, env=env, options=options) as service:
+        service.face = PUBLIC
+        yield service
+
+
+@pytest.fixture
+def form(service: Service, form: str) -> str:
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    return form
+
+
+def planted(service: Service, form: str, body: bytes) -> Answer:
+    """The answer to a reader, after bytes were put in the place of those that are stored."""
+    service.face = PROVIDER
+    try:
+        assert service.put(f"{form}/data/1/data.xml", body, **V1).status == 204
+    finally:
+        service.face = PUBLIC
+    return service.get(f"{form}/data/1/data.xml")
+
+
+def exchanged(stored: bytes, _: bytes) -> bytes:
+    """The values of the two iterations, each in the other's place."""
+    _, first, second, _ = VALUE.findall(stored)
+    return stored.replace(first, b"@@").replace(second, first).replace(b"@@", second)
+
+
+def in_plain_text(stored: bytes, _: bytes) -> bytes:
+    value = VALUE.findall(stored)[0]
+    return LABEL.sub(b"", stored, count=1).replace(value, b"DE-EVIL")
+
+
+def with_the_first_iteration_removed(stored: bytes, _: bytes) -> bytes:
+    return re.sub(rb"<kids>.*?</kids>", b"", stored, count=1)
+
+
+def with_the_last_iteration_removed(stored: bytes, _: bytes) -> bytes:
+    at = stored.rindex(b"<kids>")
+    return stored[:at] + stored[stored.index(b"</kids>", at) + len(b"</kids>") :]
+
+
+def emptied(stored: bytes, _: bytes) -> bytes:
+    return stored.replace(VALUE.findall(stored)[0], b"")
+
+
+def moved_into_an_empty_iteration(stored: bytes, _: bytes) -> bytes:
+    return stored.replace(b"<kids>", b"<kids><note/></kids><kids>", 1)
+
+
+def with_elements_around(stored: bytes, _: bytes) -> bytes:
+    return stored.replace(VALUE.findall(stored)[0], b"<x/>DE-EVIL")
+
+
+def of_another_revision(stored: bytes, older: bytes) -> bytes:
+    """The first value as it was before, at the same place."""
+    return stored.replace(VALUE.findall(stored)[0], VALUE.findall(older)[0])
+
+
+def with_another_seal(stored: bytes, older: bytes) -> bytes:
+    return stored.replace(SEAL.findall(stored)[0], SEAL.findall(older)[0])
+
+
+def without_seal(stored: bytes, _: bytes) -> bytes:
+    return SEAL.sub(b"", stored)
+
+
+def with_a_seal_of_nothing(stored: bytes, _: bytes) -> bytes:
+    return SEAL.sub(b"<?encrypted-values ?>", stored)
+
+
+def in_the_old_format(stored: bytes, _: bytes) -> bytes:
+    """One value exchanged for one of before values were bound to iterations."""
+    return stored.replace(VALUE.findall(stored)[1], b"enc1:k1:" + VALUE.findall(stored)[2][8:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        exchanged,
+        in_plain_text,
+        with_the_first_iteration_removed,
+        with_the_last_iteration_removed,
+        emptied,
+        moved_into_an_empty_iteration,
+        with_elements_around,
+        of_another_revision,
+        with_another_seal,
+        without_seal,
+        with_a_seal_of_nothing,
+        in_the_old_format,
+    ],
+)
+def test_what_was_changed_without_the_key_is_damage(
+    service: Service, form: str, change: Callable[[bytes, bytes], bytes]
+) -> None:
+    save(service, form)
+    older = raw(service, f"{form}/data/1/data.xml").body
+    save(service, form, body=data().replace(SECRETS[0].encode(), b"078-05-1121 geheim"))
+    stored = raw(service, f"{form}/data/1/data.xml").body
+    assert len(VALUE.findall(stored)) == 4, "three values and the seal"
+    changed = change(stored, older)
+    assert changed != stored
+    for body in (changed, changed.replace(OPEN.encode(), OPEN.encode() * 10_000)):  # at once, and piece by piece
+        got = planted(service, form, body)
+        assert (got.status, got.body.count(b"\n")) == (500, 1)
+        assert b"EVIL" not in got.body
+        assert service.get(f"{form}/data/1/data.xml?nonrelevant=remove").status == 500
+    assert planted(service, form, stored.replace(OPEN.encode(), b"other")).status == 200
+
+
+def test_marked_values_are_encrypted_in_whatever_format_they_are_sent(tmp_path: Path) -> None:
+    """Also where it is not the format of data at rest."""
+    with keyed(tmp_path) as service:
+        for at_rest, app in APPS.items():
+            service.put(f"{app}/f/form/form.xhtml", DEFINITION)
+            for sent in DATA_FORMATS:
+                save(service, f"{app}/f", body=data(sent))
+                stored = raw(service, f"{app}/f/data/1/data.xml").body
+                assert not [text for text in SECRETS if text.encode() in stored], (sent, at_rest)
+                assert texts(service.get(f"{app}/f/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+
+
+def test_plain_values_are_damage_where_the_sidecar_says_that_some_are_encrypted(tmp_path: Path) -> None:
+    with keyed(tmp_path) as service:
+        service.put("a/f/form/form.xhtml", DEFINITION)
+        save(service, "a/f")
+        file = service.data / "a/f/data/1/data.xml"
+        sidecar = file.with_name("data.xml.json")
+        assert planted(service, "a/f", data()).status == 200, "this may be of before the controls were marked"
+        resealed(sidecar, encrypted=True)
+        got = service.get("a/f/data/1/data.xml")
+        assert (got.status, "its sidecar says that there are some" in got.cause) == (500, True)
+
+
+def test_a_check_finds_plain_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Encrypting again does not take them in where the others say that something is missing."""
+    with keyed(tmp_path) as service:
+        service.put("a/f/form/form.xhtml", DEFINITION)
+        save(service, "a/f")
+        stored = raw(service, "a/f/data/1/data.xml").body
+        label = re.compile(rb' (xmlns:fr="[^"]+" )?fr:value-encrypted="true">enc2:[^<]+')
+        assert planted(service, "a/f", label.sub(b">DE-EVIL", stored, count=1)).status == 500
+        config = ["--config", str(tmp_path / "settings.toml"), "--data", str(service.data)]
+        found = ended(["check", "--deep", *config], monkeypatch, capsys)
+        assert (found.status, "value-plain" in found.out) == (4, True)
+        done = ended(["reencrypt", *config], monkeypatch, capsys)
+        assert (done.status, "is not as it was written" in done.out + "".join(done.errors)) == (4, True), done
+        assert service.get("a/f/data/1/data.xml").status == 500
+
+
+def test_a_check_finds_a_missing_seal_and_values_that_are_all_plain(tmp_path: Path) -> None:
+    with keyed(tmp_path) as service:
+        service.put("a/f/form/form.xhtml", DEFINITION)
+        save(service, "a/f")
+        stored = raw(service, "a/f/data/1/data.xml").body
+        assert kinds(service, "--deep") == []
+        planted(service, "a/f", without_seal(stored, b""))
+        assert set(kinds(service, "--deep")) == {"encryption-wrong"}
+        planted(service, "a/f", stored)
+        planted(service, "a/f", data())
+        resealed(service.data / "a/f/data/1/data.xml.json", encrypted=True)
+        assert set(kinds(service, "--deep")) == {"encryption-wrong", "value-plain"}
+
+
+def old_value(form: str, text: str, *names: str) -> bytes:
+    """A value as the service wrote it before it was bound to iterations."""
+    app, name = form.split("/")
+    key = KeyRing("k1", {"k1": KEY}).derived("k1", None, purpose("value", app, name, "1"))
+    sealed = AESGCM(key).encrypt(bytes(12), text.encode(), "\x1f".join(names).encode())
+    return b"enc1:k1:" + base64.b64encode(bytes(12) + sealed)
+
+
+def test_values_in_the_format_of_before_are_read_and_bound_by_reencryption(service: Service, form: str) -> None:
+    save(service, form)
+    stored = without_seal(raw(service, f"{form}/data/1/data.xml").body, b"")
+    places = (("person", "ssn"), ("person", "kids", "note"), ("person", "kids", "note"))
+    for value, text, names in zip(VALUE.findall(stored), SECRETS, places, strict=True):
+        stored = stored.replace(value, old_value(form, text, *names))
+    assert texts(planted(service, form, stored).body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    assert service.raw("POST", f"{PUBLIC}/reencrypt/{form}").status == 200
+    states = lambda: service.raw("GET", f"{PUBLIC}/reencrypt").body  # noqa: E731
+    while b'state="encrypting"' in states() or b'state="waiting"' in states():
+        continue
+    new = raw(service, f"{form}/data/1/data.xml").body
+    assert (len(VALUE.findall(new)), new.count(b"enc1:")) == (4, 0)
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+
+
+def test_whatever_brings_a_document_to_another_place_leaves_it_readable(service: Service, form: str) -> None:
+    """A draft that becomes data, a copy, an older revision that comes back, rows that move, a data format."""
+    expected = [SECRETS[0], OPEN, *SECRETS[1:]]
+    attach(service, f"{form}/draft/1/s.bin")
+    save(service, form, collection="draft", body=data(scan=path(form, "1", "s.bin", "draft")))
+    draft = service.get(f"{form}/draft/1/data.xml").body
+    attach(service, f"{form}/data/1/s.bin", body=service.get(f"{form}/draft/1/s.bin").body)
+    first = save(service, form, body=draft.replace(b"/draft/", b"/data/"))["Svc-Last-Modified"]
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == expected
+    assert service.get(f"{form}/data/1/s.bin", Decrypt="true").body == CONTENT
+    shown = service.get(f"{form}/data/1/data.xml").body
+    other_way = re.sub(rb"(<kids>.*?</kids>)(<kids>.*?</kids>)", rb"\2\1", shown)
+    save(service, form, body=other_way)
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == [*expected[:2], SECRETS[2], SECRETS[1]]
+    restored = service.raw("POST", f"{PUBLIC}/history/{form}/1/restore?last-modified-time={first}")
+    assert restored.status == 204, restored.cause
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == expected
+    body, xml = b"<document-id>1</document-id>", {"Content-Type": "application/xml"}
+    copy = service.raw("POST", f"/fr/service/{form}/duplicate", xml, body)
+    new = re.sub(rb"<[^>]+>", b"", copy.body).decode()
+    assert texts(service.get(f"{form}/data/{new}/data.xml").body) == expected
+    assert service.delete(f"{form}/data/1/data.xml").status == 204
+    last = service.raw("POST", f"{PUBLIC}/history/{form}/1/restore?last-modified-time={first}")
+    assert last.status in (200, 201, 204), last.cause
+    assert texts(service.get(f"{form}/data/1/data.xml").body) == expected
+
+
+def test_rows_that_are_not_relevant_are_left_out_of_what_is_bound(service: Service, form: str) -> None:
+    relevant = b'<kids xmlns:fr="http://orbeon.org/oxf/xml/form-runner" fr:relevant="false">'
+    for filler in (b"", b"<b>%s</b>" % (b"x" * 300_000)):
+        body = data().replace(b"<kids>", filler + relevant, 1)
+        save(service, form, body=body)
+        got = service.get(f"{form}/data/1/data.xml?nonrelevant=remove")
+        assert (got.status, texts(got.body)) == (200, [SECRETS[0], OPEN, SECRETS[2]])
+        assert got["Content-Length"] == str(len(got.body))
+        assert texts(service.get(f"{form}/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+
+
+@requires_postgresql
+def test_a_move_to_a_database_and_back_leaves_them_readable(tmp_path: Path, database_uri: str) -> None:
+    with keyed(tmp_path / "from") as service:
+        service.put("a/f/form/form.xhtml", DEFINITION)
+        attach(service, "a/f/data/1/s.bin")
+        save(service, "a/f", body=data(scan=path("a/f", "1", "s.bin")))
+        database = maintained(storage_at(database_uri, tmp_path / "local"))
+        back = tmp_path / "back/data"
+        into_database(service.data, database, "a/f")
+        keys = tmp_path / "from/var/encryption-keys.json"
+    ring = EncryptionKeys(str(keys), trees=[str(service.data)]).ring()
+    key = f"{ring.writing}:{ring.keys[str(ring.writing)].hex()}"
+    env = {"PERSISTENCE_ENCRYPTION_KEY": key, "PERSISTENCE_LOCAL": str(tmp_path / "own")}
+
+    def require_readable(*options: str) -> None:
+        with alone(tmp_path / "back", env=env, options=options) as service:
+            service.face = PUBLIC
+            assert texts(service.get("a/f/data/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+            assert service.get("a/f/data/1/s.bin", Decrypt="true").body == CONTENT
+
+    require_readable("--data", database_uri)
+    out_of_database(database, back, "a")
+    require_readable()
