@@ -296,7 +296,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     application.prepare(app, dialect)
     for face in (public_face, provider_face):
         headers = ResponseHeaders(dialect, is_behind_proxy=dialect.has_proxy and face is provider_face)
-        CrudApi(face, dialect, headers, contents, settings.max_body, administrators).add_to(app)
+        CrudApi(face, dialect, headers, contents, settings.max_body, settings.largest_xml, administrators).add_to(app)
         HistoryApi(face, headers).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
@@ -322,7 +322,7 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
     """Add export and import, which are for administrators."""
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
-    importer = Importer(providers.router, codec, settings.max_body)
+    importer = Importer(providers.router, codec, settings.max_body, settings.largest_xml)
     ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
     ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
 

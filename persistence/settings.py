@@ -101,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     server: Literal["gunicorn", "granian"] = "gunicorn"
     proxies: tuple[str, ...] = ()
     max_body: Bytes = 1 << 30
+    max_xml: Bytes = 32 << 20
     lock_timeout: Seconds = 10.0
     progress_timeout: Seconds = 20.0
     hand_edits: Literal["xml", "none", "all"] = "xml"
@@ -155,6 +156,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return (self.bind, self.admin_bind) if self.admin_bind else (self.bind,)
 
     @property
+    def largest_xml(self) -> int:
+        """Bytes of the largest form data or definition that is accepted."""
+        return min(self.max_body, self.max_xml)
+
+    @property
     def home(self) -> str:
         """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
         return self.local if is_database(self.data) else self.data
@@ -171,6 +177,7 @@ MEANINGS: Mapping[str, str] = {
     "server": "what reads and writes HTTP in each worker: gunicorn, or granian, which is faster and needs nginx",
     "proxies": "IP addresses and networks of the proxies that say the path as it was sent, for granian; as trusted",
     "max_body": "largest accepted body in bytes; a larger one is answered 413",
+    "max_xml": "largest accepted form data or definition in bytes; a larger one is answered 413",
     "lock_timeout": "seconds a writer waits for another writer of the same document before it is answered 503",
     "hand_edits": "which files that differ from what was stored are served as edits by hand: xml, none or all",
     "verify": "what is compared with the sidecar when a content is read: size (and time), or digest",

@@ -108,7 +108,7 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
-    return Importer(providers.router, codec, settings.max_body, calls_others=False)
+    return Importer(providers.router, codec, settings.max_body, settings.largest_xml, calls_others=False)
 
 
 def _named(outcome: ImportOutcome, *, as_json: bool) -> str:

@@ -37,13 +37,14 @@ from persistence.services.transforms import migrated, removes_nonrelevant, trans
 
 @dataclass(frozen=True, slots=True)
 class CrudApi:
-    """The handlers of one face; ``max_body`` is in bytes. ``administrators`` are those who may purge."""
+    """The handlers of one face; ``max_body`` and ``max_xml`` are in bytes. ``administrators`` may purge."""
 
     face: Face
     dialect: Dialect
     headers: ResponseHeaders
     contents: Contents
     max_body: int
+    max_xml: int
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
@@ -64,7 +65,7 @@ class CrudApi:
         request, target, parser = request_ctx.request, Form(app, form), self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
-            body = body_of(request.environ, self.max_body)
+            body = body_of(request.environ, self.max_xml if name == FORM_XHTML else self.max_body)
             return self._written(self.face.services(request).definitions.write(target, name, put, body))
         if request.method == "DELETE":
             definitions = self.face.services(request).definitions
@@ -81,7 +82,7 @@ class CrudApi:
         request, parser = request_ctx.request, self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
-            body = body_of(request.environ, self.max_body)
+            body = body_of(request.environ, self.max_xml if address.is_main else self.max_body)
             return self._written(self.face.services(request).documents.write(address, put, body))
         if request.query_string and is_forced(request):
             return self._forced(request, address)

@@ -49,6 +49,15 @@ MOST_TREE_NODES = 500_000
 MOST_WALKED = 5_000_000
 """Steps from elements of a definition to enclosing elements, some 0.2 microseconds each."""
 
+SMALL = 1 << 20
+"""Bytes of a stored document up to which it is parsed at once: some 20 milliseconds at worst."""
+
+MOST_PARSED = 2
+"""Larger stored documents that a worker parses at a time for requests. Its other threads serve small ones."""
+
+PARSING_PATIENCE = 1.0
+"""Seconds for which a request waits for its turn to parse; then it is 503. It holds a thread while it waits."""
+
 DEEPEST = 256
 """Levels of nested elements. Real documents have up to 12. This is libxml2's default limit, too."""
 

@@ -317,12 +317,12 @@ def _current(
         sidecar = reader.store.sidecar(address)
         damaged = None if sidecar is None else StoredRevision(sidecar, sidecar.etag, sidecar.size)
         return damaged, Unreadable(DATA_XML, str(error))
-    return found, None if found is None or found.file is None else _named(address, found.file)
+    return found, None if found is None or found.file is None else _named(address, found.file, found.size)
 
 
-def _named(address: DocumentAddress, file: BinaryIO) -> frozenset[str] | Unreadable:
+def _named(address: DocumentAddress, file: BinaryIO, size: int) -> frozenset[str] | Unreadable:
     try:
-        return frozenset(holder.held.name for holder in holders_in(address, file))
+        return frozenset(holder.held.name for holder in holders_in(address, file, size))
     except (BadRequestError, DamagedError, DiskError) as error:
         return Unreadable(DATA_XML, str(error))
 

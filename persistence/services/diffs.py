@@ -37,6 +37,7 @@ from persistence.model.instants import Instant
 from persistence.model.users import Bearer
 from persistence.services.documents import Documents
 from persistence.services.rules import Get, Read
+from persistence.services.transforms import parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,8 @@ class _Reading:
             return None
         pieces = [data] if read.decryption is None else read.decryption([data])
         try:
-            return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
+            with parsing(len(data)):
+                return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
         except MalformedXmlError as error:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 

@@ -30,7 +30,7 @@ from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.services.documents import Documents
 from persistence.services.rules import Get, Put, Read
-from persistence.services.transforms import TransformedContent, transformed
+from persistence.services.transforms import TransformedContent, parsing, transformed
 from persistence.xml.streaming import Streaming
 
 _ID = "document-id"
@@ -66,7 +66,7 @@ class Duplicating:
     def _copy(
         self, source: DocumentAddress, new: DocumentAddress, read: Read, content: TransformedContent, user: User
     ) -> None:
-        with HolderReader(partial(_is_own, source)) as reader, disk_errors(f"reading {source}"):
+        with parsing(content.size), HolderReader(partial(_is_own, source)) as reader, disk_errors(f"reading {source}"):
             holders = {each.held.name: each for each in reader.read(content.pieces()).holders}
         sidecar = read.found.sidecar
         version = VersionRequest(number=sidecar.version)

@@ -159,7 +159,7 @@ class Reverting:
             self.documents.decided_early(route, address, file.put)
             if not address.is_main:
                 return RestorePlan(file)
-            names = dict.fromkeys(holder.held.name for holder in holders_in(address, content))
+            names = dict.fromkeys(holder.held.name for holder in holders_in(address, content, found.size))
         if len(names) > MOST_RESTORED:
             raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
         return _with_attachments(route, source.router.of(address.form), file, names)

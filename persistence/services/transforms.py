@@ -7,19 +7,22 @@ that all of it can be sent. The list of a document's attachments is made of its 
 from __future__ import annotations
 
 import errno
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
 from persistence.forms.migration.pipeline import migrate
 from persistence.limits.definitions import LARGEST_TREE
 from persistence.limits.requests import CHUNK
+from persistence.limits.xml import MOST_PARSED, PARSING_PATIENCE, SMALL
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
 from persistence.model.versions import DATA_FORMATS
@@ -60,6 +63,27 @@ class TransformedContent:
         self.file.close()
 
 
+_turns = threading.BoundedSemaphore(MOST_PARSED)
+
+
+@contextmanager
+def parsing(size: int) -> Iterator[None]:
+    """Have a turn to parse a stored document of ``size`` bytes for a block; a small one needs none.
+
+    Raises:
+        BusyError: others had all turns for too long.
+    """
+    if size <= SMALL:
+        yield
+        return
+    if not _turns.acquire(timeout=PARSING_PATIENCE):
+        raise BusyError(f"{MOST_PARSED} other large documents are being read: try again")
+    try:
+        yield
+    finally:
+        _turns.release()
+
+
 def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dialect) -> bool:
     """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1).
 
@@ -87,7 +111,7 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     """
     file, size = read.found.opened, read.found.size
     try:
-        with disk_errors("reading form data"):
+        with parsing(size), disk_errors("reading form data"):
             content = TransformedContent(file, size, lambda: _all_of(file))
             if read.decryption is not None:
                 content = _decrypted(content, read.decryption)
@@ -153,7 +177,8 @@ def migrated(read: Read, target: str) -> bytes:
     """
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
         data = file.read(LARGEST_TREE + 1)
-    return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))
+    with parsing(len(data)):
+        return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))
 
 
 class Attachments:
@@ -170,7 +195,7 @@ class Attachments:
         """
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=user))
-        holders = holders_in(address, read.found.opened)
+        holders = holders_in(address, read.found.opened, read.found.size)
         version = read.found.sidecar.version
         route = self._documents.router.of(form)
         controls = route.catalog.of(form, version).controls
@@ -179,7 +204,7 @@ class Attachments:
         return write_attachment_list(_named(holders, controls, route.properties.data_format))
 
 
-def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolder]:
+def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[AttachmentHolder]:
     """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end.
 
     Raises:
@@ -192,7 +217,7 @@ def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolde
         return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
 
     try:
-        with file, HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
+        with file, parsing(size), HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
             return reader.read(iter(partial(file.read, CHUNK), b"")).holders
     except MalformedXmlError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error

@@ -35,7 +35,7 @@ def importer(
     index = opened(open_index(Settings(data=store.root), own, store.root))
     router = only(provider_of_tree(store, index, Catalog(store)), own)
     encryption = EncryptionKeys(keys or f"{Path(store.root).parent}/none.json", trees=(store.root,))
-    return Importer(router, EncryptionCodec(EncryptionAtRest(router, of_dialect, encryption)), LARGEST)
+    return Importer(router, EncryptionCodec(EncryptionAtRest(router, of_dialect, encryption)), LARGEST, LARGEST)
 
 
 def run(

@@ -47,7 +47,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """Imports into the providers of a router; ``largest`` are the bytes of a content.
+    """Imports into the providers of a router; ``largest`` are the bytes of a content, ``largest_xml`` of data.
 
     With ``calls_others`` other services are called that keep forms, as far as their interface allows it.
     """
@@ -55,6 +55,7 @@ class Importer:
     router: Router
     codec: EncryptionCodec
     largest: int
+    largest_xml: int
     calls_others: bool = True
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
@@ -86,7 +87,7 @@ class Importer:
         route = self.router.of(unit.revisions[0].address.form)
         storage, is_exact = self._storage(route, unit)
         plan = Planner(storage, self._has_same_content, options.on_conflict, is_exact).plan(unit)
-        placer = Placer(route, storage, self.codec, plan, latest, self.largest)
+        placer = Placer(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
         count = len(plan.placed)
         if options.is_dry:
             placer.check()

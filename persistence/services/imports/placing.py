@@ -53,7 +53,8 @@ from persistence.storage.uploads import Upload
 class Placer:
     """Places the revisions of one document, or of one version of a definition, by its plan.
 
-    ``latest`` is the last instant that a revision may have, and ``largest`` the bytes of a content.
+    ``latest`` is the last instant that a revision may have, and ``largest`` the bytes of a content: of data and
+    definitions ``largest_xml``.
     """
 
     route: Route
@@ -62,6 +63,7 @@ class Placer:
     plan: ImportPlan
     latest: Instant
     largest: int
+    largest_xml: int
     notes: list[str] = field(default_factory=list)
     _holders: dict[tuple[Collection, str], str] | None = None
 
@@ -111,7 +113,8 @@ class Placer:
         self._require_published(address, version)
         if revision.content is None:
             return Arrived(revision, version)
-        chunks = _as_described(revision, _limited(revision.content(), self.largest, revision.name))
+        largest = self.largest_xml if address.is_main else self.largest
+        chunks = _as_described(revision, _limited(revision.content(), largest, revision.name))
         encoded = definition = None
         if isinstance(address, DocumentAddress) and not self._is_stored_encrypted(revision):
             definition = self.route.catalog.of(address.form, version)
