@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -18,16 +19,19 @@ from persistence.cli import commands, main
 from persistence.cli.init import make_service_directory
 from persistence.errors import StartupError
 from persistence.index.sync.jobs import IndexJob
+from persistence.keys import Keys
 from persistence.pages.background import BackgroundCommand
 from persistence.properties.property_table import Address
 from persistence.settings import Effective, load
 from persistence.storage import file_system
 from tests import cheap
 from tests.initialised import initialised
+from tests.service import PUBLIC, running
 
 SECRET = "Tr0ub4dor"  # noqa: S105 - as a person would have it
 ADDRESS = f"postgresql://keeper:{SECRET}@127.0.0.1:1/forms?schema=hr"
 NOBODY = 65534
+PAGES = ("/admin/", "/admin/settings", "/admin/health", "/admin/forms", "/admin/keys", "/admin/audit")
 
 
 @pytest.fixture
@@ -169,3 +173,33 @@ def test_an_address_is_masked_in_every_text() -> None:
     for text in (str(address), repr(address), f"{address}", f"{address!s}", "%s" % address):  # noqa: UP031
         assert SECRET not in text
     assert address.full == ADDRESS == Address(address).full
+
+
+def test_no_page_answer_or_line_of_the_log_has_a_password(tmp_path: Path) -> None:
+    """Of the address of a provider that nobody reaches."""
+    (tmp_path / "own.toml").write_text(
+        f'keys = "{tmp_path}/keys.json"\nadministrators = ["ada"]\n'
+        f'"svc.persistence.far.uri" = "http://keeper:{SECRET}@127.0.0.1:1/svc"\n'
+        '"svc.persistence.provider.far.*.form" = "far"\n"svc.persistence.provider.far.*.data" = "far"\n'
+    )
+    keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
+    key = keys.add("ada")
+    with running(tmp_path, options=("--config", str(tmp_path / "own.toml"))) as service:
+        called = {"Authorization": f"Bearer {key}", "Svc-Form-Definition-Version": "1"}
+        answers = [
+            service.raw("PUT", f"{PUBLIC}/crud/far/f/data/D/data.xml", called, b"<d/>"),
+            *(
+                service.raw("GET", path, called)
+                for path in (f"{PUBLIC}/crud/far/f/form/form.xhtml", "/readyz", "/metrics")
+            ),
+        ]
+        assert {answer.status for answer in answers[:2]} <= {502, 503, 504}
+        body = urlencode({"name": "ada", "secret": key}).encode()
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        cookie = (service.raw("POST", "/admin/login", form, body)["Set-Cookie"] or "").partition(";")[0]
+        pages = [service.raw("GET", path, {"Cookie": cookie}) for path in PAGES]
+        assert {page.status for page in pages} <= {200, 502}  # the list of forms asks the provider, too
+        for text in (*(each.body.decode() for each in (*answers, *pages)), service.log.read_text()):
+            assert SECRET not in text
+            assert key not in text
+        assert any("127.0.0.1:1" in page.body.decode() for page in pages)
