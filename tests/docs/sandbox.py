@@ -1,7 +1,7 @@
 """A shell for the examples of a page, with a directory of its own and the ``persistence`` command.
 
 What the pages call ``127.0.0.1:8080``, ``/srv/``, ``/var/lib/``, ``/mnt/``, ``/backups/`` and ``/tmp/`` is the service
-and the directory of the test. The command is the real one; a fork server starts it, which saves the time of its imports.
+and the directory of the test. The command is the real one; a fork server starts it, to save its imports.
 """
 
 from __future__ import annotations
