@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from io import BufferedReader, FileIO
 
@@ -16,13 +17,15 @@ from persistence.cli.options import common_options, load
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import json_option, json_text, progress, quiet_option, safe, say_json, summarize
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, ConfigurationError, StartupError, disk_errors
+from persistence.errors import BadRequestError, ConfigurationError, PersistenceError, StartupError, disk_errors
+from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.limits.imports import MOST_NAMED
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, own_directories, root_of
 from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.imports.importer import Importer, ImportOptions
@@ -60,7 +63,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     chosen = ImportOptions(dry_run, OnConflict(on_conflict))
-    report = ImportReport()
+    report, forms = ImportReport(), set[Form]()
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
@@ -71,6 +74,8 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
                 for outcome in importer.run(source, chosen):
                     report.add(outcome)
                     bar.step()
+                    if outcome.form is not None:
+                        forms.add(outcome.form)
                     if outcome.result in _NAMED:
                         bar.say(_named(outcome, as_json=as_json))
                     elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
@@ -83,7 +88,22 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
                 for line in report.lines(is_dry=dry_run):
                     summarize(safe(line))
                 summarize(f"{seconds:.1f} s")
+    _index(settings, properties, () if dry_run else forms)
     sys.exit(REMAINS if report.refused else 0)
+
+
+def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:
+    """Bring the indexes of what was imported up to date, or make them: else the first search would have to wait."""
+    by_root: defaultdict[str | None, list[Form]] = defaultdict(list)
+    for form in forms:
+        by_root[root_of(properties.of(form).route.data, settings.roots)].append(form)
+    by_root.pop(None, None)  # a database has its index itself
+    for root, here in by_root.items():
+        with suppress(OSError, PersistenceError), open_index(settings, properties, str(root)) as index:
+            index.recover()  # or the next search does it
+            job = index.job([form for form in here if not index.is_ready(form)], RebuildAim.READY)
+            with progress("indexing", job.count) as bar:
+                job.run(bar.step)
 
 
 def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
@@ -108,7 +128,8 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
-    return Importer(providers.router, codec, settings.max_body, settings.largest_xml, calls_others=False)
+    largest, largest_xml = settings.max_body, settings.largest_xml
+    return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
 
 
 def _named(outcome: ImportOutcome, *, as_json: bool) -> str:

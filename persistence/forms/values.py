@@ -108,34 +108,40 @@ NODE_END = "\x1f"
 """Between text nodes: a character that XML does not have."""
 
 
-_DATA_URI = r"data:(?P<type>[\w.+-]{1,100}/[\w.+-]{1,100})(?:;[\w.=+-]{1,100})*,"
+_DATA_URI = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)(?:;[\w.=+-]+)*,", re.ASCII)
+_WORD = re.compile(r"[!-~]+")
+_ENCODED = re.compile(r"[\w+/=-]+", re.ASCII)
 _KILOBYTE = 1000
-_CONTENT = re.compile(rf"\s*(?:{_DATA_URI}|[!-~]{{{LONGEST_WORD + 1},}}\s*\Z)", re.ASCII)
-_EMBEDDED = re.compile(rf"{_DATA_URI}[\w+/=%-]*|(?<![\w+/=-])[\w+/=-]{{{LONGEST_WORD + 1},}}", re.ASCII)
 
 
-def file_content(value: str) -> re.Match[str] | None:
-    """Return a match if a value is the content of a file, such as a signature; its group ``type`` may be a media type.
+def file_type(value: str) -> str | None:
+    """Return the media type of a value that is the content of a file, such as a signature; ``file`` if it says none.
 
-    A control holds such contents as ``data:`` URIs or in base64. Nobody searches for them or reads them.
+    Controls hold such contents as ``data:`` URIs or in base64. Nobody searches for them or reads them.
     """
-    return _CONTENT.match(value)
+    text = value.strip()
+    found = _DATA_URI.match(text)
+    if found is not None:
+        return found["type"]
+    return "file" if len(text) > LONGEST_WORD and _WORD.fullmatch(text) else None
 
 
 def readable(value: str) -> str:
     """Return a value for a reader: of the content of a file its type and size, such as ``[image/png, 12 KB]``."""
-    content = file_content(value)
+    content = file_type(value)
     if content is None:
         return value
     size = (len(value) - value.find(",") - 1) * 3 // 4  # of base64, which has four characters for three bytes
-    return f"[{content['type'] or 'file'}, {-(-size // _KILOBYTE)} KB]"
+    return f"[{content}, {-(-size // _KILOBYTE)} KB]"
 
 
 def _searched(text: str) -> str:
     """Return the part of a text that is searched: without contents of files, which rich text has inside, too."""
-    if len(text) <= LONGEST_WORD and "data:" not in text:
-        return text.strip() and text
-    return "" if file_content(text) else _EMBEDDED.sub("", text)
+    if not text.strip() or file_type(text) is not None:
+        return ""
+    if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
+        return text
+    return _ENCODED.sub(lambda word: "" if len(word[0]) > LONGEST_WORD else word[0], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,7 @@ class TextExtraction(Streaming):
         elif self._nested <= MOST_NESTED_TEXT:
             value = "".join(inside).replace(NODE_END, "")
             self._nested += len(value)
-        if value and self._left > 0 and not file_content(value):
+        if value and self._left > 0 and file_type(value) is None:
             self._left -= len(value) * len(paths)
             for path in paths:
                 self._values.setdefault(path, []).append(value)

@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence.errors import BusyError, NotFoundError
 from persistence.http.logs import REQUEST_ID, Unbroken
-from persistence.limits.pages import COLUMNS_SHOWN, ROWS_SHOWN
+from persistence.limits.pages import COLUMNS_SHOWN, ROWS_SHOWN, STORED_LISTED
 from persistence.maintenance.counts import DocumentCounts, FormCounts, last_days
 from persistence.model.addresses import Form
 from persistence.model.search import Hits
@@ -155,7 +155,13 @@ def _found(table: VersionTable, asked: TableQuery) -> tuple[Hits, str]:
     try:
         return table.find(replace(asked.query, needs_total=False), asked.drafts), ""
     except BusyError as error:
-        return Hits(), f"The documents cannot be searched now: {error}. Load the page again in a moment."
+        problem = f"The documents cannot be searched now: {error}. Load the page again in a moment"
+        if not asked.is_plain:
+            return Hits(), f"{problem}."
+        hits = table.stored(asked.query.offset, asked.query.size)
+        listed = f"of the first {STORED_LISTED} that are stored" if hits.has_more else "as they are stored"
+        problem = f"{problem} to see values of controls, too. The documents are listed {listed}."
+        return replace(hits, has_more=False), problem
 
 
 def _plot(shown: ShownVersion) -> str:

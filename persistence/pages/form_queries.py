@@ -49,6 +49,11 @@ class TableQuery:
         """Return whether anything but the search box narrows the table down."""
         return bool(self.parameters.keys() - {"q", "sort", "order", "page", "lang"})
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it is a list of all documents, those saved last first: nothing is searched."""
+        return not self.parameters.keys() - {"page", "lang"}
+
     def linked(self, **changed: object) -> dict[str, str]:
         """Return the parameters of a link to the same table with others; a page is left out, unless it is given."""
         given = {name: value for name, value in self.parameters.items() if name != "page"}

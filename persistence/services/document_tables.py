@@ -6,13 +6,16 @@ Permissions of forms do not count: whoever may see the table decides that. Encry
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Self
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.outline import NO_OUTLINE, Outline
 from persistence.index.protocol import Budget
-from persistence.limits.pages import ROWS_AT_ONCE
+from persistence.limits.pages import ROWS_AT_ONCE, STORED_LISTED
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.search import (
     Comparison,
@@ -62,6 +65,22 @@ class VersionTable:
         """Return a page of the documents that a query finds."""
         scope = Scope((self.version,), DraftFilter(drafts))
         return self.route.data.index.search(self.route.form, scope, query, Budget())
+
+    def stored(self, offset: int, size: int) -> Hits:
+        """Return a part of the saved documents by what is stored, those saved last first, without values of controls.
+
+        It needs no index. Of a large form, the first ``STORED_LISTED`` in no order are looked at.
+        """
+        storage = self.route.data.storage
+        names = list(islice(storage.documents(self.route.form), STORED_LISTED + 1))
+        found = list[Hit]()
+        for document in names[:STORED_LISTED]:
+            with suppress(DamagedError):
+                sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document, DATA_XML))
+                if sidecar is not None and not sidecar.deleted and sidecar.version == self.version:
+                    found.append(Hit(document=document, is_draft=False, facts=sidecar.facts))
+        found.sort(key=lambda hit: (hit.facts.modified, hit.document), reverse=True)
+        return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
     def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
         """Yield all documents that a query finds as CSV in UTF-8, in the order in which they were created.

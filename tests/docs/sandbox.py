@@ -1,7 +1,7 @@
 """A shell for the examples of a page, with a directory of its own and the ``persistence`` command.
 
-What the pages call ``127.0.0.1:8080``, ``/srv/``, ``/mnt/``, ``/backups/`` and ``/tmp/`` is the service and the
-directory of the test. The command is the real one; a fork server starts it, which saves the time of its imports.
+What the pages call ``127.0.0.1:8080``, ``/srv/``, ``/var/lib/``, ``/mnt/``, ``/backups/`` and ``/tmp/`` is the service
+and the directory of the test. The command is the real one; a fork server starts it, to save its imports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECONDS = 60.0
 
 
 class Sandbox:
-    """A running shell; ``home`` is its directory, and what pages call ``/srv/persistence``."""
+    """A running shell; ``home`` is its directory, and what pages call ``/var/lib/persistence``."""
 
     def __init__(self, directory: Path, port: int, environment: Mapping[str, str]) -> None:
         self._directory, self._port = directory, port
@@ -108,12 +108,12 @@ class Sandbox:
 
     def shown(self, text: str) -> str:
         """Return a text as the pages would show it: with their directories."""
-        return text.replace(str(self.home), "/srv/persistence").replace(f"{self._directory}/", "/")
+        return text.replace(str(self.home), "/var/lib/persistence").replace(f"{self._directory}/", "/")
 
     def _here(self, text: str) -> str:
         """Return commands with the service and the directories of the test."""
         text = text.replace("127.0.0.1:8080", f"127.0.0.1:{self._port}")
-        return re.sub(r"(?<![\w.])/(srv|backups|tmp|mnt)/", rf"{self._directory}/\1/", text)
+        return re.sub(r"(?<![\w.])/(srv|var/lib|backups|tmp|mnt)/", rf"{self._directory}/\1/", text)
 
     def _serve(self, arguments: list[str]) -> str:
         """Start a service of the page on any port, stop it when it listens, and return what it said."""
@@ -141,8 +141,8 @@ def statuses(output: str) -> list[str]:
 
 
 def home_of(directory: Path) -> Path:
-    """Return the directory that pages call /srv/persistence."""
-    return directory / "srv/persistence"
+    """Return the directory that pages call /var/lib/persistence."""
+    return directory / "var/lib/persistence"
 
 
 @contextmanager

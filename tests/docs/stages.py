@@ -31,7 +31,7 @@ def _nothing(service: Service, sandbox: Sandbox) -> None:
 class Stage:
     """The settings and the dialect of the service, the environment of the shell, and what is done before.
 
-    ``{home}`` in the settings is the directory that pages call /srv/persistence.
+    ``{home}`` in the settings is the directory that pages call /var/lib/persistence.
     """
 
     prepare: Prepare = _nothing

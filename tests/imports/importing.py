@@ -29,13 +29,14 @@ LARGEST = 1 << 20
 def importer(
     store: Store, dialect: str = "svc", properties: Mapping[str, object] | None = None, keys: str = ""
 ) -> Importer:
-    """An importer into one tree; ``keys`` is the path of a file of encryption keys."""
+    """An importer into one tree, as the command has it; ``keys`` is the path of a file of encryption keys."""
     of_dialect = DIALECTS[dialect]
     own = Properties.load(dict(properties or {}), of_dialect.property_prefix)
     index = opened(open_index(Settings(data=store.root), own, store.root))
     router = only(provider_of_tree(store, index, Catalog(store)), own)
     encryption = EncryptionKeys(keys or f"{Path(store.root).parent}/none.json", trees=(store.root,))
-    return Importer(router, EncryptionCodec(EncryptionAtRest(router, of_dialect, encryption)), LARGEST, LARGEST)
+    codec = EncryptionCodec(EncryptionAtRest(router, of_dialect, encryption))
+    return Importer(router, codec, LARGEST, LARGEST, begins_indexes=False)
 
 
 def run(

@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from persistence.cli import imports
+from persistence.dialect import SVC
+from persistence.index.sync.staleness import IndexCondition
+from persistence.model.addresses import Form as Named
+from persistence.properties.properties import Properties
+from persistence.providers.trees import open_index
+from persistence.settings import Settings
 from tests.cli.command_runner import Place
 from tests.commands import persistence
 from tests.forms.vectors import Form
@@ -89,3 +95,12 @@ def test_terminals_are_safe_from_names(data: Path) -> None:
     """A name in an archive, or a document, may hold what a terminal would obey."""
     done = imported(data, line(document="d\u001b[2J", data="<d/>"))
     assert (done.returncode, "\u001b" in done.stdout + done.stderr) == (4, False)
+
+
+def test_the_index_is_there_when_an_import_has_ended(data: Path) -> None:
+    """Nobody has to wait for it in the first search."""
+    assert imported(data, line(document="d", data="<d/>", modified=T1)).returncode == 0
+    settings, properties = Settings(data=str(data)), Properties.load({}, SVC.property_prefix)
+    with open_index(settings, properties, str(data)) as index:
+        assert index.files.rebuild(Named("a", "f")).condition() is IndexCondition.READY
+        assert index.waiting() == 0

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from persistence.dialect import DIALECTS
+from persistence.dialect import DIALECTS, SVC
 from persistence.http import imports
+from persistence.index.sync.staleness import IndexCondition
 from persistence.keys import Keys
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
+from persistence.providers.trees import open_index
+from persistence.settings import Settings
 from persistence.storage.uploads import Upload
 from tests.commands import persistence
 from tests.imports.archives import tree, zipped
@@ -168,3 +173,18 @@ def test_a_body_past_the_bound_is_413(tmp_path: Path, monkeypatch: pytest.Monkey
     with a_service(tmp_path) as service:
         assert sent(service, b"x" * 11).status == 413
         assert service.raw("GET", IMPORT).status == 405
+
+
+def test_the_index_is_there_when_an_import_has_ended(tmp_path: Path) -> None:
+    body = b"".join(
+        json.dumps({"app": "a", "form": "f", "document": f"d{number}", "data": "<d/>", "modified": T1}).encode() + b"\n"
+        for number in range(20)
+    )
+    with a_service(tmp_path) as service:
+        assert sent(service, body, LINES).status == 200
+        with open_index(
+            Settings(data=str(service.data)), Properties.load({}, SVC.property_prefix), str(service.data)
+        ) as index:
+            assert index.files.rebuild(Form("a", "f")).condition() is IndexCondition.READY
+        answer = service.raw("POST", f"{PUBLIC}/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
+        assert b'search-total="20"' in answer.body

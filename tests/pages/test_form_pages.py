@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from lxml import html
 
+from persistence.errors import BusyError
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.users import User
 from tests.orders import DEFINITION, ORDER, plant
@@ -159,3 +161,28 @@ def test_hostile_texts_are_shown_as_text(tmp_path: Path) -> None:
             assert tag not in answer.text
         assert len(answer.text) < 60_000
     assert "&lt;script&gt;alert" in found.get(VERSION).text
+
+
+def test_documents_are_listed_while_their_index_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are stored, those saved last first; what is searched has to wait."""
+    with Planter(tmp_path / "data") as planter:
+        plant(planter)
+        planter.save(str(ORDER), "gone", b"<form/>", "2024-05-01T00:00:00.000Z", User("ann"))
+        planter.delete(DocumentAddress(ORDER, Collection.DATA, "gone", DATA_XML), 1, "2024-05-09T00:00:00.000Z")
+    found = administrator(tmp_path)
+
+    def search(*_arguments: object) -> None:
+        raise BusyError("the index of acme/order is being made", 5)
+
+    monkeypatch.setattr(TreeIndex, "search", search)
+    found.get(VERSION)
+    assert rows(found) == ["d-2", "d-3", "d-1"]
+    assert "the index of acme/order is being made" in found.text
+    assert "The documents are listed as they are stored." in found.text
+    found.get(f"{VERSION}?q=pump")
+    assert rows(found) == []
+    assert "The documents cannot be searched now" in found.text
+    monkeypatch.setattr("persistence.services.document_tables.STORED_LISTED", 2)
+    found.get(VERSION)
+    assert len(rows(found)) <= 2
+    assert "of the first 5000 that are stored" in found.text

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from persistence.crypto.frames import PlainFile
 from persistence.dialect import DIALECTS
 from persistence.errors import ConflictError, DiskFullError, NotSupportedError, PersistenceError, disk_errors
+from persistence.index.protocol import Budget
 from persistence.limits.requests import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.model.search import Query, Scope
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.codec import EncryptionCodec, ReceivedContent
@@ -49,7 +52,8 @@ class ImportOptions:
 class Importer:
     """Imports into the providers of a router; ``largest`` are the bytes of a content, ``largest_xml`` of data.
 
-    With ``calls_others`` other services are called that keep forms, as far as their interface allows it.
+    With ``calls_others`` other services are called that keep forms, as far as their interface allows it. With
+    ``begins_indexes`` the index of a form is made when its first document is there: the others go into it as they come.
     """
 
     router: Router
@@ -57,6 +61,7 @@ class Importer:
     largest: int
     largest_xml: int
     calls_others: bool = True
+    begins_indexes: bool = True
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
         """Import everything, and yield the outcome for each document and version.
@@ -65,10 +70,25 @@ class Importer:
             DiskFullError: the disk is full. Everything that was yielded before is stored.
             BadRequestError: the source cannot be read on.
         """
-        latest = from_datetime(to_datetime(next_after(None)) + _AHEAD)
+        latest, begun = from_datetime(to_datetime(next_after(None)) + _AHEAD), set[Form]()
         for units in (source.definitions(), source.documents()):
             for found in units:
-                yield self._import(found, options, latest) if isinstance(found, ImportUnit) else found
+                if not isinstance(found, ImportUnit):
+                    yield found
+                    continue
+                outcome = self._import(found, options, latest)
+                yield outcome
+                form = None if options.is_dry or not self.begins_indexes else outcome.form
+                if form is not None and form not in begun:
+                    begun.add(form)
+                    self._begin_index(form)
+
+    def _begin_index(self, form: Form) -> None:
+        """Search a form that is here, which makes its index where there is none, or begins to."""
+        data = self.router.of(form).data
+        if data.managed is not None:
+            with suppress(PersistenceError):  # searches say what is wrong
+                data.index.search(form, Scope(), Query(size=0), Budget())
 
     def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
         unit = self._here(unit)
@@ -96,8 +116,9 @@ class Importer:
         notes = tuple(dict.fromkeys((*plan.notes, *placer.notes)))
         result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
         lacks_owner = result is ImportResult.IMPORTED and unit.lacks_owner
+        form = route.form if count and not unit.is_definition else None
         return ImportOutcome(
-            unit.name, result, unit.is_definition, count, plan.known, notes=notes, lacks_owner=lacks_owner
+            unit.name, result, unit.is_definition, count, plan.known, notes=notes, lacks_owner=lacks_owner, form=form
         )
 
     def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:

@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, one_line
 from persistence.forms.metadata import read_permissions
 from persistence.limits.imports import LONGEST_ENTRY
 from persistence.limits.requests import LONGEST_TEXT, MOST_LEVELS
-from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 
@@ -110,7 +110,7 @@ class ImportResult(Enum):
 class ImportOutcome:
     """The outcome for ``name``: ``placed`` revisions are new, and ``known`` ones were there already.
 
-    ``lacks_owner`` says that it was imported without an owner.
+    ``lacks_owner`` says that it was imported without an owner. ``form`` is that of new documents.
     """
 
     name: str
@@ -121,6 +121,7 @@ class ImportOutcome:
     cause: str = ""
     notes: tuple[str, ...] = ()
     lacks_owner: bool = False
+    form: Form | None = None
 
 
 class ImportSource(Protocol):
