@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import click
@@ -114,17 +114,8 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     directories = {name: root for name, root in roots.items() if name not in filled}
     run = Restore(chosen, directories, extra)
     started = time.monotonic()
-    # What is not in a directory has its place tried first. A call that goes on knows that an earlier one has done so.
-    is_going_on = run.is_begun()
-    for name, place in filled.items() if not is_going_on else ():
-        with _filling(choice, chosen, name, place, attachments) as filling:
-            filling.require_empty()
-    problems = follow("restoring", run.total, run.run(), as_json=as_json)
-    for name, place in filled.items():
-        with _filling(choice, chosen, name, place, attachments) as filling:
-            if not (is_going_on and filling.is_whole()):
-                problems += _filled(name, filling, as_json=as_json)
-    run.end()
+    filling = {name: partial(_filling, choice, chosen, name, place, attachments) for name, place in filled.items()}
+    problems = _restored(run, filling, as_json=as_json)
     remark = _noted_keys(choice, chosen.manifest, roots)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
@@ -170,6 +161,26 @@ def _restore_path(  # noqa: PLR0913 - what the command was asked
         return REMAINS if run.all() else 0
     run.document(document)
     return 0
+
+
+def _restored(
+    run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]], *, as_json: bool
+) -> int:
+    """Restore the directories, and then what is not in one; return the number of problems.
+
+    Those storages are empty before anything is restored. So a call that goes on knows one with forms to be whole.
+    """
+    is_going_on = run.is_begun()
+    for opened in filling.values() if not is_going_on else ():
+        with opened() as storage:
+            storage.require_empty()
+    problems = follow("restoring", run.total, run.run(), as_json=as_json)
+    for name, opened in filling.items():
+        with opened() as storage:
+            if not (is_going_on and storage.is_whole()):
+                problems += _filled(name, storage, as_json=as_json)
+    run.end()
+    return problems
 
 
 def _restored_facts(

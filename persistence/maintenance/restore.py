@@ -32,8 +32,9 @@ from persistence.storage.owner import Identity
 from persistence.storage.root import FORMAT, LayoutFile
 
 _RESTORING = ".restoring"
-_EMPTY = re.compile(r"lost\+found|(?:\.restor(?:ed|ing)|layout\.json)\.[0-9]+")
-"""Names that an empty directory may have: of its file system, and of a marker whose writer had its power cut."""
+_OF_THE_FILE_SYSTEM = "lost+found"
+_UNFINISHED = re.compile(r"(?:\.restoring|layout\.json)\.[0-9]+")
+"""Names of markers whose writer had its power cut before they got their own."""
 
 _NOT_OPENED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
 
@@ -135,10 +136,10 @@ class Restore:
 
     def is_begun(self) -> bool:
         """Return whether an earlier call was interrupted after it had marked a directory. Raises ``DiskError``."""
-        marked = list[bool]()
+        begun = list[bool]()
         with disk_errors(f"restoring {self.source}"):
-            _at_each(self._targets, lambda each: marked.append(each.is_half() or each.is_whole()))
-        return any(marked)
+            _at_each(self._targets, lambda each: begun.append(each.is_half() or each.is_whole()))
+        return any(begun)
 
     def end(self) -> None:
         """Remove the markers: everything else is restored, too. Raises ``DiskError``."""
@@ -311,8 +312,12 @@ class _Target:
         restoring = self.restoring()
         if restoring and restoring != self._backup:
             raise StartupError(f"{self.root} holds half of {restoring}: restore that again, or empty it")
-        if not restoring and not all(name in self.own or _EMPTY.fullmatch(name) for name in os.listdir(self.root)):
+        if not restoring and not self._is_empty():
             raise StartupError(f"{self.root} {'is not empty' if restoring is None else 'holds a tree already'}")
+
+    def _is_empty(self) -> bool:
+        names = set(os.listdir(self.root)) - {_OF_THE_FILE_SYSTEM} - self.own
+        return all(map(_UNFINISHED.fullmatch, names))
 
     def prepare(self) -> None:
         """Make the directory, and what ``locked`` needs."""

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from persistence import observed
 from persistence.metrics.instruments import GAUGES, Instruments, instruments
 from persistence.metrics.plots import Span, plots_in, totals_of
 from persistence.metrics.requests import RequestFigures
-from persistence.metrics.shared import SharedMetrics, joined
+from persistence.metrics.shared import SharedMetrics, collected, joined
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """The media type of ``Metrics.text``, which every version of Prometheus reads."""
@@ -56,9 +55,8 @@ class Metrics:
         self._shared = joined()
         self._instruments = instruments()
         self._plots = plots_in(self._shared.path)
-        self._collector = MultiProcessCollector(None, self._shared.path)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Everything(self._shared, self._collector, measures))
+        self._registry.register(_Everything(self._shared, measures))
         self.requests = RequestFigures(self._instruments)
 
     def tick(self) -> None:
@@ -73,7 +71,7 @@ class Metrics:
         now = time.time()
         with suppress(OSError):  # the directory is gone: the service ends
             if self._plots.is_due(now):
-                self._plots.put(totals_of(self._collector.collect(), now))
+                self._plots.put(totals_of(collected(self._shared.path), now))
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -112,14 +110,13 @@ def _count_observed(own: Instruments) -> None:
 class _Everything(Collector):
     """Collects what all workers have counted, and looks up the rest."""
 
-    def __init__(self, shared: SharedMetrics, counted: MultiProcessCollector, measures: Measures) -> None:
+    def __init__(self, shared: SharedMetrics, measures: Measures) -> None:
         self._shared = shared
-        self._counted = counted
         self._measures = measures
 
     def collect(self) -> Iterator[Metric]:
         workers = self._shared.forget_dead()
-        yield from self._counted.collect()
+        yield from collected(self._shared.path)
         yield from _gauges(
             (
                 Measure("persistence_start_time_seconds", self._shared.started),

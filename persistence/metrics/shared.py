@@ -6,6 +6,7 @@ count is a write to a mapped file. One whose master was killed is removed by the
 A worker has the smallest number that no living one has, and holds a lock on it for as long as it lives. So a worker
 that follows a dead one goes on counting in its files: their number is that of the workers at one time, and no count
 gets smaller. The room of these files is taken before they are mapped, as a write where there is none kills the process.
+A file that cannot be read, as a process that was killed or a full disk may leave one, costs what it counted.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import atexit
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
 
-from prometheus_client import multiprocess, values
+from prometheus_client import Metric, multiprocess, values
 
 from persistence.errors import disk_errors
 from persistence.storage import directories, files, nofollow
@@ -118,9 +119,35 @@ def joined() -> SharedMetrics:
         number = next(number for number in count() if _is_taken(f"{path}/{_SLOT}{number}"))
         multiprocess.mark_process_dead(number, path)
         for kind, size in _BYTES.items():
-            _reserve(f"{path}/{kind}_{number}.db", size)
+            file = f"{path}/{kind}_{number}.db"
+            if not _is_readable(file):
+                files.remove(file)
+            _reserve(file, size)
     values.ValueClass = values.MultiProcessValue(lambda: number)
     return SharedMetrics(path, number)
+
+
+def collected(path: str) -> Iterable[Metric]:
+    """Return what the workers that share a directory have counted, as far as it can be read."""
+    found = [f"{path}/{name}" for name in os.listdir(path) if name.endswith(".db")]
+    try:
+        return _merged(found)
+    except Exception:  # noqa: BLE001 - as below
+        return _merged([each for each in found if _is_readable(each)])
+
+
+def _merged(paths: list[str]) -> Iterable[Metric]:
+    merged: Iterable[Metric] = multiprocess.MultiProcessCollector.merge(paths)
+    return merged
+
+
+def _is_readable(path: str) -> bool:
+    """Return whether the library can read a file; it raises anything where the file holds anything."""
+    try:
+        _merged([path])
+    except Exception:  # noqa: BLE001 - see above
+        return False
+    return True
 
 
 def _is_taken(path: str) -> bool:
@@ -148,12 +175,18 @@ def _numbers(path: str) -> Iterator[int]:
 
 
 def _reserve(path: str, size: int) -> None:
-    descriptor = files.open_shared(path)
+    """Take the room of a file, unless it has it. It gets its name when it has its room: others read all of a name."""
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size >= size:
+            return
+    fresh = f"{path}.new"
+    files.remove(fresh)
+    descriptor = files.open_new(fresh)
     try:
-        if os.fstat(descriptor).st_size < size:
-            files.reserve(descriptor, size)
+        files.reserve(descriptor, size)
     finally:
         os.close(descriptor)
+    files.rename(fresh, path)
 
 
 def sweep(above: str) -> None:

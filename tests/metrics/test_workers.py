@@ -60,6 +60,32 @@ def test_all_workers_count_together_and_nothing_is_lost_with_one(tmp_path: Path)
     assert not os.path.exists(directory)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff" * 4096, b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json "])
+def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path, content: bytes) -> None:
+    """One that a worker has left that was killed, and one of the number that the next worker gets."""
+    with alone(tmp_path, workers=2) as service:
+        (directory,) = _directories(service.process.pid)
+        _eventually(lambda: len(service.workers()) == 2 and value(samples(service), "workers") == 2)
+        for _ in range(10):
+            service.get("hr/leave/data/1/data.xml")
+        (Path(directory) / "counter_7.db").write_bytes(content)
+        (Path(directory) / "histogram_7.db").write_bytes(content)
+        workers = set(service.workers())
+        _eventually(lambda: _asked(service) == 10)
+        time.sleep(2.5)  # in which each worker takes a sample
+        assert (set(service.workers()), _asked(service)) == (workers, 10)
+        killed = service.workers()[0]
+        for file in Path(directory).glob("*_[01].db"):
+            fresh = file.with_suffix(".replaced")  # living workers have the file mapped
+            fresh.write_bytes(content)
+            fresh.rename(file)
+        os.kill(killed, signal.SIGKILL)
+        _eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        _eventually(lambda: value(samples(service), "workers") == 2)
+        assert service.get("hr/leave/data/1/data.xml").status == 404
+        assert len(workers & set(service.workers())) == 1
+
+
 def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path) -> None:
     with alone(tmp_path / "first") as service:
         (directory,) = _directories(service.process.pid)
