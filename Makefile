@@ -134,7 +134,7 @@ test-maintenance: install ## kill or fail check, backup, restore, purge, import 
 test-index: install ## search during writes, reindexing and publishing, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
 
-test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
+test-model: install ## compare all responses with a plain model under kills and clock jumps (9 min)
 	$(BIN)/python -m tests.modelled
 
 test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)

@@ -14,7 +14,7 @@ import click
 from persistence.cli.options import TreeChoice, allow_open_files, choose_trees, tree_options
 from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import follow, json_option, quiet_option, say_json, shown_path, summarize
-from persistence.errors import disk_errors
+from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest, needed_keys
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.last_runs import LastBackup, record
@@ -95,7 +95,10 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
 def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the ids of the encryption keys that the content may need, and of those that the backup gets."""
     settings = choice.settings
-    known = open_encryption_keys(settings, choice.properties)
+    try:
+        known = open_encryption_keys(settings, choice.properties)
+    except StartupError:  # no service starts with such a file, and says why
+        return tuple(sorted(needed_keys.needed(settings.home))), ()
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         needed_keys.note_all(settings.home, known)
         needed = needed_keys.needed(settings.home)

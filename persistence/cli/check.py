@@ -231,6 +231,9 @@ class _Run:
         remark = encryption_remark(settings, self._choice.properties)
         if remark is None:
             return 0
+        if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
+            click.echo(f"persistence: {remark}", err=True)
+            return 0
         finding = FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)
         report = totals.add(Report(finding, Outcome.FOUND))
         return self._say_reports(_Shown(lambda: 0, str, "keys: "), iter([report]), totals)

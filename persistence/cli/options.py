@@ -15,7 +15,7 @@ import click
 from persistence import settings
 from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
-from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, one_line
 from persistence.keys import Keys
 from persistence.maintenance import needed_keys
 from persistence.maintenance.manifest import attachments_name, tree_name
@@ -340,7 +340,10 @@ def opened_keys(settings: Settings) -> Iterator[Keys]:
 
 def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
     """Return a line about encryption keys that are missing, as ``needed_keys.remark``, by the owner of their file."""
-    keys = open_encryption_keys(settings, properties)
+    try:
+        keys = open_encryption_keys(settings, properties)
+    except StartupError:  # no service starts with such a file, and says why
+        return None
     with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
         return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
 

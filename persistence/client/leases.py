@@ -23,7 +23,7 @@ class HeldLease:
     Raises:
         BadRequestError: the client has no user.
         LockedError: somebody else holds it: ``user`` and ``seconds`` say who, and for how long.
-        ForbiddenError: leases are switched off.
+        ForbiddenError: leases are switched off; or they are enforced, and the user may not save the document.
     """
 
     def __init__(self, caller: ServiceCaller, path: str, seconds: int) -> None:
@@ -56,5 +56,6 @@ class HeldLease:
     def _send(self, method: str, *fields: tuple[str, str]) -> None:
         content = OutgoingContent(self._body)
         # Safe to repeat: the same holder renews or ends the same lease.
-        call = ServiceCall(method, self._path, (_XML, *fields), content=content, is_safe=True)
+        sent = (_XML, *fields, *self._caller.fields())
+        call = ServiceCall(method, self._path, sent, content=content, is_safe=True)
         self._caller.connection.read(call)

@@ -77,7 +77,7 @@ def _edited_by_two(boss: PersistenceClient, document: str) -> None:
     assert theirs.load(document).operations >= {"read"}
     assert theirs.search().total == 1
     with mine.lease(document, 60):
-        with pytest.raises(LockedError):
+        with pytest.raises(ForbiddenError):  # where a lease keeps others from writing
             theirs.lease(document)
         with pytest.raises((LockedError, ForbiddenError)):
             theirs.save(document, data("Bari"))

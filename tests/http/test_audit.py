@@ -138,10 +138,11 @@ def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> Non
             (lambda: service.put(path, DATA, {"If-Match": '"x"'}, Username="lea"), 412, "write", "lea"),
             (lambda: service.put(path, b"<d>", Username="lea"), 400, "write", "lea"),
             (lambda: service.delete(path, Username="bob"), 403, "delete", "bob"),
-            (lambda: lock(service, path, "cat"), 200, "lease", "cat"),
+            (lambda: lock(service, path, "cat"), 403, "lease", None),
+            (lambda: lock(service, path, "cat", by="lea"), 200, "lease", "cat"),
             (lambda: service.put(path, DATA, Username="lea"), 423, "write", "lea"),
             (lambda: service.delete(path, Username="lea"), 423, "delete", "lea"),
-            (lambda: unlock(service, path, "cat"), 200, "release", "cat"),
+            (lambda: unlock(service, path, "cat", by="lea"), 200, "release", "cat"),
         ):
             assert answer().status == status
             assert last(tmp_path, *outcome) == (action, "A", user, status)

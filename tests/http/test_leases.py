@@ -36,14 +36,21 @@ def body(user: str | None = "lea", group: str | None = "staff") -> bytes:
 
 
 def lock(
-    service: Service, path: str, user: str = "lea", timeout: str | None = "Second-600", group: str = "staff"
+    service: Service,
+    path: str,
+    user: str = "lea",
+    timeout: str | None = "Second-600",
+    group: str = "staff",
+    by: str | None = None,
 ) -> Answer:
+    """LOCK for a user that the body names, by one that the headers name."""
     headers = {"Content-Type": "application/xml"} | ({} if timeout is None else {"Timeout": timeout})
-    return service.ask("LOCK", path, body(user, group), headers)
+    return service.ask("LOCK", path, body(user, group), headers, **({} if by is None else {"Username": by}))
 
 
-def unlock(service: Service, path: str, user: str = "lea", group: str = "staff") -> Answer:
-    return service.ask("UNLOCK", path, body(user, group), {"Content-Type": "application/xml"})
+def unlock(service: Service, path: str, user: str = "lea", group: str = "staff", by: str | None = None) -> Answer:
+    own = {} if by is None else {"Username": by}
+    return service.ask("UNLOCK", path, body(user, group), {"Content-Type": "application/xml"}, **own)
 
 
 def file_of(directory: Path, dialect: str, *names: str) -> str:

@@ -143,3 +143,10 @@ def test_a_note_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     needed_keys.note(str(tmp_path / "file"), ["k"])
     assert needed_keys.needed(str(tmp_path / "file")) == frozenset()
+
+
+def test_a_check_of_one_tree_says_it_and_finds_nothing(vault: Vault) -> None:
+    """The settings of the tree may be others, with another file of keys."""
+    vault.file.rename(vault.directory / "lost.json")
+    done = vault.run("check", "--data", str(vault.directory / "data"))
+    assert (done.exit_code, vault.line in done.stderr) == (0, True)

@@ -1,6 +1,7 @@
 """The long run: ``python -m tests.modelled``. Ends with a table, and with status 1 where anything was wrong.
 
-The same on a file system with whole seconds, and with a clock that jumps; then without one protection at a time.
+The same on a file system with whole seconds, and with a clock that jumps; then without one protection at a time. At
+last clients that remove for good and bring back, in trees and a database.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pathlib import Path
 import click
 
 from tests.clock import skewed
+from tests.modelled.removal_rig import DATABASE, REMOVAL_HEADINGS, SPLIT, TREE, Removals, remove
 from tests.modelled.rig import HEADINGS, Outcome, Plan, run
-from tests.modelled.weakened import TRUSTING, WEAKNESSES, variant
+from tests.modelled.weakened import REMOVAL_WEAKNESSES, TRUSTING, WEAKNESSES, variant
+from tests.postgresql import server as postgresql
 from tests.powercut.disks import WHOLE_SECONDS, disk, refusal
 from tests.table import table
 
@@ -48,7 +51,43 @@ def main(*, seconds: float, seed: int) -> None:
                 good.append(_reported(replace(plan, name="whole seconds", seed=seed + 2), made.root / "run"))
         weak = [name for name in WEAKNESSES if name != TRUSTING or skewed.refusal() is None]
         bad = [_reported(_weakened(name, seed), directory / name.replace(" ", "-")) for name in weak]
-    sys.exit(_summed_up(good, bad, untried))
+        status = _summed_up(good, bad, untried)
+        is_wrong = _removed(directory / "removing", seconds / 2, seed)
+    sys.exit(status or is_wrong)
+
+
+def _removed(directory: Path, seconds: float, seed: int) -> int:
+    """Run the clients that remove for good, everywhere; return the exit status."""
+    (directory / "disks").mkdir(parents=True)
+    good = {kind: remove(kind, directory / kind, seconds, seed=seed) for kind in (TREE, SPLIT)}
+    if postgresql.MISSING:
+        click.echo(f"NOT TRIED: {DATABASE}: {postgresql.MISSING}")
+    else:
+        server = postgresql.start(postgresql.new_place())
+        try:
+            postgresql.make_database(server)
+            uri = postgresql.prepared(server.uri(postgresql.fresh_schema()))
+            good[DATABASE] = remove(DATABASE, directory / DATABASE, seconds, seed=seed, uri=uri)
+        finally:
+            server.stop()
+    if reason := refusal(WHOLE_SECONDS, directory / "disks"):
+        click.echo(f"NOT TRIED: {SPLIT}, whole seconds: {reason}")
+    else:
+        with disk(WHOLE_SECONDS, directory / "disks") as made:
+            good[f"{SPLIT}, whole seconds"] = remove(SPLIT, made.root / "run", seconds, seed=seed)
+    bad: dict[str, Removals] = {
+        f"weakened: {name}": remove(TREE, directory / name, seconds, seed=seed, variant=variant(name))
+        for name in REMOVAL_WEAKNESSES
+    }
+    rows = [(name, *each.row) for name, each in (*good.items(), *bad.items())]
+    click.echo(f"\n{table(REMOVAL_HEADINGS, rows)}")
+    for name, each in good.items():
+        for line in each.violations[:_LINES]:
+            click.echo(f"  {name}: {line}")
+    missed = [name for name, each in bad.items() if not each.violations]
+    for name in missed:
+        click.echo(f"not caught: {name}")
+    return int(bool(missed or any(each.violations for each in good.values())))
 
 
 def _weakened(weakness: str, seed: int) -> Plan:

@@ -31,6 +31,7 @@ class Variant:
     module: str = "persistence.cli"
     environment: Mapping[str, str] = field(default_factory=dict)
     workers: int = 2
+    options: tuple[str, ...] = ()
 
 
 class Server:
@@ -81,6 +82,7 @@ class Server:
                 env=variant.environment,
                 bind=bind,
                 log=log,
+                options=variant.options,
             )
         )
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.clock import skewed
+from tests.modelled.removal_rig import DATABASE, SPLIT, TREE, remove
 from tests.modelled.rig import Outcome, Plan, run
-from tests.modelled.weakened import TRUSTING, WEAKNESSES, variant
+from tests.modelled.weakened import REMOVAL_WEAKNESSES, TRUSTING, WEAKNESSES, variant
+from tests.postgresql.server import requires_postgresql
 from tests.powercut.disks import WHOLE_SECONDS, disk, refusal
 
 _SHORT = Plan("short", 4.0, worker_kills=(0.3, 1.0), service_kills=(1.5, 3.0), commands=(0.1, 0.5))
@@ -57,3 +59,30 @@ def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
 def _weakened(weakness: str, directory: Path) -> Outcome:
     jumps = _JUMPS if weakness == TRUSTING else None
     return run(replace(_UNDISTURBED, variant=variant(weakness), clock_jumps=jumps), directory)
+
+
+@pytest.mark.parametrize("kind", [TREE, SPLIT, pytest.param(DATABASE, marks=requires_postgresql)])
+def test_what_is_removed_and_brought_back_is_as_the_model_says(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Purges, retention, erasures and reverts beside saves, killed now and then."""
+    uri = request.getfixturevalue("database_uri") if kind == DATABASE else ""
+    outcome = remove(kind, tmp_path, 6.0, uri=uri)
+    assert outcome.violations == []
+    assert outcome.kills["worker"] > 0
+    assert outcome.done["save"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("loop")
+def test_so_it_is_with_attachments_apart_on_a_file_system_with_whole_seconds(tmp_path: Path) -> None:
+    if reason := refusal(WHOLE_SECONDS, tmp_path):
+        pytest.skip(reason)
+    with disk(WHOLE_SECONDS, tmp_path) as made:
+        assert remove(SPLIT, made.root / "run", 10.0).violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("weakness", REMOVAL_WEAKNESSES)
+def test_a_missing_protection_of_what_is_removed_is_noticed(weakness: str, tmp_path: Path) -> None:
+    assert remove(TREE, tmp_path, 20.0, variant=variant(weakness)).violations

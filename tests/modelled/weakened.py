@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from persistence.cli import main
+from persistence.errors import ConflictError
 from persistence.index.sync.updater import Updater
-from persistence.model.addresses import Form
-from persistence.model.instants import next_after
-from persistence.services import rules
+from persistence.model.addresses import DocumentAddress, Form
+from persistence.model.instants import Instant, next_after
+from persistence.providers.provider import Route
+from persistence.services import purge_plans, purging, reverting, rules
 from persistence.storage import commit, nofollow
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.writer import Writer
 from tests.linear import weakened
 from tests.modelled.server import Variant
@@ -54,6 +58,26 @@ def _remember() -> None:
     weakened.WEAKNESSES["no fresh reads"]()
 
 
+def _count_the_tombstone_alone() -> None:
+    """A purge of a deleted document looks at nothing that was stored after the deletion."""
+    for each in (purge_plans, purging):
+        each.newest_of = lambda store, main: store.sidecar(main)
+
+
+def _revert_to_what_is_left() -> None:
+    """A revert brings back the first revision of an attachment that a purge has left."""
+    as_of = reverting._as_of  # noqa: SLF001 - without what it refuses
+
+    def first(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
+        with suppress(ConflictError):
+            return as_of(route, address, moment)
+        revisions = route.storage.history(address)
+        assert revisions is not None
+        return route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False)
+
+    reverting._as_of = first  # noqa: SLF001
+
+
 TRUSTING = "instants of the clock"
 WEAKNESSES: dict[str, Callable[[], None]] = {
     "drafts stay": _keep_drafts,
@@ -61,6 +85,10 @@ WEAKNESSES: dict[str, Callable[[], None]] = {
     TRUSTING: _trust_the_clock,
     "the index is not told": _tell_no_index,
     "no fresh reads": _remember,
+}
+REMOVAL_WEAKNESSES: dict[str, Callable[[], None]] = {
+    "the tombstone alone counts": _count_the_tombstone_alone,
+    "reverts to what is left": _revert_to_what_is_left,
 }
 
 
@@ -71,5 +99,5 @@ def variant(weakness: str, workers: int = 2) -> Variant:
 
 
 if __name__ == "__main__":
-    WEAKNESSES[os.environ[weakened.WEAKENED]]()
+    {**WEAKNESSES, **REMOVAL_WEAKNESSES}[os.environ[weakened.WEAKENED]]()
     main()
