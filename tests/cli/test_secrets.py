@@ -89,6 +89,7 @@ def test_no_command_prints_a_password_or_writes_it_into_the_audit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     arguments = [*name.split(), *with_address(COMMANDS[name])]
     if any(option.name == "file" for option in COMMANDS[name].params):
         arguments += ["--config", effective.file]

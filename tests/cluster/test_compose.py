@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from persistence.properties.property_table import full_address
 from persistence.settings import Settings, load
 
 _PROJECT = Path(__file__).parents[2]
@@ -67,9 +68,10 @@ def test_an_instance_takes_its_environment(name: str, tmp_path: Path, monkeypatc
     environment = {key: value.replace("${FORMS_PASSWORD:?}", "s3cret") for key, value in _environment(name).items()}
     assert {key.removeprefix("PERSISTENCE_").lower() for key in environment} <= set(Settings.__struct_fields__)
     settings = load(None, {}, environment).settings
-    assert settings.data == environment["PERSISTENCE_DATA"]
+    address = full_address(settings.data)
+    assert address == environment["PERSISTENCE_DATA"]
     assert settings.bind.endswith(":8080")
-    hosts = re.fullmatch(r"postgresql://persistence:s3cret@(.*)/forms\?target_session_attrs=read-write", settings.data)
+    hosts = re.fullmatch(r"postgresql://persistence:s3cret@(.*)/forms\?target_session_attrs=read-write", address)
     assert hosts is not None
     assert hosts[1].split(",") == _DATABASES
     assert _SERVICES[name]["command"] == "serve --init"

@@ -18,7 +18,7 @@ from tests.docs.markdown import DOCS
 CONFIG = DOCS.parent / "config"
 UNIT = (CONFIG / "persistence.service").read_text()
 PAGES = sorted(DOCS.glob("*.md"))
-FILES = sorted(path for path in CONFIG.rglob("*") if path.is_file())
+FILES = sorted(path for path in CONFIG.rglob("*") if path.is_file() and path.suffix != ".pyc")
 _OURS = r"(?<![\w.}])(/(?:srv|var/lib|etc|opt)/persistence\b[\w./-]*)"
 
 

@@ -15,7 +15,7 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.crypto.frames import MAGIC
-from persistence.storage.layout import INDEX, LOCKS
+from persistence.storage.layout import INDEX, LOCKS, PAGES
 from tests import service as services
 from tests.cli.command_runner import Place
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
@@ -177,7 +177,7 @@ def test_an_archive_of_the_real_system_goes_round(tmp_path: Path, history: str) 
 def files_of(root: Path) -> dict[str, bytes]:
     paths = (each for each in root.rglob("*") if each.is_file())
     own = {str(each.relative_to(root)): each.read_bytes() for each in paths}
-    return {name: body for name, body in own.items() if name.split("/")[0] not in (INDEX, LOCKS, "layout.json")}
+    return {name: body for name, body in own.items() if name.split("/")[0] not in (INDEX, LOCKS, PAGES, "layout.json")}
 
 
 def test_an_import_of_an_export_into_an_empty_tree_gives_the_same_tree(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ ALLOWED_GROWTH = 16 << 20
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service of its own, so that its memory is its own."""
-    with running(tmp_path_factory.mktemp("large"), threads=1) as service:
+    with running(tmp_path_factory.mktemp("large"), threads=1, env={"PERSISTENCE_MAX_XML": str(1 << 30)}) as service:
         service.timeout = 100
         service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
         yield service
