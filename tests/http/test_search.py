@@ -411,6 +411,7 @@ def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
 
 def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_served(tmp_path: Path) -> None:
     with running(tmp_path) as service, ThreadPoolExecutor(3) as threads:
+        service.put("a/b/data/D/data.xml", b"<d/>", Form_Definition_Version=1)  # without a form nobody waits
         path = str(service.data / REINDEXING)
         files.ensure_file(path)
         with LockFile(path).exclusive("somebody else makes an index"):
