@@ -96,7 +96,7 @@ def _content(file: Path) -> bytes:
     """
     if ".sqlite" not in file.name:
         return file.read_bytes()
-    return subprocess.run(["cat", str(file)], capture_output=True, check=True).stdout
+    return subprocess.run(["cat", str(file)], capture_output=True, check=file.exists()).stdout
 
 
 def _written(text: str | bytes) -> set[bytes]:
