@@ -77,10 +77,12 @@ class PathRestore:
     def all(self) -> int:
         """Bring back all that a form had, and leave what it got since; return the number of problems, with lines.
 
-        Raises ``StartupError`` as ``document`` does.
+        Raises ``StartupError`` as ``document`` does, and ``NotFoundError`` if the backup has nothing of the form.
         """
         problems = done = unchanged = 0
         with self._opened() as (reverting, backup):
+            if self.form not in backup.forms(self.form.app):
+                raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
             definitions = Definitions(reverting.documents.router)
             for version in sorted(backup.versions(self.form)):
                 main = DefinitionAddress(self.form, version, FORM_XHTML)

@@ -167,5 +167,6 @@ def test_what_the_backup_does_not_have_is_said(saved: Saved) -> None:
         done = saved.restore(path)
         assert done.exit_code == 1
         assert "does not exist" in str(done.exception)
+    assert "has nothing of acme/ordre" in str(saved.restore("acme/ordre").exception)
     done = saved.restore(f"{FORM}/D", "--at", "2001-02-03T04:05:06.789Z")
     assert "did not exist at 2001-02-03" in str(done.exception)
