@@ -230,7 +230,7 @@ class Restore:
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
-        if files.exists(target) and digest_of_file(target) == digest_text(digest):
+        if files.exists(target) and digest_of_file(target) == digest_text(digest) and self._has_time(path, target):
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
@@ -255,6 +255,14 @@ class Restore:
                     return None
         files.move_away(target, f"{to.quarantine}/{inside}")
         return problem
+
+    def _has_time(self, path: str, target: str) -> bool:
+        """Return whether a file has the time of that in the backup, which it gets last: a kill may have come before."""
+        try:
+            with self._opened(path) as file:
+                return os.fstat(file.fileno()).st_mtime_ns == os.stat(target).st_mtime_ns
+        except (DamagedError, FileNotFoundError):
+            return True
 
 
 def _at_each(targets: list[_Target], act: Callable[[_Target], object]) -> None:

@@ -248,6 +248,21 @@ def test_an_interrupted_backup_is_none_and_goes_with_the_next(workshop: Workshop
     assert sorted(path.name for path in destination.glob("2*")) == [first.name, second.name]
 
 
+def test_a_restore_that_was_killed_before_a_file_had_its_time_goes_on_with_it(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, restored = backup(workshop, tmp_path / "backups"), tmp_path / "restored"
+
+    def killed(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "stamp", killed)
+        assert command("restore", str(saved), "--data", str(restored)).exit_code == 1
+    assert command("restore", str(saved), "--data", str(restored)).exit_code == 0
+    assert tree(restored) == tree(workshop.root)
+
+
 def test_an_interrupted_restore_is_not_served_and_goes_on(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
