@@ -40,6 +40,9 @@ IMPOSSIBLE = {
     "test_reporting.py::test_the_publication_works_literally": _WITHOUT_NGINX,
     "test_standstill.py::test_responses_that_nobody": "granian ends such a connection without a line in the log",
     "test_standstill.py::test_an_upload_that_stops": "nginx, which is in front of granian, limits uploads",
+    "test_large_xml.py::test_data_and_definitions": _CHUNKED,
+    "test_large_xml.py::test_few_large_documents": _OWN_PROCESS,
+    "test_stored_contents.py::test_pages_with_an_address": "granian serves on one address",
     "test_transfers.py::test_an_upload_does_not_grow_the_worker[chunked]": _CHUNKED,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "granian copies",
 }

@@ -98,6 +98,6 @@ def main() -> None:
     try:
         commands(prog_name="persistence")
     except PersistenceError as error:
-        shown = import_module("persistence.properties.property_table").shown_address(str(error))
-        click.echo(f"persistence: {shown}", err=True)
+        shown_address = import_module("persistence.properties.property_table").shown_address
+        click.echo(f"persistence: {' '.join(map(shown_address, str(error).split(' ')))}", err=True)
         sys.exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -14,7 +14,7 @@ from persistence.cli.statuses import FAILED
 from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
 from persistence.client.service_client import PersistenceClient
-from persistence.errors import RemoteTimeoutError, StartupError, one_line
+from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.settings import Effective
 from persistence.starting import url_of
@@ -68,8 +68,9 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
 def _never(home: str) -> Iterator[str]:
     """Yield a line for a backup and for a check that there never was, for a service with a home directory."""
     for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
-        if last(home, kind) is None:
-            yield f"there was no {name} of everything yet: persistence {name} makes a note of it"
+        with suppress(PersistenceError):  # a user who may only ask cannot look there
+            if last(home, kind) is None:
+                yield f"there was no {name} of everything yet: persistence {name} makes a note of it"
 
 
 @contextmanager

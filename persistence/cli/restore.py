@@ -84,6 +84,8 @@ def restore(  # noqa: PLR0913 - its options
     that the form had: as new revisions, with the attachments that they name, while the service runs. What is current
     now stays in the history. persistence revert brings back what is still in the history, and needs no backup.
     """
+    if "://" in source:
+        raise click.UsageError("SRC is the directory of a backup, and not an address")
     if path is None and (at or user or dry_run):
         raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
     if path is not None and (to or attachments or leave_out or keys or settings_to):

@@ -92,10 +92,14 @@ class PathRestore:
                     problems += len(failed)
             for document in backup.documents(self.form):
                 with self._reporting() as failed:
+                    if not self._was_there(reverting, document):
+                        continue
                     try:
                         is_changed = self._revert(reverting, document)
-                    except (NotFoundError, DeletedError):  # it was not there at that time
-                        continue
+                    except NotFoundError:
+                        if not self.is_trial:
+                            raise
+                        is_changed = True  # its definition would be there
                     done, unchanged = done + is_changed, unchanged + (not is_changed)
                 problems += len(failed)
         if not self.as_json:
@@ -154,6 +158,15 @@ class PathRestore:
         else:
             say(safe(document))
             say_restored(plan, dry_run=self.is_trial)
+        return True
+
+    def _was_there(self, reverting: Reverting, document: str) -> bool:
+        """Return whether the backup has a document at the time that was asked for."""
+        address = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+        try:
+            (reverting.elsewhere or reverting.documents).read(address, self.asked.get).found.close()
+        except (NotFoundError, DeletedError):
+            return False
         return True
 
     def _republish(self, definitions: Definitions, backup: Readable, address: DefinitionAddress) -> None:

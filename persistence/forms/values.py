@@ -121,7 +121,7 @@ def file_type(value: str) -> str | None:
     """
     text = value.strip()
     found = _DATA_URI.match(text)
-    if found is not None:
+    if found is not None and (";" in found[0] or _WORD.fullmatch(text)):
         return found["type"]
     return "file" if len(text) > LONGEST_WORD and _WORD.fullmatch(text) else None
 

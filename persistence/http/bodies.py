@@ -36,6 +36,9 @@ _ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512", "sha": "sha1", "md5": "
 """The names of RFC 9530, and Python's. The old ones still show what a network has changed."""
 
 
+_CONTINUE = "100-continue"
+
+
 def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     """Return the body of a request in pieces; ``limit`` is in bytes.
 
@@ -162,6 +165,8 @@ def drain(environ: WSGIEnvironment) -> None:
     """
     if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
         return
+    if RECEIVED not in environ and "gunicorn.socket" in environ and environ.get("HTTP_EXPECT", "").lower() == _CONTINUE:
+        return  # the client waits to be asked, and the worker ends the connection
     left = MOST_DRAINED
     with suppress(Exception):  # the answer is decided; the client cannot change it any more
         while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):

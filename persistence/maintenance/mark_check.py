@@ -74,7 +74,7 @@ class MarkCheck:
         faults = []
         if bound and found.seal is None:
             faults.append((FindingKind.ENCRYPTION_WRONG, f"of {sidecar.modified}: its encrypted values have no seal"))
-        elif sidecar.encrypted and not found.values:
+        elif sidecar.encrypted and not (found.values or sidecar.adopted):
             what = f"of {sidecar.modified}: no value is encrypted, and its sidecar says that some are"
             faults.append((FindingKind.ENCRYPTION_WRONG, what))
         if count := found.plain + found.plain_files:

@@ -23,19 +23,26 @@ class NeededKeys(msgspec.Struct, frozen=True):
 
 
 def needed(home: str) -> frozenset[str]:
-    """Return the ids that are noted in a home directory."""
-    try:
-        found = last(home, NeededKeys)
-    except DiskError:
-        return frozenset()
+    """Return the ids that are noted in a home directory; none where they cannot be read."""
+    with suppress(DiskError):
+        return _noted(home)
+    return frozenset()
+
+
+def _noted(home: str) -> frozenset[str]:
+    found = last(home, NeededKeys)
     return frozenset(() if found is None else found.ids)
 
 
 def note(home: str, ids: Iterable[str]) -> None:
-    """Note that keys may be needed; like other records, it costs only itself where it cannot be written."""
-    known, new = needed(home), frozenset(ids)
-    if not new <= known:
-        record(home, NeededKeys(tuple(sorted(known | new))))
+    """Note that keys may be needed; like other records, it costs only itself where it cannot be written.
+
+    Ids that cannot be read just now are not written over.
+    """
+    with suppress(DiskError):
+        known, new = _noted(home), frozenset(ids)
+        if not new <= known:
+            record(home, NeededKeys(tuple(sorted(known | new))))
 
 
 def note_all(home: str, keys: EncryptionKeys) -> None:
@@ -67,4 +74,5 @@ def remark(home: str, path: str, keys: EncryptionKeys, wanted: Iterable[str] | N
     if not ids:
         return None
     what, it = (f"key {ids[0]} is", "it") if len(ids) == 1 else (f"keys {', '.join(ids)} are", "them")
-    return f"the encryption {what} not in {path}: nobody can read what is encrypted with {it}"
+    place = "the environment" if keys.are_given else path
+    return f"the encryption {what} not in {place}: nobody can read what is encrypted with {it}"

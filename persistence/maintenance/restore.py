@@ -309,7 +309,8 @@ class _Target:
         """Return whether a restore of this backup is complete here, and was not when it was interrupted elsewhere."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
-                return os.fsdecode(nofollow.read_small(file.fileno())) == self._backup and not self.is_half()
+                is_marked = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
+            return is_marked and not self.is_half()
         except FileNotFoundError:
             return False
 
@@ -371,6 +372,9 @@ class _Tree(_Target):
     def inside(self, path: str) -> str | None:
         inside = super().inside(path)
         return None if inside == LAYOUT else inside  # which ``begin`` and ``finish`` write
+
+    def is_whole(self) -> bool:
+        return root.read_layout(self._file) is not None and super().is_whole()
 
     def restoring(self) -> str | None:
         there = root.read_layout(self._file)

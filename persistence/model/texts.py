@@ -30,7 +30,7 @@ _LEAST_SIMILARITY = 0.5
 """The least similarity, from 0 to 1, with which one name is suggested for another."""
 
 _Word = TypeVar("_Word", bound=Enum)
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
+_encode = msgspec.json.Encoder(enc_hook=lambda value: str(value) if isinstance(value, str) else repr(value)).encode
 _HIDDEN = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
 """Characters that JSON leaves as they are, and that a terminal may obey: they are written as escapes."""
 

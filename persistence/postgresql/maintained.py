@@ -19,8 +19,8 @@ from persistence.storage.managed import MaintainedDatabase, RecordCheck, Storage
 from persistence.storage.storage import Arrivals
 
 _BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
-_BRING = "INSERT INTO arrived_draft SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"
-_BROUGHT = "SELECT count(*) = cardinality(%(etags)s::text[]) FROM arrived_draft WHERE etag = ANY (%(etags)s::text[])"
+_BRING = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
+_DRAFTS = "SELECT etag FROM arrived_draft WHERE source = %s"
 _BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 _END = """
 DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
@@ -52,16 +52,15 @@ class DatabaseArrivals(Arrivals):
         with self._database.apart("ending a move to", self._database.address) as connection:
             connection.execute(_END, ([form.app for form in ended], [form.name for form in ended], source))
 
-    def bring_drafts(self, etags: Iterable[str]) -> None:
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
         """See ``Arrivals``."""
         with self._database.apart("moving drafts to", self._database.address) as connection:
-            connection.execute(_BRING, (list(etags),))
+            connection.execute(_BRING, (source, list(etags)))
 
-    def has_brought(self, etags: Iterable[str]) -> bool:
+    def drafts_of(self, source: str) -> set[str]:
         """See ``Arrivals``."""
         with self._database.reading("looking what was moved to", self._database.address) as connection:
-            row = connection.execute(_BROUGHT, {"etags": list(set(etags))}).fetchone()
-        return row is not None and bool(row[0])
+            return {etag for (etag,) in connection.execute(_DRAFTS, (source,)).fetchall()}
 
 
 def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:

@@ -252,10 +252,12 @@ ALTER TABLE lease ADD COLUMN form text COLLATE "C" NOT NULL DEFAULT '';
 
 ARRIVED_DRAFTS = """
 CREATE TABLE arrived_draft (
-    etag text COLLATE "C" PRIMARY KEY
+    source text COLLATE "C",
+    etag   text COLLATE "C",
+    PRIMARY KEY (source, etag)
 );
 """
-"""The entity tags of files of drafts that moves have stored here: in their source a draft leaves no trace."""
+"""The entity tags of files of drafts that moves from a source have stored here: in it a draft leaves no trace."""
 
 STEPS = (
     Step("forms and revisions", REVISIONS),

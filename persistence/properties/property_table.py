@@ -147,7 +147,7 @@ _SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_se
 class Address(str):
     """The address of a database or another service. Its text is masked; the passwords are in ``full`` alone.
 
-    Two that differ in a password alone are the same.
+    It is equal to what has the same passwords, and to no masked text.
     """
 
     __slots__ = ("full",)
@@ -158,6 +158,12 @@ class Address(str):
         own = super().__new__(cls, shown_address(text))
         own.full = full_address(text)
         return own
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.full == full_address(other))
+
+    def __hash__(self) -> int:
+        return hash(self.full)
 
 
 def full_address(text: Any) -> Any:

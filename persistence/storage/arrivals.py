@@ -2,7 +2,7 @@
 
 What the tree has of these forms came by the move alone. So a move that was interrupted may replace it when it goes on.
 A draft leaves no trace in the source when it is saved or discarded. So its entity tags are kept in a file of their own,
-a line each, also when all has arrived: a later move knows by them what an earlier one has put there.
+a line each with the source, also when all has arrived: a later move knows by them what an earlier one has put there.
 """
 
 from __future__ import annotations
@@ -52,20 +52,21 @@ class TreeArrivals(Arrivals):
         left = [form for form in known.pop(source, ()) if form not in ended]
         self._write({**known, source: left} if left else known)
 
-    def bring_drafts(self, etags: Iterable[str]) -> None:
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
         """See ``Arrivals``. A line begins with its newline: one that a kill has cut off spoils no other."""
         with disk_errors("writing", os.path.basename(self._drafts)):
-            files.append(self._drafts, "".join(f"\n{etag}" for etag in etags).encode())
+            files.append(self._drafts, "".join(f"\n{etag} {source}" for etag in etags).encode())
 
-    def has_brought(self, etags: Iterable[str]) -> bool:
+    def drafts_of(self, source: str) -> set[str]:
         """See ``Arrivals``."""
         with disk_errors("reading", os.path.basename(self._drafts)):
             try:
                 descriptor = nofollow.open_file(self._drafts)
             except FileNotFoundError:
-                return False
-            with open(descriptor, "rb") as file:
-                return {line.rstrip() for line in file}.issuperset(etag.encode() for etag in etags)
+                return set()
+            with open(descriptor, encoding="utf-8", errors="replace") as file:
+                lines = (line.rstrip("\n").partition(" ") for line in file)
+                return {etag for etag, _, place in lines if place == source}
 
     def _read(self) -> Mapping[str, list[tuple[str, str]]]:
         with disk_errors("reading", os.path.basename(self._path)):

@@ -301,11 +301,11 @@ class Arrivals(Protocol):
     def end(self, source: str, forms: Iterable[Form]) -> None:
         """Record that all of some forms from a place has arrived."""
 
-    def bring_drafts(self, etags: Iterable[str]) -> None:
-        """Record the entity tags of files of drafts that a move is about to store here, for good."""
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
+        """Record the entity tags of files of drafts that a move from a place is about to store here, for good."""
 
-    def has_brought(self, etags: Iterable[str]) -> bool:
-        """Return whether moves have stored all of these files of drafts."""
+    def drafts_of(self, source: str) -> set[str]:
+        """Return the entity tags of the files of drafts that moves from a place have stored here."""
 
 
 KeepsHistory = Callable[[Form], bool]

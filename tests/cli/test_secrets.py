@@ -20,6 +20,7 @@ from persistence.cli.init import make_service_directory
 from persistence.errors import StartupError
 from persistence.index.sync.jobs import IndexJob
 from persistence.keys import Keys
+from persistence.model.texts import json_line
 from persistence.pages.background import BackgroundCommand
 from persistence.properties.property_table import Address
 from persistence.settings import Effective, load
@@ -174,6 +175,9 @@ def test_an_address_is_masked_in_every_text() -> None:
     for text in (str(address), repr(address), f"{address}", f"{address!s}", "%s" % address):  # noqa: UP031
         assert SECRET not in text
     assert address.full == ADDRESS == Address(address).full
+    other = Address(ADDRESS.replace(SECRET, "another"))
+    assert (str(other), other == address, len({other, address})) == (str(address), False, 2)
+    assert json_line({"place": address}) == f'{{"place":"{address}"}}'.encode()
 
 
 def test_no_page_answer_or_line_of_the_log_has_a_password(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def test_the_content_of_a_file_is_no_value_and_no_text(text: str) -> None:
         f"{'x ' * LONGEST_WORD}it says",
         "\u8a9e" * 3 * LONGEST_WORD,
         "data: see the appendix, and image/png;base64,",
+        "data:2024/2025, revenue rose by 3 %",
         LONG_URL,
     ],
 )

@@ -195,9 +195,12 @@ def test_a_body_over_the_limit(service: Service, form: str) -> None:
     assert raw(service, exact)[0] == 201
 
 
-@pytest.mark.parametrize(("length", "expected"), [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100")])
-def test_a_body_that_is_announced_too_large_is_not_asked_for(
-    service: Service, form: str, length: int, expected: bytes
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100"), ("5\r\nContent-Encoding: gzip", b"HTTP/1.1 415")],
+)
+def test_the_body_of_what_is_refused_anyway_is_not_asked_for(
+    service: Service, form: str, length: object, expected: bytes
 ) -> None:
     """RFC 9110 10.1.1: a client that waits for 100 Continue gets the refusal instead, and the connection ends."""
     path = f"{service.face}/crud/{form}/data/D/data.xml"

@@ -152,6 +152,17 @@ def test_a_draft_that_somebody_else_has_changed_in_the_destination_stays(
         assert other.get(f"{app}/f/draft/again/other.bin").body == b"theirs"
 
 
+def test_drafts_from_another_source_stay(service: Service, app: str, tmp_path: Path) -> None:
+    """Two places are collected in one: what the second lacks came from the first."""
+    service.put(f"{app}/f/draft/first/data.xml", b"<first/>", **V1)
+    with in_process.serving(tmp_path / "second", alone=True) as second:
+        second.put(f"{app}/g/draft/second/data.xml", b"<second/>", **V1)
+        for source in (service.data, second.data, service.data):
+            assert not [each.cause for each in moved(source, tmp_path / "to", app) if each.cause]
+    for path in ("f/draft/first", "g/draft/second"):
+        assert f"{path}/data.xml" in " ".join(of_app(tmp_path / "to", app)), path
+
+
 def test_what_others_have_stored_in_the_destination_stays(service: Service, app: str, tmp_path: Path) -> None:
     """After a whole move the destination is not the move's own any more."""
     with in_process.serving(tmp_path / "to", alone=True) as other:

@@ -67,8 +67,8 @@ def plan_copy(  # noqa: PLR0913 - each decides
             raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
         saved = _missing(there.saved, {}) or []
     is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
-    is_theirs = here.draft and not is_ours and not has_brought(here.etags_of_draft)
-    if is_theirs and (not is_same_draft or saved):
+    is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
+    if is_lost and not has_brought(here.etags_of_draft):
         raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
     draft = [] if is_same_draft else _missing(there.draft, {}) or []
     return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)

@@ -51,6 +51,7 @@ class Move:
     _ours: set[Form] = field(default_factory=set)
     _begun_before: frozenset[Form] = frozenset()
     """Forms of this move that an earlier run has begun, which may have been killed within a commit."""
+    _moved_drafts: set[str] | None = None
     _published: dict[DefinitionAddress, None] = field(default_factory=dict)
     """Versions whose flat views in the destination are to be made or dropped."""
 
@@ -199,7 +200,8 @@ class Move:
             return 0
         drafts = [mark.etag for address, mark in plan.copied if not address.keeps_history]
         if drafts:
-            self.target.arrivals.bring_drafts(drafts)
+            self.target.arrivals.bring_drafts(self.source.name, drafts)
+            self._drafts().update(drafts)
         return Copier(contents, self.target.attached).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
@@ -228,7 +230,13 @@ class Move:
         return bool(here.draft) and not here.saved and self._has_brought(here.etags_of_draft)
 
     def _has_brought(self, etags: Iterable[str]) -> bool:
-        return self.target is not None and self.target.arrivals.has_brought(etags)
+        return self._drafts().issuperset(etags)
+
+    def _drafts(self) -> set[str]:
+        """Return the entity tags of the drafts that moves from this source have stored in the destination."""
+        if self._moved_drafts is None:
+            self._moved_drafts = set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
+        return self._moved_drafts
 
 
 def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
