@@ -154,6 +154,7 @@ FR = f'xmlns:fr="{verdict.FR}"'
         ("<r/>".encode("utf-32"), "another encoding", False),
         ("<?xml version='1.0' encoding='UTF-8'?><r/>".encode("utf-16"), "untrue declaration", False),
         ("<\u3005/>".encode(), "names of the fifth edition", False),
+        ("<?\u2078ml standalone='maybe'?><r/>".encode(), "names of the fifth edition", False),
         (b"<r/>", None, False),
         (b"<r>", None, True),
     ],

@@ -187,7 +187,7 @@ def _is_unmarked(document: bytes) -> bool:
 def _has_odd_names(tree: etree._Element) -> bool:
     """Whether expat takes the document as soon as its letters above ASCII are plain ones."""
     text = etree.tostring(tree.getroottree(), encoding="unicode")
-    plain = "".join(letter if letter.isascii() else "x" for letter in text).encode()
+    plain = "".join(letter if letter.isascii() else "q" for letter in text).encode()
     return is_taken(plain) and not is_taken(text.encode())
 
 
