@@ -33,7 +33,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Bind = Annotated[str, msgspec.Meta(pattern=_BIND)]
-AdminBind = Annotated[str, msgspec.Meta(pattern=rf"^$|(?!.*:0+$){_BIND}")]
+AdminBind = Annotated[str, msgspec.Meta(pattern=rf"^$|(?!unix://|.*:0+$){_BIND}")]
 
 PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 """Settings that are paths; of ``data``, an address of a database is none."""

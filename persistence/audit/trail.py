@@ -21,7 +21,7 @@ from persistence.audit.chain import START, UNSEALED, Head, Seal, SealOf, chained
 from persistence.audit.events import DISCARDED, REPAIRED, AuditEvent
 from persistence.audit.recovery import TornPiece, examined
 from persistence.closable import Closable
-from persistence.errors import StartupError, as_disk_error
+from persistence.errors import PersistenceError, StartupError, as_disk_error
 from persistence.model.instants import next_after
 from persistence.storage import directories, files
 from persistence.storage.locks import OpenLock
@@ -154,6 +154,9 @@ class AuditTrail(Closable):
             is_open = False
         if not is_open:
             status = self._open()
+        else:
+            with suppress(PersistenceError):  # while the keys cannot be read, the seal of before counts
+                self._seal = self._new_seal()
         if head is None or head.size != status.st_size or head.number < self._head.number:
             head = self._recovered(record, head)
         is_shared = status.st_nlink > 1 and head.size > 0  # another name, as of a backup: what has it is left as it is

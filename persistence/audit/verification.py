@@ -99,15 +99,14 @@ def opened(path: str) -> BinaryIO:
 def file_names(path: str) -> list[str]:
     """Return the paths of the audit file and of those beside it that begin with its name and a dot or hyphen.
 
-    So programs that rotate logs may call them as they like. They are not in the order of their lines.
+    So programs that rotate logs may call them as they like. They are not in the order of their lines. A pipe or a
+    directory is no file of it.
     """
     directory, name = os.path.split(path)
     with disk_errors("looking for files of the audit"):
-        return [
-            f"{directory}/{each}"
-            for each in sorted(os.listdir(directory))
-            if each == name or (each.startswith((f"{name}.", f"{name}-")) and each != os.path.basename(lock_path(path)))
-        ]
+        names = [each for each in sorted(os.listdir(directory)) if each.startswith((f"{name}.", f"{name}-"))]
+        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(lock_path(path)))
+        return [each for each in (path, *beside) if os.path.isfile(each)]
 
 
 def in_order(path: str, seal_of: SealOf) -> list[str]:
@@ -193,7 +192,7 @@ class _Verification:
         self._damaged = 0  # lines since the last whole one
         self._discarded = 0
         self._open: set[int] = set()
-        self._is_sealed = self._is_compared = False
+        self._is_sealed = self._is_compared = self._has_present = False
         self._uncompared = ("", 0, 0)  # lines in a row by a key that is not here: its id, the first and the last
         self._unsealed = self._gone = self._lost = 0
 
@@ -279,9 +278,13 @@ class _Verification:
         self._noted(line, where)
 
     def _compare(self, line: ChainedLine) -> None:
-        """Note whether the digest of a line was compared: that of a key that is not here says what its writer likes."""
+        """Note whether the digest of a line was compared: that of a key that is not here says what its writer likes.
+
+        A retired key has lines only before those of the keys that are here.
+        """
         self._is_compared = not line.seal or self._seal_of(line.seal) is not None
-        if not self._is_compared and line.seal in self._retired:
+        self._has_present |= self._is_compared and bool(line.seal)
+        if not self._is_compared and line.seal in self._retired and not self._has_present:
             self._gone += 1
         elif not self._is_compared:
             key, first, last = self._uncompared
@@ -295,7 +298,7 @@ class _Verification:
         if key:
             lines = f"line {first} was" if first == last else f"lines {first} to {last} were"
             shown = json_line(key[:_KEY_SHOWN]).decode()
-            self._verdict.add(f"{lines} not compared: there is no signing key {shown}, by which the digests should be")
+            self._verdict.add(f"{lines} not compared: there is no signing key {shown}, which the digests name")
 
     def _noted(self, line: ChainedLine, where: str) -> None:
         if line.action == DISCARDED:

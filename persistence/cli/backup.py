@@ -44,6 +44,8 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
     The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
     system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
     """
+    if "://" in destination:
+        raise click.UsageError("DEST is a directory, and not an address")
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout

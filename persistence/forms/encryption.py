@@ -83,7 +83,7 @@ class LeafEditor(StreamEditor):
         self.parser.ProcessingInstructionHandler = self._instruction
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
-        self._numbers: list[int] = []
+        self._numbered: list[tuple[str, int]] = []
         self._siblings: list[dict[str, int]] = [{}]
         self._dropped_names = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
@@ -131,7 +131,7 @@ class LeafEditor(StreamEditor):
     @property
     def place(self) -> Place:
         """The place of the element that is handled."""
-        return tuple(zip(self.path[1:], self._numbers[1:], strict=True))
+        return tuple(self._numbered[1:])
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin an element; the one around it is no leaf."""
@@ -141,9 +141,9 @@ class LeafEditor(StreamEditor):
             self.branch(begun, "".join(self._texts))
         local = name.rpartition(SEPARATOR)[2]
         siblings = self._siblings[-1]
-        siblings[local] = number = siblings.get(local, 0) + 1
+        siblings[name] = number = siblings.get(name, 0) + 1  # with its namespace: another one is another element
         self.path.append(local)
-        self._numbers.append(number)
+        self._numbered.append((name, number))
         self._siblings.append({})
         self._places.append(self._place)
         self._place = self._place.entered(name, attributes)
@@ -162,7 +162,7 @@ class LeafEditor(StreamEditor):
             self.leaf(begun, "".join(self._texts), self.parser.CurrentByteIndex)
         super().end(name)
         self.path.pop()
-        self._numbers.pop()
+        self._numbered.pop()
         self._siblings.pop()
         self._place = self._places.pop()
         if self.depth < self._wanted_from:

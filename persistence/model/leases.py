@@ -63,7 +63,11 @@ class DocumentLease(msgspec.Struct, frozen=True):
 
         Who may create documents of another form could else keep everybody from this one, by its id.
         """
-        return self.user != user.name and self.form in ("", str(form))
+        return self.user != user.name and not self.is_elsewhere(form)
+
+    def is_elsewhere(self, form: Form) -> bool:
+        """Return whether it was taken by another form, which has documents of its own."""
+        return self.form not in ("", str(form))
 
     def is_of(self, now: Moment) -> bool:
         """Return whether it was taken, or last looked at, in the run of the kernel that is now."""

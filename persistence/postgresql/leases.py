@@ -52,12 +52,22 @@ class DatabaseLeases(ManagedLeases):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
+    def lock(
+        self,
+        address: DocumentAddress,
+        holder: LeaseHolder,
+        seconds: int,
+        *,
+        is_stored: bool = True,
+        is_by_form: bool = False,
+    ) -> None:
         """See ``Leases``."""
         with self._alone("leasing", address) as connection:
             held = _living(connection, address.document)
-            if held is not None and held.user != holder.user:
+            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
+            if held is not None and (held.user != holder.user or is_foreign) and not (is_foreign and is_stored):
                 raise _refusal(held)
+            held = None if is_foreign else held
             bucket = zlib.crc32(address.document.encode()) % _BUCKETS
             if held is None:
                 most = MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS
@@ -66,11 +76,12 @@ class DatabaseLeases(ManagedLeases):
             form = str(address.form) if held is None else held.form
             connection.execute(_TAKE, values | {"form": form, "seconds": seconds})
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
         """See ``Leases``."""
         with self._alone("giving back the lease of", address) as connection:
             held = _living(connection, address.document)
-            if held is not None and held.user != holder.user:
+            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
+            if held is not None and (held.user != holder.user or is_foreign):
                 raise _refusal(held)
             connection.execute(_END, (address.document,))
 

@@ -35,11 +35,12 @@ class RemoteLeases(Leases):
         seconds: int,
         *,
         is_stored: bool = True,  # noqa: ARG002 - the other service looks
+        is_by_form: bool = False,  # noqa: ARG002 - as above
     ) -> None:
         """See ``Leases``."""
         self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
         """See ``Leases``."""
         self._send("UNLOCK", address, holder)
 

@@ -156,9 +156,9 @@ class EncryptionCodec(Codec):
     def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:
         with disk_errors("reading", address):
             has_encrypted = self._may_have_encrypted(read.found, file)
-        # Of an edit by hand that was taken over, nothing is known.
+        # Of an edit by hand that an administrator has taken over, nothing is known.
         sidecar = read.found.sidecar
-        must_have = bool(sidecar.encrypted) and not (read.found.is_edited or sidecar.adopted)
+        must_have = bool(sidecar.encrypted) and not sidecar.adopted
         decryption = partial(self.at_rest.decrypted, address, must_have=must_have)
         return replace(read, decryption=decryption) if has_encrypted else read
 

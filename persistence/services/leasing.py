@@ -42,7 +42,8 @@ class Leasing:
         route = self._route(address)
         stored = self._admitted(route, address, caller, creates=True)
         holder = read_lock(body)
-        route.data.leases.lock(address, holder, seconds, is_stored=stored is not None)
+        is_by_form = route.properties.enforces_leases and self.access is not None
+        route.data.leases.lock(address, holder, seconds, is_stored=stored is not None, is_by_form=is_by_form)
         return holder
 
     def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
@@ -50,7 +51,8 @@ class Leasing:
         route = self._route(address)
         self._admitted(route, address, caller, creates=False)
         holder = read_lock(body)
-        route.data.leases.unlock(address, holder)
+        is_by_form = route.properties.enforces_leases and self.access is not None
+        route.data.leases.unlock(address, holder, is_by_form=is_by_form)
         return holder
 
     def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:

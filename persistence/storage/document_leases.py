@@ -50,14 +50,24 @@ class DocumentLeases(ManagedLeases):
         self._ready = ready
         self._now = now
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
+    def lock(
+        self,
+        address: DocumentAddress,
+        holder: LeaseHolder,
+        seconds: int,
+        *,
+        is_stored: bool = True,
+        is_by_form: bool = False,
+    ) -> None:
         """See ``Leases``."""
         path = self._path(address)
         with self._alone(path, "leasing", address):
             now = self._now()
             held = self._living(path, now)
-            if held is not None and held.user != holder.user:
+            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
+            if held is not None and (held.user != holder.user or is_foreign) and not (is_foreign and is_stored):
                 raise held.refusal(now)
+            held = None if is_foreign else held
             form = str(address.form) if held is None else held.form
             lease = DocumentLease.beginning(address.document, form, holder, seconds, now)
             if held is None:
@@ -69,13 +79,14 @@ class DocumentLeases(ManagedLeases):
                 directories.ensure(os.path.dirname(path))
                 _write(path, lease)
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
         """See ``Leases``."""
         path = self._path(address)
         with self._alone(path, "giving back the lease of", address):
             now = self._now()
             held = self._living(path, now)
-            if held is not None and held.user != holder.user:
+            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
+            if held is not None and (held.user != holder.user or is_foreign):
                 raise held.refusal(now)
             _remove(path)
 

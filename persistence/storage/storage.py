@@ -248,16 +248,27 @@ class Leases(Protocol):
     Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
     """
 
-    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, *, is_stored: bool = True) -> None:
+    def lock(
+        self,
+        address: DocumentAddress,
+        holder: LeaseHolder,
+        seconds: int,
+        *,
+        is_stored: bool = True,
+        is_by_form: bool = False,
+    ) -> None:
         """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room.
+
+        With ``is_by_form`` a lease by another form is in nobody's way where the document ``is_stored``, and else in
+        everybody's: who may create documents of some form could keep all others from theirs.
 
         Raises:
             LockedError: somebody else holds it.
             BusyError: too many are leased.
         """
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder) -> None:
-        """End a lease; do nothing without one.
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
+        """End a lease; do nothing without one. With ``is_by_form`` one by another form is somebody else's.
 
         Raises:
             LockedError: somebody else holds it.

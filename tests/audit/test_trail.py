@@ -157,7 +157,7 @@ def test_a_seal_is_not_taken_off(path: str) -> None:
     assert (found.findings, found.notes) == ([], ["2 lines before those with keyed digests have none"])
     gone = verify(path, lambda _: None, must_be_sealed=False)
     assert gone.findings == [
-        'lines 3 to 4 were not compared: there is no signing key "0a1b2c3d", by which the digests should be'
+        'lines 3 to 4 were not compared: there is no signing key "0a1b2c3d", which the digests name'
     ]
     named = verify(path, lambda _: None, must_be_sealed=False, retired={SEAL.key_id, "other"})
     assert named.findings == []
@@ -196,12 +196,14 @@ def test_a_line_that_names_a_key_that_is_not_here_is_not_believed(path: str, *, 
         return text + b',"seal":"00000000"' + digests[number - 1]
 
     Path(path).write_bytes(b"".join([*lines[:2], forged(3), forged(4), *lines[4:]]))
-    finding = 'lines 3 to 4 were not compared: there is no signing key "00000000", by which the digests should be'
+    finding = 'lines 3 to 4 were not compared: there is no signing key "00000000", which the digests name'
     assert finding in verdict(path).findings
     assert finding in verdict(path, expected=(6, kept[5])).findings
     Path(path).write_bytes(b"".join([*lines[:5], forged(6)]))
     named = verify(path, seal_of, must_be_sealed=sealed, expected=(6, kept[5]), retired={"00000000"}).findings
     assert "line 6 does not have the digest that was expected" in named
+    is_late = any(each.startswith("line 6 was not compared") for each in named)
+    assert is_late is sealed, "a retired key has no lines after those of a key that is here"
     written(path, 1, **({"seal": lambda: SEAL} if sealed else {}))
     assert any("line 6 was not compared" in each for each in verdict(path).findings), "the next line covers nothing up"
 
@@ -224,6 +226,8 @@ def test_a_compressed_file_that_cannot_be_read_is_a_finding_and_the_rest_is_veri
 ) -> None:
     lines = written(path, 5)
     Path(f"{path}-y.gz").write_bytes(content(path))
+    os.mkfifo(f"{path}-pipe")
+    Path(f"{path}.directory").mkdir()
     found = verdict(path)
     assert len(found.findings) == 1
     assert found.findings[0].startswith(finding)

@@ -85,6 +85,16 @@ def with_the_last_iteration_removed(stored: bytes, _: bytes) -> bytes:
     return stored[:at] + stored[stored.index(b"</kids>", at) + len(b"</kids>") :]
 
 
+def in_a_namespace(stored: bytes, _: bytes) -> bytes:
+    """The first value in an element that no reader looks for, and a plain one where it was."""
+    at = stored.index(VALUE.findall(stored)[0])
+    begin = stored.rindex(b"<", 0, at)
+    end = stored.index(b">", at) + 1
+    name = re.findall(rb"<(\w+)", stored[begin:end])[0]
+    hidden = stored[begin:end].replace(b"<" + name, b'<z:%s xmlns:z="urn:z"' % name).replace(b"</", b"</z:")
+    return stored[:begin] + hidden + b"<%s>DE-EVIL</%s>" % (name, name) + stored[end:]
+
+
 def emptied(stored: bytes, _: bytes) -> bytes:
     return stored.replace(VALUE.findall(stored)[0], b"")
 
@@ -124,6 +134,7 @@ def in_the_old_format(stored: bytes, _: bytes) -> bytes:
     [
         exchanged,
         in_plain_text,
+        in_a_namespace,
         with_the_first_iteration_removed,
         with_the_last_iteration_removed,
         emptied,
