@@ -309,8 +309,8 @@ class _Target:
         """Return whether a restore of this backup is complete here, and was not when it was interrupted elsewhere."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
-                is_marked = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
-            return is_marked and not self.is_half()
+                is_named = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
+            return is_named and not self.is_half()
         except FileNotFoundError:
             return False
 
