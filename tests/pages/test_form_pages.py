@@ -185,4 +185,4 @@ def test_documents_are_listed_while_their_index_is_made(tmp_path: Path, monkeypa
     monkeypatch.setattr("persistence.services.document_tables.STORED_LISTED", 2)
     found.get(VERSION)
     assert len(rows(found)) <= 2
-    assert "of the first 5000 that are stored" in found.text
+    assert "of the first 1000 that are stored" in found.text
