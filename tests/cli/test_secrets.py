@@ -40,7 +40,8 @@ def effective(tmp_path: Path) -> Effective:
     """The settings of a service with a tree, and a database that nobody reaches, with a password."""
     initialised(tmp_path / "data")
     (tmp_path / "own.toml").write_text(
-        f'encryption_keys = "encryption-keys.json"\ndata = "data"\nlocal = "local"\nkeys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n'
+        'data = "data"\nlocal = "local"\nkeys = "keys.json"\nencryption_keys = "encryption-keys.json"\n'
+        'audit = "file"\naudit_file = "audit/audit.jsonl"\n'
         f'[datasource.second]\ndata = "{ADDRESS}"\n'
         f'[svc.persistence.far]\nuri = "http://u:{SECRET}@127.0.0.1:1/svc"\n'
     )
