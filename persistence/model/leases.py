@@ -69,6 +69,16 @@ class DocumentLease(msgspec.Struct, frozen=True):
         """Return whether it was taken by another form, which has documents of its own."""
         return self.form not in ("", str(form))
 
+    def is_in_the_way(self, holder: LeaseHolder, form: Form | None, *, is_stored: bool = False) -> bool:
+        """Return whether somebody may not lease the document, or give the lease back, while it lasts.
+
+        ``form`` is given where a lease is of its form, too. Then one by another form is in nobody's way if the document
+        ``is_stored`` in this one, and else in everybody's.
+        """
+        if form is not None and self.is_elsewhere(form):
+            return not is_stored
+        return self.user != holder.user
+
     def is_of(self, now: Moment) -> bool:
         """Return whether it was taken, or last looked at, in the run of the kernel that is now."""
         return self.boot == now.boot

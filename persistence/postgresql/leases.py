@@ -64,24 +64,22 @@ class DatabaseLeases(ManagedLeases):
         """See ``Leases``."""
         with self._alone("leasing", address) as connection:
             held = _living(connection, address.document)
-            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
-            if held is not None and (held.user != holder.user or is_foreign) and not (is_foreign and is_stored):
+            own = address.form if is_by_form else None
+            if held is not None and held.is_in_the_way(holder, own, is_stored=is_stored):
                 raise _refusal(held)
-            held = None if is_foreign else held
             bucket = zlib.crc32(address.document.encode()) % _BUCKETS
             if held is None:
                 most = MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS
                 _evict_expired(connection, bucket, most)
             values = {"document": address.document, "bucket": bucket, "holder": holder.user, "group": holder.group}
-            form = str(address.form) if held is None else held.form
+            form = str(address.form) if held is None or is_by_form else held.form
             connection.execute(_TAKE, values | {"form": form, "seconds": seconds})
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
         """See ``Leases``."""
         with self._alone("giving back the lease of", address) as connection:
             held = _living(connection, address.document)
-            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
-            if held is not None and (held.user != holder.user or is_foreign):
+            if held is not None and held.is_in_the_way(holder, address.form if is_by_form else None):
                 raise _refusal(held)
             connection.execute(_END, (address.document,))
 

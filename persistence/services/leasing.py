@@ -42,8 +42,8 @@ class Leasing:
         route = self._route(address)
         stored = self._admitted(route, address, caller, creates=True)
         holder = read_lock(body)
-        is_by_form = route.properties.enforces_leases and self.access is not None
-        route.data.leases.lock(address, holder, seconds, is_stored=stored is not None, is_by_form=is_by_form)
+        is_by_form, is_stored = self._enforces(route), stored is not None
+        route.data.leases.lock(address, holder, seconds, is_stored=is_stored, is_by_form=is_by_form)
         return holder
 
     def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
@@ -51,13 +51,12 @@ class Leasing:
         route = self._route(address)
         self._admitted(route, address, caller, creates=False)
         holder = read_lock(body)
-        is_by_form = route.properties.enforces_leases and self.access is not None
-        route.data.leases.unlock(address, holder, is_by_form=is_by_form)
+        route.data.leases.unlock(address, holder, is_by_form=self._enforces(route))
         return holder
 
     def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:
         """Return the document, or its draft if it was never saved, after a look at the permissions where they count."""
-        enforces = self.access is not None and route.properties.enforces_leases
+        enforces = self._enforces(route)
         if route.data.managed is None and not enforces:
             return None  # another service has both, and looks
         main = address.main.moved(Collection.DATA)
@@ -67,6 +66,9 @@ class Leasing:
             newest = route.catalog.latest_version(address.form) or 1
             self.access.to_write(subject_of(route, main, stored, newest), caller.user, caller.token)
         return stored
+
+    def _enforces(self, route: Route) -> bool:
+        return self.access is not None and route.properties.enforces_leases
 
     def _route(self, address: DocumentAddress) -> Route:
         route = self.router.of(address.form)

@@ -64,11 +64,10 @@ class DocumentLeases(ManagedLeases):
         with self._alone(path, "leasing", address):
             now = self._now()
             held = self._living(path, now)
-            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
-            if held is not None and (held.user != holder.user or is_foreign) and not (is_foreign and is_stored):
+            own = address.form if is_by_form else None
+            if held is not None and held.is_in_the_way(holder, own, is_stored=is_stored):
                 raise held.refusal(now)
-            held = None if is_foreign else held
-            form = str(address.form) if held is None else held.form
+            form = str(address.form) if held is None or is_by_form else held.form
             lease = DocumentLease.beginning(address.document, form, holder, seconds, now)
             if held is None:
                 directories.ensure(os.path.dirname(path))
@@ -85,8 +84,7 @@ class DocumentLeases(ManagedLeases):
         with self._alone(path, "giving back the lease of", address):
             now = self._now()
             held = self._living(path, now)
-            is_foreign = is_by_form and held is not None and held.is_elsewhere(address.form)
-            if held is not None and (held.user != holder.user or is_foreign):
+            if held is not None and held.is_in_the_way(holder, address.form if is_by_form else None):
                 raise held.refusal(now)
             _remove(path)
 
