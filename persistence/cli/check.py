@@ -203,7 +203,7 @@ class _Run:
             raise NotSupportedError("--adopt and --budget are for data directories")
         with open_place(chosen.settings, chosen.properties, chosen.place) as place:
             if place.database is None or place.catalog_of is None:
-                raise NotSupportedError(f"{chosen.shown} is with another service")
+                raise NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
             marks = MarkCheck(place.catalog_of)
             run = StorageCheck(place.database, bodies_of, marks, wanted.remedies, wanted.dry_run, wanted.deep)

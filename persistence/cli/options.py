@@ -184,12 +184,7 @@ class ChosenTree:
             NotSupportedError: it is a database.
         """
         if self.is_database:
-            raise NotSupportedError(f"this command works on data directories, and not on {self.shown}")
-        return self.place
-
-    @property
-    def shown(self) -> str:
-        """The place without a password."""
+            raise NotSupportedError(f"this command works on data directories, and not on {self.place}")
         return self.place
 
     @property

@@ -57,10 +57,10 @@ def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
             else:
                 click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}{': ' if does else ''}{does}")
         if as_json:
-            say_json({"tree": tree.name, "place": tree.shown, "current": is_current or not dry_run})
+            say_json({"tree": tree.name, "place": tree.place, "current": is_current or not dry_run})
         elif is_current:
             what = "tables" if tree.is_database else "format"
-            click.echo(f"{prefix}{tree.shown} has the {what} of this version: nothing to do")
+            click.echo(f"{prefix}{tree.place} has the {what} of this version: nothing to do")
         return 0
 
     sys.exit(on_each(choose_trees(options).trees, work))
