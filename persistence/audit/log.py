@@ -164,6 +164,9 @@ def seals(keys: Keys) -> Callable[[str], Seal | None]:
 
 def _newest_seal(keys: Keys) -> Seal:
     """Return the seal of the newest signing key, which is made if there is none."""
-    keys.ensured_signing_secrets()
-    newest = keys.signing()[-1]
+    signing = keys.signing()
+    if not signing:
+        keys.add_signing(only_first=True)
+        signing = keys.signing()
+    newest = signing[-1]
     return Seal.by(newest.id, bytes.fromhex(newest.secret))
