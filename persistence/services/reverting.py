@@ -41,6 +41,7 @@ from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
 from persistence.services.rules import Get, Origin, Put, Revert, Written, living
 from persistence.services.transforms import holders_in
+from persistence.storage.integrity import digest_of_open
 from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
@@ -107,6 +108,8 @@ class RestorePlan:
     attachments: list[RestoredFile] = field(default_factory=list)
     unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    is_damaged: bool = False
+    """Whether the current content of the file is not what its sidecar says."""
 
     @property
     def notice(self) -> str | None:
@@ -119,7 +122,7 @@ class RestorePlan:
     def is_done(self) -> bool:
         """Return whether everything is current already as it would come back."""
         current, older = self.file.current, self.file.older
-        if self.attachments or current is None or current.sidecar.deleted or current.is_edited:
+        if self.attachments or current is None or current.sidecar.deleted or current.is_edited or self.is_damaged:
             return False
         return _saved(current.sidecar) == _saved(older)
 
@@ -157,12 +160,15 @@ class Reverting:
             versions.must_equal(asked.version.number, found.sidecar.version, address)
             file = RestoredFile(address, found.sidecar, current, asked)
             self.documents.decided_early(route, address, file.put)
+            is_deep = self.elsewhere is not None
+            is_damaged = is_deep and not _is_whole(route, address, current)
             if not address.is_main:
-                return RestorePlan(file)
+                return RestorePlan(file, is_damaged=is_damaged)
             names = dict.fromkeys(holder.held.name for holder in holders_in(address, content, found.size))
         if len(names) > MOST_RESTORED:
             raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
-        return _with_attachments(route, source.router.of(address.form), file, names)
+        plan = RestorePlan(file, is_damaged=is_damaged)
+        return _with_attachments(plan, route, source.router.of(address.form), names, is_deep=is_deep)
 
     def restore(self, plan: RestorePlan) -> Written:
         """Make an older revision the current one again, by a new revision. What was current stays in the history.
@@ -219,9 +225,28 @@ def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
         yield from iter(partial(content.read, CHUNK), b"")
 
 
-def _with_attachments(route: Route, source: Route, file: RestoredFile, names: Iterable[str]) -> RestorePlan:
-    """Look in ``source`` for the revisions of attachments that were current when a revision of their document was."""
-    plan, asked = RestorePlan(file), replace(file.asked, precondition=NO_PRECONDITION)
+def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | None) -> bool:
+    """Return whether the current content is what its sidecar says; there may be none."""
+    if current is None or current.sidecar.deleted or current.is_edited or current.sidecar.digest is None:
+        return True
+    try:
+        found = route.storage.read(address, content=True)
+        if found is None or found.file is None:
+            return True
+        with found.file as file, disk_errors("reading", address):
+            return digest_of_open(file) == found.sidecar.digest
+    except DamagedError:
+        return False
+
+
+def _with_attachments(
+    plan: RestorePlan, route: Route, source: Route, names: Iterable[str], *, is_deep: bool
+) -> RestorePlan:
+    """Look in ``source`` for the revisions of attachments that were current when a revision of their document was.
+
+    With ``is_deep`` one that is damaged now comes back, too.
+    """
+    file, asked = plan.file, replace(plan.file.asked, precondition=NO_PRECONDITION)
     for name in names:
         address = file.address.moved(file.address.collection, name)
         try:
@@ -229,7 +254,8 @@ def _with_attachments(route: Route, source: Route, file: RestoredFile, names: It
             older = _as_of(source, address, file.older.modified)
         except BadAddressError:  # no attachment has such a name
             current = older = None
-        if older is not None and not _is_same(current, older):
+        is_whole = not is_deep or _is_whole(route, address, current)
+        if older is not None and not (_is_same(current, older) and is_whole):
             plan.attachments.append(RestoredFile(address, older.sidecar, current, asked))
         elif current is not None and not current.sidecar.deleted:
             plan.unchanged.append((address, current))

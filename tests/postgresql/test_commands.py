@@ -158,6 +158,20 @@ def test_a_document_and_a_form_come_back_out_of_a_backup(run: Run, client: Flask
     assert run("check", "--deep").status == 0
 
 
+def test_a_damaged_document_comes_back(run: Run, client: FlaskClient, tmp_path: Path, database_uri: str) -> None:
+    """What is damaged is stored over: a content that is not what its sidecar says is not "as in the backup"."""
+    assert run("backup", str(tmp_path / "backups")).status == 0
+    with psycopg.connect(parse(database_uri).conninfo, autocommit=True) as connection:
+        schema = sql.Identifier(parse(database_uri).schema)
+        connection.execute(
+            sql.SQL("UPDATE {}.revision SET body = '<x/>' WHERE name = 'data.xml' AND is_current").format(schema)
+        )
+    assert _read(client)[0] == 500
+    assert run("restore", str(tmp_path / "backups"), "acme/order/D").status == 0
+    assert _read(client) == (200, _order("Bea"))
+    assert "its content has 4" in run("check", "--deep").out, "the damaged revision is in the history"
+
+
 def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:
     assert run("revert", DOCUMENT, "--as", "eve").status == 0
     assert _read(client) == (200, _order("Ann"))
