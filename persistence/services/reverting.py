@@ -101,7 +101,8 @@ Seen = dict[DocumentAddress, str | None]
 class RestorePlan:
     """A file with the attachments that come back with it.
 
-    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current.
+    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current. ``is_damaged`` says
+    that the current content of the file is not what its sidecar says.
     """
 
     file: RestoredFile
@@ -109,7 +110,6 @@ class RestorePlan:
     unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     is_damaged: bool = False
-    """Whether the current content of the file is not what its sidecar says."""
 
     @property
     def notice(self) -> str | None:
