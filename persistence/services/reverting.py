@@ -101,8 +101,8 @@ Seen = dict[DocumentAddress, str | None]
 class RestorePlan:
     """A file with the attachments that come back with it.
 
-    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current. ``is_damaged`` says
-    that the current content of the file is not what its sidecar says.
+    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current.
+    ``is_damaged`` says that the current content of the file is not what its sidecar says.
     """
 
     file: RestoredFile
