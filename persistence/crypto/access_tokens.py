@@ -16,7 +16,7 @@ from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from persistence.errors import ForbiddenError
-from persistence.limits.requests import LONGEST_ACCESS_TOKEN
+from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import TokenSubject
 
 _PURPOSE = "access-token"

@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import DamagedError, disk_errors
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
 MAGIC = b"\x8eFORMENC\x01"

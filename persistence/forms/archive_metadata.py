@@ -16,9 +16,7 @@ import msgspec
 
 from persistence.errors import BadRequestError
 from persistence.forms.messages import ChildReader, attribute, element, text, text_in
-from persistence.limits.documents import LARGEST_ARCHIVE_METADATA
-from persistence.limits.requests import LONGEST_SHOWN
-from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import LARGEST_ARCHIVE_METADATA, LONGEST_SHOWN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model import instants
 from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Sidecar, described

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import ITEM
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.documents import MOST_CELL_CHARACTERS
+from persistence.limits import MOST_CELL_CHARACTERS
 from persistence.model.versions import PathStep
 from persistence.xml.streaming import Streaming
 

@@ -35,7 +35,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_KEY_CHARACTERS, MOST_STEPS
+from persistence.limits import MOST_KEY_CHARACTERS, MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _DIALOG = f"{XXF}dialog"

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from persistence.forms.form_data import ITEM, is_value_encrypted
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits.documents import MOST_DIFFED_ELEMENTS
+from persistence.limits import MOST_DIFFED_ELEMENTS
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")

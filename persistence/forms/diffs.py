@@ -15,7 +15,7 @@ from operator import eq
 
 from persistence.forms.data_tree import NO_DATA, NO_VALUE, DataNode, HeldValue
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits.documents import MOST_ALIGNED
+from persistence.limits import MOST_ALIGNED
 
 
 class DiffKind(Enum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from persistence.forms.data_tree import HeldValue
 from persistence.forms.diffs import OTHER, Difference, DiffKind
 from persistence.forms.messages import attribute, element, text
-from persistence.limits.search import LARGEST_FOUND
+from persistence.limits import LARGEST_FOUND
 from persistence.model.instants import Instant
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.form_data import FR_NAMESPACE
-from persistence.limits.xml import MOST_EDITED
+from persistence.limits import MOST_EDITED
 from persistence.xml import markup
 from persistence.xml.streaming import Streaming
 

@@ -24,8 +24,7 @@ from persistence.forms.form_data import (
     is_value_encrypted,
 )
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.definitions import LONGEST_ENCRYPTED
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import PathStep, Place
 from persistence.xml.streaming import SEPARATOR

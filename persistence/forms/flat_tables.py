@@ -31,7 +31,7 @@ from persistence.forms.structure import (
 )
 from persistence.forms.trees import Bound, Element
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.definitions import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
+from persistence.limits import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (
     METADATA_COLUMNS,

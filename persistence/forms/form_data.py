@@ -16,7 +16,7 @@ from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.limits.documents import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
+from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming
 

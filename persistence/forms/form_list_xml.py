@@ -18,7 +18,7 @@ from persistence.forms.messages import (
     text,
     text_in,
 )
-from persistence.limits.search import MOST_FILTERS, MOST_WRITTEN_LIST
+from persistence.limits import MOST_FILTERS, MOST_WRITTEN_LIST
 from persistence.model.instants import parse_time, shortest
 from persistence.model.search import (
     DEFAULT_LANGUAGE,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from persistence.forms.messages import element, text
-from persistence.limits.requests import LONGEST_TEXT
-from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import LONGEST_TEXT, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.leases import LeaseHolder, holder_named
 from persistence.xml.streaming import SEPARATOR, Streaming
 

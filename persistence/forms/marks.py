@@ -27,8 +27,7 @@ from persistence.forms.structure import (
     control_name,
 )
 from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
-from persistence.limits.definitions import MOST_UNUSABLE
-from persistence.limits.xml import MOST_WALKED
+from persistence.limits import MOST_UNUSABLE, MOST_WALKED
 
 _IN_INDEX = frozenset(
     f"{FR}{name}"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_SHOWN
-from persistence.limits.search import MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import LONGEST_SHOWN, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.texts import nearest
 from persistence.xml.streaming import SEPARATOR, Streaming
 

@@ -15,8 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
-from persistence.limits.definitions import LONGEST_TITLE, MOST_METADATA
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import DEEPEST, LONGEST_TITLE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS, MOST_METADATA
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.versions import FormMetadata
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits

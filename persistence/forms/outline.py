@@ -24,7 +24,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import LONGEST_TITLE, MOST_STEPS
+from persistence.limits import LONGEST_TITLE, MOST_STEPS
 
 _RESOURCES_ID = "fr-form-resources"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

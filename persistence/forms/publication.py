@@ -17,7 +17,7 @@ from persistence.forms.marks import require_usable_marks
 from persistence.forms.migration.plan import PlainGrid, cell_bound, plain_grids, repeated_grids
 from persistence.forms.structure import INSTANCE, MODEL, XH, DefinitionTree, Names, is_content_repeat
 from persistence.forms.trees import Bound, Element, Tree, on_tree, serialized
-from persistence.limits.definitions import MOST_STEPS
+from persistence.limits import MOST_STEPS
 from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
 from persistence.model.versions import V4_8_0, V2019_1_0
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
 from persistence.forms.messages import ChildReader, Vocabulary, attribute, element, read_request, text, text_in
-from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
+from persistence.limits import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, OPERATIONS, Operations
 from persistence.model.search import (

@@ -14,7 +14,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_WALKED
+from persistence.limits import DEEPEST, LONGEST_XML_NAME, MOST_WALKED
 
 XH = "{http://www.w3.org/1999/xhtml}"
 XF = "{http://www.w3.org/2002/xforms}"

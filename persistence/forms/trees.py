@@ -17,8 +17,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.limits.definitions import LARGEST_TREE, MOST_DECLARATIONS
-from persistence.limits.xml import MOST_TREE_NODES
+from persistence.limits import LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 from persistence.xml.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name

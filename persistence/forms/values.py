@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from persistence.forms.form_data import is_value_encrypted
-from persistence.limits.definitions import LONGEST_WORD, MOST_HELD, MOST_NESTED_TEXT, MOST_REST, MOST_VALUES
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_WORD,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_HELD,
+    MOST_NESTED_TEXT,
+    MOST_REST,
+    MOST_VALUES,
+)
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
 

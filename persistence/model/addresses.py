@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from urllib.parse import quote, unquote
 
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_PATH
 
 SERVICE_PREFIX = "/fr/service"
 """The path of all services of the form runtime."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from persistence.errors import BadRequestError
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_PATH
 from persistence.model import instants
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant

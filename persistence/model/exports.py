@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from persistence.errors import BadRequestError
-from persistence.limits.documents import MOST_EXPORT_PATTERNS
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.texts import word

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from persistence.limits.definitions import MOST_COLUMNS
+from persistence.limits import MOST_COLUMNS
 
 DOCUMENT_COLUMN = "metadata_document_id"
 METADATA_COLUMNS = (

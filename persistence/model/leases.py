@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import BadRequestError, LockedError, PreconditionError
-from persistence.limits.documents import LONGEST_LEASE
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 from persistence.model.users import User

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 from persistence.errors import BadRequestError, ForbiddenError
-from persistence.limits.requests import LONGEST_CREDENTIAL, LONGEST_PASSWORD, LONGEST_SERVER_URL
+from persistence.limits import LONGEST_CREDENTIAL, LONGEST_PASSWORD, LONGEST_SERVER_URL
 
 _AUTHORIZATION = re.compile(r"([A-Za-z]+) +[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}

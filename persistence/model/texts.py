@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
+from persistence.limits import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus, unquote_plus
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
+from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, ConfigurationError
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.object_places import SCHEME, ObjectPlace, is_object_place, object_endpoint, object_place

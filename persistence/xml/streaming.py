@@ -25,7 +25,7 @@ from typing import Self
 from xml.parsers import expat
 
 from persistence.errors import MalformedXmlError, one_line
-from persistence.limits.xml import (
+from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_TOKEN,

@@ -8,7 +8,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
 from persistence.forms.marks import unusable_marks
 from persistence.forms.metadata import MetadataReader
-from persistence.limits.definitions import MOST_UNUSABLE
+from persistence.limits import MOST_UNUSABLE
 from tests.forms.test_paths import CONTENT, SHAPES, USE, definitions, template
 from tests.forms.vectors import Form, bind, published, section
 

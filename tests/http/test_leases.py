@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from persistence.limits.documents import LARGEST_LOCK, LONGEST_LEASE
+from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.published import definition

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_CAUSE
+from persistence.limits import LONGEST_CAUSE
 from persistence.services.imports.entries import FilesSource
 from persistence.services.imports.folder_files import FolderFiles
 from persistence.services.imports.report import ImportReport

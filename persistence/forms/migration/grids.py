@@ -21,7 +21,7 @@ from persistence.forms.migration.plan import (
 )
 from persistence.forms.structure import BIND, DefinitionTree, FormPart, is_content_repeat, is_legacy_repeat
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_MIGRATED
+from persistence.limits import MOST_MIGRATED
 
 _ELEMENT = 100
 """Characters that an element counts beside its name and content: its tags, and its weight in memory."""

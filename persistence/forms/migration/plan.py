@@ -24,7 +24,7 @@ from persistence.forms.structure import (
     is_repeated,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_NESTED_CELLS
+from persistence.limits import MOST_NESTED_CELLS
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from persistence.errors import BadRequestError, PersistenceError
-from persistence.limits.imports import LONGEST_LINE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LONGEST_LINE
 from persistence.model import instants
 from persistence.model.addresses import (
     DATA_XML,
