@@ -24,10 +24,7 @@ _URL = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]*)*)"
 )
-"""No user, query, fragment, percent sign, backslash, or character outside of ASCII.
-
-Internationalized names are written in their ASCII form (``xn--``).
-"""
+"""No user, query, fragment, percent sign, backslash, or character outside of ASCII (``xn--`` for other names)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +47,7 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTarget:
-    """The server of a publication. ``authorization`` is the header of that name with which it is called.
-
-    ``is_forced`` says that attachments are sent although the server has them.
-    """
+    """The server of a publication and its ``Authorization`` header; ``is_forced`` sends attachments that it has."""
 
     server: ServerUrl
     authorization: str | None = field(default=None, repr=False)
@@ -71,11 +65,19 @@ def parse(text: str) -> ServerUrl:
         )
     path = tuple(found["path"].removesuffix("/").split("/")[1:])
     if not {"", ".", ".."}.isdisjoint(path):
-        raise BadRequestError("the address of a server must not have dots or nothing for a name in its path")
+        raise BadRequestError("the address of a server must not have empty names, . or .. in its path")
     port = int(found["port"]) if found["port"] else _DEFAULT_PORTS[scheme]
     if not 1 <= port <= _HIGHEST_PORT:
         raise BadRequestError(f"the port of a server must be between 1 and {_HIGHEST_PORT}")
-    return ServerUrl(scheme, _host(found["host"].lower()), port, path)
+    host = found["host"].lower()
+    if host.startswith("["):
+        try:
+            host = f"[{IPv6Address(host[1:-1]).compressed}]"
+        except ValueError as error:
+            raise BadRequestError("the address of a server has brackets around an invalid IPv6 address") from error
+    elif not (host[0].isalnum() and host[-1].isalnum()):
+        raise BadRequestError("the host of a server must begin and end with a letter or a digit")
+    return ServerUrl(scheme, host, port, path)
 
 
 def basic_authorization(name: str, password: str) -> str | None:
@@ -106,14 +108,3 @@ def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
             "publishing to that server is not allowed: no address in the setting publish_to includes it"
         )
     return url
-
-
-def _host(text: str) -> str:
-    if not text.startswith("["):
-        if not (text[0].isalnum() and text[-1].isalnum()):
-            raise BadRequestError("the host of a server must begin and end with a letter or a digit")
-        return text
-    try:
-        return f"[{IPv6Address(text[1:-1]).compressed}]"
-    except ValueError as error:
-        raise BadRequestError("the address of a server has brackets around what is no IPv6 address") from error

@@ -131,8 +131,8 @@ def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
     [
         (None, "a LOCK needs the header Timeout"),
         ("", "a LOCK needs the header Timeout"),
-        ("Infinite", "no lease is endless"),
-        ("infinite", "no lease is endless"),
+        ("Infinite", "a lease cannot be endless"),
+        ("infinite", "a lease cannot be endless"),
         ("600", "must be such as Second-600"),
         ("Second-", "must be such as Second-600"),
         ("Second--1", "must be such as Second-600"),

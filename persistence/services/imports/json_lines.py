@@ -196,4 +196,4 @@ def _instant(text: str | None) -> Instant | None:
     try:
         return instants.first_from(instants.parse_time(text, "a time"))
     except OverflowError as error:
-        raise BadRequestError(f"{text!r} is after the last time that there is") from error
+        raise BadRequestError(f"{text!r} is after the year 9999") from error
