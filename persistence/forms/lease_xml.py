@@ -1,7 +1,4 @@
-"""The body of LOCK and UNLOCK, which names a holder, and of the answer that names another one (spec crud 7).
-
-It is read by local names, as the real system does: the namespaces of elements do not matter.
-"""
+"""The body of LOCK, UNLOCK and 423, which names the holder of a lease (spec crud 7), by local names as in Orbeon."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname
 _DAV = ' xmlns:d="DAV:"'
 _FORM_RUNNER = ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
 _SLACK = 4096
-"""Characters of a name with blanks around it, after which it is too long in any case."""
+"""Blanks around a name after which it is too long in any case."""
 
 
 class _LockReader(Streaming):
@@ -49,14 +46,12 @@ class _LockReader(Streaming):
 
 
 def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
-    """Read the holder that a body names."""
     with _LockReader() as reader:
         found = reader.read(pieces).found
     return holder_named(found.get(_USER, ""), found.get(_GROUP, ""))
 
 
 def write_lock(holder: LeaseHolder) -> bytes:
-    """Return the document that names a holder."""
     names = element("fr:username", content=text(holder.user)) + element(
         "fr:groupname", content=text(holder.group or "")
     )

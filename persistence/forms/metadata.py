@@ -1,7 +1,6 @@
 """The metadata of a definition and the permissions in it, read while it streams by (spec forms 6.2, crud 6.2).
 
-When a definition is published, unknown elements and attributes of permissions and of encryption are refused. A misspelt
-one would be ignored, and let people in, or leave secrets in plain text.
+Publishing refuses misspelt permissions and encryption, which would let people in, or leave secrets in plain text.
 """
 
 from __future__ import annotations
@@ -65,12 +64,8 @@ _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 class MetadataReader(Streaming):
     """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
 
-    The check refuses unknown elements, attributes and classes of encryption outside of instances, which hold data, and
-    unknown permissions. Publishing calls ``start`` for each element, so it calls little else, and the ends of elements
-    are counted in C, by a list of their names; ``end`` is only called inside of what is collected.
-
-    Raises, besides what ``Streaming`` does:
-        BadRequestError: titles and permissions are longer than anyone's; or the check refuses the definition.
+    The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
+    speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
     """
 
     def __init__(self, *, is_checked: bool = False) -> None:
@@ -103,7 +98,6 @@ class MetadataReader(Streaming):
         )
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Follow the path to the metadata, and collect the wanted elements in it."""
         self._elements += 1
         self.depth = depth = self._elements - len(self._ended)
         if (
@@ -131,7 +125,6 @@ class MetadataReader(Streaming):
                 self._instance = depth
 
     def end(self, name: str) -> None:
-        """Handle the end of an element that is collected, or of one in it."""
         self._ended.append(name)
         if self._item == _PERMISSIONS:
             self._keep(f"</{_local(name)}>")
@@ -139,7 +132,6 @@ class MetadataReader(Streaming):
             self._close(self._item, "".join(self._pieces))
 
     def finish(self) -> None:
-        """Check the permissions at the end of the document."""
         super().finish()
         if self._is_checked and _PERMISSIONS in self._values:
             check_permissions(self._values[_PERMISSIONS])
@@ -177,10 +169,7 @@ class MetadataReader(Streaming):
         self._keep(escape(text) if self._item == _PERMISSIONS else text)
 
     def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
-        """Keep a start tag of the permissions, without namespaces: attributes in one are left out.
-
-        The check refuses them, except attributes of XML itself, which do not matter for permissions.
-        """
+        # Attributes in a namespace are left out; the check refuses them, except those of XML itself.
         own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
         self._keep(f"<{_local(name)}{''.join(own)}>")
         for key in attributes if self._is_checked else ():
@@ -197,7 +186,7 @@ class MetadataReader(Streaming):
     def _count(self, characters: int) -> None:
         self._kept += characters
         if self._kept > MOST_METADATA:
-            raise BadRequestError(f"titles and permissions of a form of more than {MOST_METADATA} characters")
+            raise BadRequestError(f"the titles and permissions of the form have more than {MOST_METADATA} characters")
 
 
 def _local(name: str) -> str:
@@ -228,24 +217,18 @@ def _is_about_encryption(namespace: str, local: str) -> bool:
 
 @lru_cache(1024)
 def _is_misspelt(local: str) -> bool:
-    """Return whether a name in the form runner's namespace is a misspelt one.
-
-    Of a long name the first ``_LONGER`` characters are enough, and all that may be passed: a cache keeps its keys.
-    """
+    # Only the first ``_LONGER`` characters may be passed: a cache keeps its keys.
     return bool(difflib.get_close_matches(local, ("encrypt",), cutoff=0.8))
 
 
-def _unknown_encryption(what: str) -> BadRequestError:
+def _unknown_encryption(part: str) -> BadRequestError:
     return BadRequestError(
-        f"the form has {what}, which does not encrypt anything: the mark is <fr:encrypt/> in the control"
+        f"the form has {part}, which does not encrypt anything: the mark is <fr:encrypt/> in the control"
     )
 
 
 def read_permissions(text: str) -> Permissions:
-    """Read the permissions element as it is kept with a published version: without namespaces.
-
-    Unknown words grant nothing: an unknown condition never holds, an unknown operation is no operation.
-    """
+    """Read the permissions element of a published version, without namespaces; unknown words grant nothing."""
     root = _parsed(text)
     return tuple(
         Permission(_operations(child), tuple(_condition(condition) for condition in child))
@@ -288,12 +271,12 @@ def _check_elements(root: ET.Element) -> None:
             if name not in allowed:
                 raise _unknown(f"the attribute {name!r} of <{element.tag}>", allowed)
         if any((text or "").strip(_BLANKS) for text in (element.text, *(child.tail for child in element))):
-            raise BadRequestError(f"the permissions of the form have text in <{element.tag}>, where elements are meant")
+            raise BadRequestError(f"the permissions of the form have text in <{element.tag}> instead of elements")
 
 
-def _unknown(what: str, known: tuple[str, ...]) -> BadRequestError:
+def _unknown(part: str, known: tuple[str, ...]) -> BadRequestError:
     hint = f"; known is {', '.join(known)}" if known else ""
-    return BadRequestError(f"the permissions of the form have {what}, which is not known{hint}")
+    return BadRequestError(f"the permissions of the form have {part}, which is not known{hint}")
 
 
 def _operations(permission: ET.Element) -> frozenset[str]:

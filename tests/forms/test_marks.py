@@ -48,7 +48,7 @@ CONTROLS = {
     "another suffix": ('xf:input id="x-input" bind="x-bind"', BINDS, "its id does not end in -control"),
     "no bind": ('xf:input id="x-control"', BINDS, "it has no bind"),
     "a ref": ('xf:input id="x-control" ref="instance(\'fr-form-instance\')/s/x"', BINDS, "it has no bind"),
-    "a bind that is not there": ('xf:input id="x-control" bind="y-bind"', BINDS, "there is no bind 'y-bind'"),
+    "a bind that is not there": ('xf:input id="x-control" bind="y-bind"', BINDS, "fr-form-binds has no bind 'y-bind'"),
     "the bind of all": ('xf:input id="x-control" bind="fr-form-binds"', BINDS, "does not lead to an element"),
     "two binds of one id": (X, BINDS + bind("t", bind("x")), "there are several binds 'x-bind'"),
     "a bind around that leads elsewhere": (X, BINDS.replace('ref="s"', 'ref="s[1]"'), "does not lead to an element"),
