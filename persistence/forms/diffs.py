@@ -1,8 +1,4 @@
-"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1).
-
-Equal iterations of a repeat are aligned, those between them by order, and the rest is added or removed: one that is
-inserted before others is one difference. The real system compares them by position (spec runtime 8).
-"""
+"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1)."""
 
 from __future__ import annotations
 
@@ -57,7 +53,8 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else.
 
-    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed.
+    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed. Equal
+    iterations are aligned, those between them by order; ``by_position`` is as in the real system (spec runtime 8).
     """
     comparison = _Comparison(by_position=by_position)
     yield from comparison.within(older, newer, outline.root, ())

@@ -74,14 +74,14 @@ def _place(each: Difference) -> str:
 
 def _change(each: Difference, truncation: int | None) -> str:
     if each.kind is DiffKind.VALUE_CHANGED:
-        return f"{_value(each.older, truncation)} -> {_value(each.newer, truncation)}"
+        return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:
         count, numbers = len(each.iterations), ", ".join(str(position + 1) for position in each.iterations)
         return f"{count} iteration{'' if count == 1 else 's'} {_WORDS[each.kind]}: {numbers}"
     return _WORDS.get(each.kind, "something differs")
 
 
-def _value(value: HeldValue, truncation: int | None) -> str:
+def _value_text(value: HeldValue, truncation: int | None) -> str:
     if value.is_encrypted:
         return "encrypted"
     held = [f"{name}={shortened(text, truncation)}" for name, text in value.attributes]

@@ -61,9 +61,9 @@ _MATCHES: Mapping[FormField, tuple[FormMatch, ...]] = {
     FormField.AVAILABLE: (FormMatch.EXACT,),
     FormField.OPERATIONS: (FormMatch.EXACT, FormMatch.TOKEN),
 }
-_TIMES = (FormField.CREATED, FormField.LAST_MODIFIED)
+_TIME_FIELDS = (FormField.CREATED, FormField.LAST_MODIFIED)
 _COMBINATORS: Mapping[FormField, tuple[str, ...]] = {
-    **dict.fromkeys(_TIMES, ("min", "max")),
+    **dict.fromkeys(_TIME_FIELDS, ("min", "max")),
     **dict.fromkeys((FormField.AVAILABLE, FormField.OPERATIONS), ("or", "and")),
 }
 _LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VERSION)
@@ -90,7 +90,7 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
         filters=filters,
         sort=FormSort(language=language)
         if sort is None
-        else FormSort(_about(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language)),
+        else FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language)),
         page=None
         if page is None
         else FormPage(
@@ -103,7 +103,7 @@ def _conditions(conditions: Iterable[ET.Element], language: str) -> tuple[dict[F
     looked_up: dict[FormField, str] = {}
     filters: list[FormFilter] = []
     for condition in conditions:
-        about, value = _about(condition), text_in(condition).strip()
+        about, value = _form_field(condition), text_in(condition).strip()
         match = word(FormMatch, _value(condition, "match").lower(), "match")
         if match is FormMatch.EXACT and about in _LOOKED_UP and about not in looked_up:
             looked_up[about] = value
@@ -123,7 +123,7 @@ def _wanted(about: FormField, value: str) -> Wanted:
         if not _INTEGER.fullmatch(value):
             raise BadRequestError(f"form-version must be an integer, or {_LATEST} in its first exact filter: {value!r}")
         return int(value)
-    if about in _TIMES:
+    if about in _TIME_FIELDS:
         return parse_time(value, about.value)
     if about is FormField.AVAILABLE:
         if value not in ("true", "false"):
@@ -132,7 +132,7 @@ def _wanted(about: FormField, value: str) -> Wanted:
     return tuple(value.split()) if about is FormField.OPERATIONS else value.casefold()
 
 
-def _about(condition: ET.Element) -> FormField:
+def _form_field(condition: ET.Element) -> FormField:
     about = word(FormField, _value(condition, "metadata").lower(), "metadata")
     combinator = _value(condition, "combinator")
     if _value(condition, "url"):

@@ -1,8 +1,4 @@
-"""The marks of a definition that have no effect: those that do not lead to exactly one path of a control.
-
-Ignored, one would leave secrets in plain text: publishing refuses it, and a check reports it. Sources: spec forms 4.1
-and 4.2; spec search 2.2.
-"""
+"""The marks of a definition that have no effect, as they do not lead to exactly one path of a control (forms 4.1)."""
 
 from __future__ import annotations
 
@@ -51,6 +47,7 @@ def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
 
 
 def require_usable_marks(tree: Tree) -> None:
+    """Refuse a mark without effect, which would leave secrets in plain text."""
     for mark in _unusable(tree):
         raise BadRequestError(mark.cause)
 

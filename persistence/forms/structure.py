@@ -1,7 +1,4 @@
-"""The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
-
-Source: spec forms 0, 1.4. Ids are indexed once: make a new ``FormPart`` after a change of binds or ids.
-"""
+"""The structure of a form definition: its model, binds and view, and those of its templates (spec forms 0, 1.4)."""
 
 from __future__ import annotations
 
@@ -98,7 +95,10 @@ def is_plain_grid(container: Element) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """The main document or one section template: names are unique within one, and resolved within one."""
+    """The main document or one section template: names are unique within one, and resolved within one.
+
+    Ids are indexed once: make a new part after a change of binds or ids.
+    """
 
     body: Element | None
     top: Element | None

@@ -1,7 +1,4 @@
-"""Whole documents as trees. lxml keeps the names of all documents that a thread has parsed until the thread ends.
-
-So each tree lives in a thread of its own, which only plain values may leave: an element would keep everything alive.
-"""
+"""Whole documents as trees."""
 
 from __future__ import annotations
 
@@ -30,7 +27,10 @@ T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Return the result of ``work``, in another thread, on the tree of a document; it may hold no elements."""
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
+
+    It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
+    """
     _check(data)
     return _worked(data, work)
 

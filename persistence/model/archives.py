@@ -1,16 +1,4 @@
-"""The names in an archive of forms and data, a ZIP file (spec crud 8.4): which entry holds what.
-
-::
-
-    A/F/V/form/latest/FILE              a file of a definition, and F/form/<instant>/FILE an older revision of it
-    A/F/V/data/DOC/<instant>/data.xml   each revision of a document; ``latest`` in an archive without a history
-    A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
-    A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
-    <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
-
-Programs that unpack it where names have no colons write other characters in their place: in an instant they count as
-colons. An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
-"""
+"""The names in an archive of forms and data, a ZIP file (spec crud 8.4)."""
 
 from __future__ import annotations
 
@@ -42,7 +30,16 @@ _ATTACHMENT = ".attachment"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """A revision of a file in an archive, or with ``is_metadata`` its facts; ``instant`` is ``None`` for the latest."""
+    """A revision of a file in an archive, or with ``is_metadata`` its facts; ``instant`` is ``None`` for the latest.
+
+    ::
+
+        A/F/V/form/latest/FILE              a file of a definition, and form/<instant>/FILE an older revision of it
+        A/F/V/data/DOC/<instant>/data.xml   each revision of a document; ``latest`` in an archive without a history
+        A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
+        A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
+        <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
+    """
 
     address: Address
     version: int

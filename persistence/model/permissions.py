@@ -290,13 +290,13 @@ class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab
     roles: dict[str, list[str]] = {}
 
 
-_decoder = msgspec.json.Decoder(_PermissionsJson)
+_permissions_decoder = msgspec.json.Decoder(_PermissionsJson)
 
 
 def from_json(text: str) -> Permissions:
     """Read the JSON of the property; here ``list`` is not implied (spec crud 6.3)."""
     try:
-        raw = _decoder.decode(text)
+        raw = _permissions_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadRequestError(f"malformed permissions: {error}") from error
     found = [

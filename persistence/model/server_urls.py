@@ -1,8 +1,4 @@
-"""Addresses of other servers: their one spelling, and whether an address is below another.
-
-Publishers name the server that a form is published to (spec crud 8.3), and the settings say which servers that may be.
-An address that could be read in two ways is refused, so that it means the same to the comparison and to the client.
-"""
+"""Addresses of servers that forms are published to (spec crud 8.3): their one spelling, and which are allowed."""
 
 from __future__ import annotations
 
@@ -55,7 +51,10 @@ class RemoteTarget:
 
 
 def parse(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
+
+    One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
+    """
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:

@@ -68,13 +68,13 @@ class _CredentialsJson(msgspec.Struct):
     organizations: list[list[_Text]] = msgspec.field(default_factory=list)
 
 
-_decoder = msgspec.json.Decoder(_CredentialsJson)
+_credentials_decoder = msgspec.json.Decoder(_CredentialsJson)
 
 
 def parse_credentials(text: str) -> User:
     """Read the JSON object of the credentials header; its texts may be form-URL-encoded."""
     try:
-        raw = _decoder.decode(text)
+        raw = _credentials_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"malformed credentials header: {error}") from error
     name = _decoded(raw.username)

@@ -1,8 +1,4 @@
-"""The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
-
-All steps but the wrapping of plain grids work inside out: a grid in a grid is changed while the path still leads to it.
-Of section templates, only the data below their sections is migrated.
-"""
+"""The steps of a migration: grids and iterations in the data, the binds and the controls (spec forms 1.6, 1.7)."""
 
 from __future__ import annotations
 
@@ -86,6 +82,10 @@ def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None
         parent.text = (parent.text or "") + text
     else:
         before.tail = (before.tail or "") + text
+
+
+# All steps but the wrapping of plain grids work inside out: an inner grid is changed while its path still leads to it.
+# Of section templates, only the data below their sections is migrated.
 
 
 def dissolve_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:

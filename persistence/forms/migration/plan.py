@@ -1,8 +1,4 @@
-"""The plan of a migration: which grids there are, and where in the data they lie (spec forms 1.5).
-
-The plan is a tree of element names, so that a single walk over the data finds every place; to look up each path would
-cost the product of paths and data. A section template is planned once, and laid over each section that shows it.
-"""
+"""The plan of a migration: the grids, and their places in the data (spec forms 1.5)."""
 
 from __future__ import annotations
 
@@ -29,7 +25,10 @@ T = TypeVar("T")
 
 
 class PlanNode(Generic[T]):
-    """The tasks at the elements of one path, by name, and the nodes below it."""
+    """The tasks at the elements of one path, by name, and the nodes below it; a template's plan is an ``overlay``.
+
+    With this tree a single walk over the data finds every place; to look up each path would cost paths times data.
+    """
 
     __slots__ = ("below", "overlay", "tasks")
 
