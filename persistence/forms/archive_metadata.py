@@ -15,13 +15,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.forms.messages import ChildReader, attribute, element, text, text_in
-from persistence.limits import LARGEST_ARCHIVE_METADATA, LONGEST_SHOWN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.forms.messages import SmallReader, attribute, element, shown_name, text, text_in
+from persistence.limits import LARGEST_ARCHIVE_METADATA
 from persistence.model import instants
 from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import count, short
-from persistence.xml.streaming import SEPARATOR
+from persistence.xml.streaming import local_name
 
 FORMAT = "1"
 """The version of the shape, which the root names."""
@@ -142,25 +142,18 @@ def _written(tag: str, value: Any) -> str:
             return "".join(element(tag, content=text(each)) for each in value)
 
 
-class _MetadataReader(ChildReader):
-    """A reader whose document is as small as a request."""
-
-    most_elements = MOST_QUERY_ELEMENTS
-    most_names = MOST_QUERY_NAMES
-
-
 def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
     children: list[ET.Element] = []
-    with _MetadataReader(children.append) as reader:
+    with SmallReader(children.append) as reader:
         root = reader.read(_measured(pieces)).root
     form = root.get("format")
     if form is None:
         return _foreign(root.attrib, children)
     if form != FORMAT:
-        raise BadRequestError(f"metadata of format {_shown(form)!r} is not understood, only {FORMAT}")
+        raise BadRequestError(f"metadata of format {shown_name(form)!r} is not understood, only {FORMAT}")
     is_decrypted = root.get("decrypted") == "true"
     known = [child for child in children if child.tag in _FIELDS]
-    unknown = tuple(map(_shown, _unknown(children)))
+    unknown = tuple(map(shown_name, _unknown(children)))
     return ArchiveMetadata(_sidecar(known), is_decrypted=is_decrypted, unknown=unknown)
 
 
@@ -217,16 +210,16 @@ def _value(name: str, child: ET.Element) -> Any:
 def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:
     found: dict[str, str] = {}
     unknown: list[str] = []
-    given = [(_local(name), value) for name, value in attributes.items()]
+    given = [(local_name(name), value) for name, value in attributes.items()]
     for each in (each for child in children for each in child.iter()):
-        tag = _local(each.tag)
-        own = {_FOREIGN_ATTRIBUTES.get((tag, _local(name))): value.strip() for name, value in each.attrib.items()}
+        tag = local_name(each.tag)
+        own = {_FOREIGN_ATTRIBUTES.get((tag, local_name(name))): value.strip() for name, value in each.attrib.items()}
         found |= {field: value for field, value in own.items() if field is not None and value}
         given.append((tag, each.text or ""))
     for name, value in given:
         field = _FOREIGN_FIELDS.get(name)
         if field is None and name not in (_LEVELS, _LEVEL):
-            unknown.append(_shown(name))
+            unknown.append(shown_name(name))
         elif field is not None and value.strip():
             found.setdefault(field, value.strip())
     levels = [short(value.strip(), "owner's organization") for name, value in given if name == _LEVEL]
@@ -246,11 +239,3 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
 
 def _time(given: str | None) -> Instant | None:
     return None if given is None else instants.from_datetime(instants.parse_time(given, "a time in metadata"))
-
-
-def _local(name: str) -> str:
-    return name.rpartition(SEPARATOR)[2]
-
-
-def _shown(name: str) -> str:
-    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"

@@ -144,9 +144,9 @@ class _DataReader(Streaming):
     def end(self, name: str) -> None:
         if self._count <= MOST_DIFFED_ELEMENTS:
             if self._deeper:
-                self._leave()
+                self._leave_unknown()
             else:
-                self._pop()
+                self._close_node()
         super().end(name)
 
     def finish(self) -> None:
@@ -154,7 +154,7 @@ class _DataReader(Streaming):
         if self._count > MOST_DIFFED_ELEMENTS:
             self.root = None
 
-    def _leave(self) -> None:
+    def _leave_unknown(self) -> None:
         if self._deeper == 1 and self._item is not None:
             self._open[-1].items.append(_value(self._item))
             self._item = None
@@ -168,7 +168,7 @@ class _DataReader(Streaming):
         if not self._foreign_from:
             self._open[-1].other.append(content)
 
-    def _pop(self) -> None:
+    def _close_node(self) -> None:
         ended = self._open.pop()
         node = ended.node
         if ended.known is not None and ended.known.is_control:

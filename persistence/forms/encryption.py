@@ -27,7 +27,7 @@ from persistence.forms.values import PathState, path_matcher
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import PathStep, Place
-from persistence.xml.streaming import SEPARATOR
+from persistence.xml.streaming import SEPARATOR, local_name
 
 _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 
@@ -132,7 +132,7 @@ class LeafEditor(StreamEditor):
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self.branch(begun, "".join(self._texts))
-        local = name.rpartition(SEPARATOR)[2]
+        local = local_name(name)
         siblings = self._siblings[-1]
         siblings[name] = number = siblings.get(name, 0) + 1  # with its namespace: another one is another element
         self.path.append(local)

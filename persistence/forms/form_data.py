@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model.addresses import AttachmentRef, parse_holder_path
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 
 FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
 RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
@@ -135,7 +135,7 @@ class HolderReader(Streaming):
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
-        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._path.append(local_name(name))
         self._attributes, self._text = attributes, ""
         if not self._irrelevant_from and attributes.get(RELEVANT) == "false":
             self._irrelevant_from = self.depth

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from persistence.forms.messages import element, text
 from persistence.limits import LONGEST_TEXT, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.leases import LeaseHolder, holder_named
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import Streaming, local_name
 
 _USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname"))
 _DAV = ' xmlns:d="DAV:"'
@@ -31,7 +31,7 @@ class _LockReader(Streaming):
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
-        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._path.append(local_name(name))
 
     def end(self, name: str) -> None:
         super().end(name)

@@ -38,19 +38,21 @@ class Vocabulary:
         """Refuse an unknown child, an unknown attribute of a known one, or an element inside."""
         if child.tag not in self.children:
             hint = _hint(child.tag, self.children)
-            raise BadRequestError(f"a {self.request} has no element <{_shown(child.tag)}>{hint}")
+            raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{hint}")
         _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
         for inner in child:
-            raise BadRequestError(f"<{child.tag}> of a {self.request} has text, and no element <{_shown(inner.tag)}>")
+            raise BadRequestError(
+                f"<{child.tag}> of a {self.request} has text, and no element <{shown_name(inner.tag)}>"
+            )
 
 
 def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
     for name in element.keys():  # noqa: SIM118 - to iterate over an element yields its children
         if name not in known and not name.startswith(_XML):
-            raise BadRequestError(f"{subject} has no attribute {_shown(name)!r}{_hint(name, known)}")
+            raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{_hint(name, known)}")
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
@@ -72,7 +74,7 @@ def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vo
         if len(found) > MOST_CHILDREN:
             raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
 
-    with _RequestReader(take) as reader:
+    with SmallReader(take) as reader:
         reader.read(pieces)
     if vocabulary is not None:
         vocabulary.check_root(reader.root)
@@ -121,8 +123,8 @@ def read_children(pieces: Iterable[bytes], take: Callable[[ET.Element], None]) -
         return reader.read(pieces).root
 
 
-class _RequestReader(ChildReader):
-    """A reader of requests, which are smaller than documents."""
+class SmallReader(ChildReader):
+    """A reader of requests and sidecars, which are smaller than documents."""
 
     most_elements = MOST_QUERY_ELEMENTS
     most_names = MOST_QUERY_NAMES

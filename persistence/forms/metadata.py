@@ -17,7 +17,7 @@ from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_M
 from persistence.limits import DEEPEST, LONGEST_TITLE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS, MOST_METADATA
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.versions import FormMetadata
-from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
+from persistence.xml.streaming import SEPARATOR, Streaming, local_name, past_limits
 
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XFORMS = "http://www.w3.org/2002/xforms"
@@ -127,7 +127,7 @@ class MetadataReader(Streaming):
     def end(self, name: str) -> None:
         self._ended.append(name)
         if self._item == _PERMISSIONS:
-            self._keep(f"</{_local(name)}>")
+            self._keep(f"</{local_name(name)}>")
         if self._item is not None and self._elements - len(self._ended) == len(_PATH):
             self._close(self._item, "".join(self._pieces))
 
@@ -171,10 +171,10 @@ class MetadataReader(Streaming):
     def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
         # Attributes in a namespace are left out; the check refuses them, except those of XML itself.
         own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
-        self._keep(f"<{_local(name)}{''.join(own)}>")
+        self._keep(f"<{local_name(name)}{''.join(own)}>")
         for key in attributes if self._is_checked else ():
             if SEPARATOR in key and not key.startswith(_XML):
-                shown = repr(_local(key))
+                shown = repr(local_name(key))
                 raise BadRequestError(
                     f"the {_PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
                 )
@@ -189,16 +189,12 @@ class MetadataReader(Streaming):
             raise BadRequestError(f"the titles and permissions of the form have more than {MOST_METADATA} characters")
 
 
-def _local(name: str) -> str:
-    return name.rpartition(SEPARATOR)[2]
-
-
 def _check_names(name: str, attributes: dict[str, str]) -> None:
     namespace, _, local = name.rpartition(SEPARATOR)
     if name == _ENCRYPT:
         for key in attributes:
             if not key.startswith(_XML):
-                raise _unknown_encryption(f"the attribute {_local(key)!r} of <fr:encrypt>, which has none")
+                raise _unknown_encryption(f"the attribute {local_name(key)!r} of <fr:encrypt>, which has none")
     elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
         raise _unknown_encryption(f"the element <{local}>")
     for key in attributes:

@@ -39,6 +39,10 @@ SEPARATOR = " "
 """Stands between namespace and local name in the names that handlers get."""
 
 
+def local_name(name: str) -> str:
+    return name.rpartition(SEPARATOR)[2]
+
+
 class Streaming:
     """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``.
 
