@@ -89,19 +89,19 @@ class PooledConnections(Closable):
         pool = self._pools.get(os.getpid())
         return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
 
-    def take(self, doing: str, what: object) -> Session:
+    def take(self, action: str, subject: object) -> Session:
         """Return a connection; a thread that has one already gets another without waiting for threads that have."""
         POOL_WAITING.append(1)
         try:
-            with database_errors(doing, what):
-                connection = self._beside() if self._taken.number else self._free(doing, what)
+            with database_errors(action, subject):
+                connection = self._beside() if self._taken.number else self._free(action, subject)
         finally:
             POOL_WAITING.append(-1)
         POOL_IN_USE.append(1)
         self._taken.number += 1
         return connection
 
-    def _free(self, doing: str, what: object) -> Session:
+    def _free(self, action: str, subject: object) -> Session:
         begun, waits = time.monotonic(), min(self._patience, OUTAGE_SECONDS)
         while True:
             try:
@@ -111,7 +111,7 @@ class PooledConnections(Closable):
                 waits = min(self._patience - waited, OUTAGE_SECONDS)
                 if waits <= 0 or self._refused:
                     POOL_TIMEOUTS.append(waited)
-                    text = f"{doing} {what}".rstrip()
+                    text = f"{action} {subject}".rstrip()
                     refused = f": {self._refused}" if self._refused else ""
                     raise BusyError(
                         f"{text}: no connection to {self.address} within {waited:.1f} s{refused}", RETRY_AFTER

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from persistence.limits.database import LISTED_ROWS
+from psycopg.rows import TupleRow
+
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.index_rows import IndexRows
@@ -54,31 +55,23 @@ class IndexInspection:
         """Yield all findings; ``connection`` has a snapshot."""
         forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
         totals = connection.execute(_TOTALS).fetchall()
-        for number, document in self._suspected(connection):
+        found: Iterable[TupleRow] = (
+            self.database.listed("reading", self.database.address, _EVERY, (), (-1, ""))
+            if self.is_deep
+            else connection.execute(_DIFFERENT.encode())
+        )
+        for number, document in found:
             form = forms.get(number)
-            what = None if form is None else self.rows.difference(form, document)
-            if form is not None and what is not None:
+            difference = None if form is None else self.rows.difference(form, document)
+            if form is not None and difference is not None:
                 mend = partial(self._rewrite, form, document)
-                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", what, mend)
+                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", difference, mend)
         for number, version, is_draft, there, counted in totals:
             if number in forms:
-                what = (
-                    f"it counts {counted} {'drafts' if is_draft else 'documents'} of version {version}, and not {there}"
-                )
+                kind = "drafts" if is_draft else "documents"
+                message = f"it counts {counted} {kind} of version {version}, and not {there}"
                 mend = partial(recount, self.database, forms[number], number)
-                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), what, mend)
-
-    def _suspected(self, connection: Rows) -> Iterator[tuple[int, str]]:
-        if not self.is_deep:
-            yield from ((int(number), str(document)) for number, document in connection.execute(_DIFFERENT.encode()))
-            return
-        last: tuple[int, str] = (-1, "")
-        while True:
-            found = connection.execute(_EVERY.encode(), (*last, LISTED_ROWS)).fetchall()
-            yield from ((int(number), str(document)) for number, document in found)
-            if len(found) < LISTED_ROWS:
-                return
-            last = (int(found[-1][0]), str(found[-1][1]))
+                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), message, mend)
 
     def _rewrite(self, form: Form, document: str) -> None:
         with self.database.transaction("indexing", form):

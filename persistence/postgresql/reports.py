@@ -274,14 +274,14 @@ class DatabaseReports:
 
     def _await_writers(self, form: Form) -> None:
         deadline = time.monotonic() + _WAITS_FOR_WRITERS
-        doing = "looking for writers while making the flat views of"
-        with self._database.reading(doing, form) as connection:
+        action = "looking for writers while making the flat views of"
+        with self._database.reading(action, form) as connection:
             left = flat_catalogue.writers(connection)
         while left:
             if time.monotonic() > deadline:
                 raise BusyError(f"a request has been storing for so long that no flat views of {form} can be made")
             time.sleep(_PAUSE)
-            with self._database.reading(doing, form) as connection:
+            with self._database.reading(action, form) as connection:
                 left &= flat_catalogue.writers(connection)
 
     def _generations(self, connection: Rows, form: Form, version: int | None = None) -> list[Generation]:
