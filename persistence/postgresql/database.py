@@ -7,8 +7,8 @@ the innermost one, and so sees what that has changed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import psycopg
 from psycopg import errors as codes
@@ -46,9 +46,7 @@ class _Blocks(threading.local):
 
 
 class Database(Closable):
-    """A database and the schema at ``address``. ``lock_timeout`` is in seconds; a forked process makes its own
-    connections.
-    """
+    """A database and the schema at ``address``, for one process. ``lock_timeout`` is in seconds."""
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
         self.address = parse(uri)
@@ -109,17 +107,8 @@ class Database(Closable):
     def listed(
         self, action: str, subject: object, statement: str, values: Sequence[object], last: tuple[object, ...]
     ) -> Iterator[TupleRow]:
-        """Yield all rows, some at a time: ``statement`` asks for those after the key ``last``, with which rows begin.
-
-        No transaction is open meanwhile. Raises as ``transaction``.
-        """
-        while True:
-            with self.reading(action, subject) as connection:
-                rows = connection.execute(statement.encode(), (*values, *last, LISTED_ROWS), binary=True).fetchall()
-            yield from rows
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1][: len(last)]
+        """Yield the rows of ``rows_after`` some at a time; no transaction is open meanwhile."""
+        return rows_after(lambda: self.reading(action, subject), statement, values, last)
 
     @contextmanager
     def joined(self, action: str, subject: object = "") -> Iterator[Rows]:
@@ -184,6 +173,19 @@ class Database(Closable):
                 raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
             connection.patience = patience
             yield connection
+
+
+def rows_after(
+    lend: Callable[[], AbstractContextManager[Rows]], statement: str, values: Sequence[object], last: tuple[object, ...]
+) -> Iterator[TupleRow]:
+    """Yield all rows, some at a time: ``statement`` asks for those after the key ``last``, with which rows begin."""
+    while True:
+        with lend() as connection:
+            rows = connection.execute(statement.encode(), (*values, *last, LISTED_ROWS), binary=True).fetchall()
+        yield from rows
+        if len(rows) < LISTED_ROWS:
+            return
+        last = rows[-1][: len(last)]
 
 
 def _commit(connection: Session, action: str, subject: object) -> None:

@@ -1,7 +1,7 @@
-"""The rows of many documents, brought up to date in one transaction: so documents are read again for the index.
+"""The rows of many documents, read again for the index and brought up to date in one transaction.
 
-A save that is under way has the lock of its document, and writes rows of what it stores. It is not waited for while
-other documents are locked: its document is read again afterwards, alone. A save waits for one batch at most.
+A save that is under way holds the lock of its document. It is not waited for while other documents are locked: that
+document is read again afterwards, alone. A save waits for one batch at most.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from persistence.index.sources import DocumentName, ReadAhead
 from persistence.limits.database import LARGEST_REREAD
 from persistence.model.addresses import DATA_XML, Form
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.index_rows import IndexRows, KeptDocument, ReadDocument, columns_of, count
+from persistence.postgresql.index_rows import DocumentRow, IndexRows, ReadDocument, columns_of, count
 from persistence.postgresql.indexed_versions import SourceOf
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DRAFT, FormNumbers
@@ -59,7 +59,7 @@ ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> exc
 
 @dataclass(frozen=True, slots=True)
 class IndexBatches:
-    """Reads documents again, many in one transaction. Methods raise domain errors."""
+    """Reads documents again, many in one transaction."""
 
     database: Database
     numbers: FormNumbers
@@ -69,7 +69,7 @@ class IndexBatches:
     def reread(
         self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None
     ) -> None:
-        """Bring the rows of documents and their drafts up to date, or those that are of one version.
+        """Bring the rows of documents and their drafts up to date, or those of one version.
 
         ``is_rewritten`` writes all of them, also where nothing seems to be different.
         """
@@ -89,19 +89,13 @@ class IndexBatches:
             change.write()
         for document in left:
             if version is None or self.source_of(form).version(document) == version:
-                self._alone(form, document, is_rewritten=is_rewritten)
-
-    def _alone(self, form: Form, document: str, *, is_rewritten: bool) -> None:
-        with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
-            connection.pipeline_until_commit()
-            self.rows.changed(form, document, is_rewritten=is_rewritten)
+                with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
+                    connection.pipeline_until_commit()
+                    self.rows.changed(form, document, is_rewritten=is_rewritten)
 
 
 def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[ReadAhead, set[str]]:
-    """Read documents and drafts with their contents; return also those that have to be read alone.
-
-    These are damaged, or their contents are large or in pieces.
-    """
+    """Read documents and drafts with their contents; return also those that have to be read alone."""
     values = LARGEST_REREAD, form, [DATA, DRAFT], list(documents), DATA_XML
     found: dict[DocumentName, StoredRevision] = {}
     apart = set[str]()
@@ -121,10 +115,10 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
     return found, apart
 
 
-def _kept(connection: Rows, form: int, documents: Sequence[str]) -> dict[str, dict[bool, KeptDocument]]:
-    found: dict[str, dict[bool, KeptDocument]] = {}
+def _kept(connection: Rows, form: int, documents: Sequence[str]) -> dict[str, dict[bool, DocumentRow]]:
+    found: dict[str, dict[bool, DocumentRow]] = {}
     for document, is_draft, *row in connection.execute(_KEPT, (form, list(documents))):
-        found.setdefault(document, {})[is_draft] = KeptDocument(*row)
+        found.setdefault(document, {})[is_draft] = DocumentRow(*row)
     return found
 
 
@@ -142,7 +136,7 @@ class _BatchedChange:
     def replace(
         self,
         document: str,
-        kept: Mapping[bool, KeptDocument],
+        kept: Mapping[bool, DocumentRow],
         now: Mapping[bool, ReadDocument],
         *,
         is_rewritten: bool,

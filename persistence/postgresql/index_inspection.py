@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 from psycopg.rows import TupleRow
 
 from persistence.model.addresses import Form
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, rows_after
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.reindexing import recount
 from persistence.storage.managed import StorageFault, StorageFinding
@@ -56,7 +57,7 @@ class IndexInspection:
         forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
         totals = connection.execute(_TOTALS).fetchall()
         found: Iterable[TupleRow] = (
-            self.database.listed("reading", self.database.address, _EVERY, (), (-1, ""))
+            rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
             if self.is_deep
             else connection.execute(_DIFFERENT.encode())
         )

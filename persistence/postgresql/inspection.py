@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -15,7 +16,7 @@ from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, digest_text
 from persistence.postgresql.contents import sweep
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, rows_after
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
 from persistence.storage.managed import RecordCheck, StorageFault, StorageFinding
@@ -101,7 +102,7 @@ class RevisionInspection:
     def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
         """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
         statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
-        rows = self.database.listed("reading", self.database.address, statement, (), (-1, -1, "", "", ""))
+        rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
         for _, folder in groupby(map(_Row._make, rows), lambda row: row[:3]):
             for _, revisions in groupby(folder, lambda row: row.name):
                 yield from self._resource(connection, list(revisions))
