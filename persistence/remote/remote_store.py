@@ -1,6 +1,6 @@
 """Another service as a storage: every read and every change is a request to it (spec crud 11, forms 5.6).
 
-What is published there is asked of its form metadata API (spec crud 8.8, search 4).
+Published versions are asked of its form metadata API (spec crud 8.8, search 4).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 
 
 class RemoteStore(Storage):
-    """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
+    """Another service as a storage. Methods raise ``RemoteError`` too.
 
     ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
     any of it, and two writers here do not decide by outdated facts.
@@ -71,7 +71,14 @@ class RemoteStore(Storage):
         if isinstance(address, DefinitionAddress):
             listed = self._listed(address)
             if listed is not None:
-                return _listed_sidecar(listed)
+                return Sidecar(
+                    schema=SCHEMA,
+                    id=f"{listed.sum:040x}",
+                    version=listed.number,
+                    modified=listed.modified,
+                    created=listed.modified,
+                    size=0,
+                )
         elif not address.is_main:
             _NAMES.paths(address)
             return self._reader.beginning(address)
@@ -99,7 +106,7 @@ class RemoteStore(Storage):
         return revisions if revisions.total else None
 
     def names(self, main: Address) -> list[str]:
-        """See ``Revisions``: no API lists what is not named any more."""
+        """No API lists attachments that nothing names any more."""
         found = self.read(main, content=True)
         if found is None or found.file is None:
             return [] if found is None else [main.name]
@@ -131,7 +138,7 @@ class RemoteStore(Storage):
         return iter(self._published.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """Yield the documents that the client who asks may find."""
+        """Yield the documents that the client may find."""
         _NAMES.documents(form, collection)
         return document_ids(self._client, form, collection)
 
@@ -147,7 +154,7 @@ class RemoteStore(Storage):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """Keep others from creating, here by a lock; the field ``Singleton`` of the PUT does so there."""
+        """Keep others from creating, here by a lock, there by the field ``Singleton`` of the PUT."""
         scope = (self._client.who, form.app, form.name)
         with disk_errors("creating a document of", form), self._locks.creation(scope):
             token = _is_singleton.set(True)
@@ -225,7 +232,7 @@ class RemoteWriter(Writing):
         fields = [] if seen is None else [self._client.names.version(seen.sidecar.version)]
         call = RemoteCall("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
         answer = self._client.send(call)
-        answer.require(call.what, *DONE, HTTPStatus.NOT_FOUND)
+        answer.require(call.label, *DONE, HTTPStatus.NOT_FOUND)
         answer.close()
         return answer.status != HTTPStatus.NOT_FOUND
 
@@ -238,7 +245,7 @@ class RemoteWriter(Writing):
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
             raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
-        answer.require(call.what, *DONE)
+        answer.require(call.label, *DONE)
         answer.close()
         return as_stored(answer, self._client.names, address, sidecar)
 
@@ -247,7 +254,7 @@ class RemoteWriter(Writing):
     ) -> list[HeaderField]:
         """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
 
-        A deleted document that is ``restored`` is sent as one that is there, because it keeps its creation and owner.
+        A deleted document that is ``restored`` is sent as one that exists, because it keeps its creation and owner.
         """
         if address not in self._seen:
             self.current(address)
@@ -287,17 +294,6 @@ def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
     return parameters + [(name, value) for name, value in sent if name == _FORMAT]
 
 
-def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
-    return Sidecar(
-        schema=SCHEMA,
-        id=f"{listed.sum:040x}",
-        version=listed.number,
-        modified=listed.modified,
-        created=listed.modified,
-        size=0,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ListedDefinition:
     """A published version, and a checksum of its entry in the list."""
@@ -316,7 +312,7 @@ Definitions = dict[int, ListedDefinition]
 
 
 class PublishedList:
-    """Asks for the list once for each request of a client, so that no publication before it is missed."""
+    """Asks for the list once for each request of a client, so that no earlier publication is missed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -332,7 +328,7 @@ class PublishedList:
             yield form
 
     def ask_again(self, form: Form) -> None:
-        """Ask again from now on: something of a form was published, or deleted."""
+        """Forget the list: something of a form was published, or deleted."""
         client_request.current().known.pop(self._key(form), None)
 
     def _key(self, form: Form | None) -> tuple[object, ...]:
@@ -344,7 +340,9 @@ class PublishedList:
         try:
             listed = read_form_list([self._client.ask(path("form", *segments), _ALL)])
         except MalformedXmlError as error:
-            raise RemoteError(f"provider {self._client.who!r} answers with a list of forms that is none") from error
+            raise RemoteError(
+                f"provider {self._client.who!r} answers with a list of forms that is not valid"
+            ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
             definition = _definition(each)

@@ -64,7 +64,7 @@ class _ObjectContent(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if target < 0:
-            raise ValueError(f"there is nothing {-target} bytes before the beginning")
+            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
         if target != self._at:
             self._at, self._held, self._next = target, memoryview(b""), FIRST_PIECE
         return target
