@@ -36,7 +36,7 @@ class HeldLease:
         self.renew()
 
     def renew(self) -> None:
-        """Let it last for ``seconds`` from now on."""
+        """Make it last for ``seconds`` from now on."""
         self._send("LOCK", ("Timeout", f"Second-{self.seconds}"))
 
     def end(self) -> None:

@@ -196,9 +196,7 @@ class RuntimeProxy:
     def require_unused(self) -> None:
         """Make sure that the service lets the caller in, and that the application is a new one.
 
-        Raises:
-            PersistenceError: the service refuses the list of its forms.
-            ConflictError: it has such an application already.
+        Raises ``ConflictError`` if it has the application already, and the error of a refusal.
         """
         if _read_list(self.send("GET", ("form", self.app), LEA, query=RELEASES["2023.1"].all_versions, also=())):
             raise ConflictError(f"there is an application {self.app} already")
@@ -206,7 +204,6 @@ class RuntimeProxy:
     # Definitions.
 
     def listed(self, form: str, query: HeaderPairs, user: User = BOB) -> list[ListEntry]:
-        """Return the list of a form."""
         return _read_list(self.send("GET", ("form", self.app, form), user, query=query))
 
     def posted_list(self) -> list[ListEntry]:
@@ -229,13 +226,11 @@ class RuntimeProxy:
         return answer
 
     def definition(self, form: str, version: int) -> ServiceAnswer:
-        """Load a definition."""
         return self.send("GET", ("crud", self.app, form, "form", FORM_XHTML), own={_VERSION: version})
 
     # Data.
 
     def head(self, names: Resource, user: User = LEA) -> ServiceAnswer:
-        """Ask whether something exists."""
         return self.send("HEAD", ("crud", self.app, LEAVE, *names), user)
 
     def get(self, names: Resource, user: User = LEA, fields: HeaderPairs = ()) -> ServiceAnswer:
@@ -249,7 +244,7 @@ class RuntimeProxy:
         user: User = LEA,
         body: bytes = b"<form><details><reason>check</reason></details></form>",
         *,
-        says_existing: bool | None = None,
+        states_existing: bool | None = None,
         version: int = 2,
         fields: HeaderPairs = (),
         own: OwnHeaders = _NONE,
@@ -258,8 +253,8 @@ class RuntimeProxy:
         found = self.head(names, user)
         if names[-1] != DATA_XML:
             self.head((*names[:-1], DATA_XML), user)
-        says = self.release.existing[0] if says_existing is None else says_existing
-        existing = _existing(found) if says else {}
+        states = self.release.existing[0] if states_existing is None else states_existing
+        existing = _existing(found) if states else {}
         known = version if found.status != HTTPStatus.OK else field(found, _VERSION)
         self._resources[names] = None
         path, sent = ("crud", self.app, LEAVE, *names), {_VERSION: known, **own, **existing}
@@ -320,7 +315,6 @@ class RuntimeProxy:
         return found
 
     def revisions(self, document: str) -> list[str]:
-        """Return the times of the revisions of a document, the newest first."""
         path, found = ("history", self.app, LEAVE, document), list[str]()
         answer = self.send("GET", path, LEA, query=(("page-number", "1"), ("page-size", "100")))
         _read(answer, lambda each: found.append(each.get("modified-time", "")))
@@ -375,21 +369,18 @@ class RuntimeProxy:
             if answer.status == HTTPStatus.OK:
                 answer = self.send("DELETE", path, DESIGNER, own={_VERSION: version})
             problems += self._staying(answer, f"{form}, version {version}")
-        return RemovalResult(tuple(problems), self._purge_all(), len(self._definitions))
-
-    def _staying(self, answer: ServiceAnswer, what: str) -> list[str]:
-        if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            return []
-        return [f"{self.app}/{what} stays: {answer.status} {self.refusal[1]}".rstrip()]
-
-    def _purge_all(self) -> int:
         remain, may_purge = 0, True
         for document in dict.fromkeys(names[1] for names in self._resources):
             times = self.revisions(document)[::-1]
             if times and not (may_purge and self.purge(document, times)[-1] == HTTPStatus.NO_CONTENT):
                 may_purge = self.refusal[0] not in NOT_ALLOWED
                 remain += 1
-        return remain
+        return RemovalResult(tuple(problems), remain, len(self._definitions))
+
+    def _staying(self, answer: ServiceAnswer, name: str) -> list[str]:
+        if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
+            return []
+        return [f"{self.app}/{name} stays: {answer.status} {self.refusal[1]}".rstrip()]
 
 
 def as_latin(text: str) -> str:
@@ -407,7 +398,7 @@ def _existing(found: ServiceAnswer) -> dict[str, str]:
     if found.status != HTTPStatus.OK:
         return {}
     names = {"Created-Existing": "Created", "Username-Existing": "Username", "Group-Existing": "Group"}
-    return {name: value for name, said in names.items() if (value := field(found, said))}
+    return {name: value for name, stored in names.items() if (value := field(found, stored))}
 
 
 def _read_list(answer: ServiceAnswer) -> list[ListEntry]:

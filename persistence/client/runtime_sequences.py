@@ -148,7 +148,7 @@ def _data(release: Release) -> Iterator[SequenceStep]:
         names = _document(f"by-another-{says}".lower())
         proxy.put(names)
         before = proxy.head(names)
-        status = proxy.put(names, BOB, says_existing=says).status
+        status = proxy.put(names, BOB, states_existing=says).status
         after = proxy.head(names)
         is_same = field(after, "Created") == field(before, "Created")
         modifier = field(after, "Last-Modified-By-Username")
@@ -217,13 +217,13 @@ def _names(release: Release) -> Iterator[SequenceStep]:
 
     def owns(user: User, proxy: RuntimeProxy) -> str:
         names = _document(f"of-{_NAMES.index(user)}")
-        proxy.put(names, user, says_existing=says)
-        proxy.put(names, user, says_existing=says)
+        proxy.put(names, user, states_existing=says)
+        proxy.put(names, user, states_existing=says)
         return of(user, names, proxy)
 
     def stays(owner: User, proxy: RuntimeProxy) -> str:
         names = _document(f"of-{_NAMES.index(owner)}")
-        proxy.put(names, _NAMESAKE, says_existing=says)
+        proxy.put(names, _NAMESAKE, states_existing=says)
         return of(owner, names, proxy)
 
     def of(user: User, names: Resource, proxy: RuntimeProxy) -> str:

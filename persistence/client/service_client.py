@@ -56,8 +56,8 @@ class PersistenceClient:
     reached or has failed.
 
     Raises:
-        BadRequestError: ``url`` is no address, or ``key`` has a character that no key has.
-        KeyError: there is no such dialect.
+        BadRequestError: ``url`` is not a valid address, or ``key`` is not a valid key.
+        KeyError: ``dialect`` is unknown.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class PersistenceClient:
         except PersistenceError as error:
             return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
         try:
-            said = self._probe("/readyz")
+            answer = self._probe("/readyz")
         except PersistenceError as error:
             return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
-        return ServiceHealth(is_alive=True, is_ready=True, cause=said.strip().partition("ready, but ")[2])
+        return ServiceHealth(is_alive=True, is_ready=True, cause=answer.strip().partition("ready, but ")[2])
 
     # The indexes, and encryption.
 
@@ -156,7 +156,7 @@ class PersistenceClient:
         breaks off, reading it raises ``RemoteError``.
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             NotFoundError: a form that is named in full does not exist.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
@@ -176,7 +176,7 @@ class PersistenceClient:
         ``on_conflict`` says what to do with a document that differs here.
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             BusyError: another import runs.
         """
         query = (("dry-run", _word(dry_run)), ("on-conflict", on_conflict))
@@ -198,7 +198,7 @@ class PersistenceClient:
         application, a form (application and form), or a document (both, and its id).
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             BusyError: another purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", _word(dry_run)))

@@ -47,7 +47,7 @@ class BodyReference:
 
     @classmethod
     def of_key(cls, key: str) -> Self | None:
-        """Return the reference whose key this is; ``None`` where it is not one that is given here."""
+        """Return the reference with a key; ``None`` where it is not such a key."""
         names = key.split("/")
         if len(names) != _LEVELS or not _ID.fullmatch(names[-1]) or names[2] not in {each.value for each in Collection}:
             return None
@@ -59,10 +59,7 @@ class BodyReference:
             return None
 
     def is_named(self, main: Revisions) -> bool:
-        """Return whether a revision in the main storage has this body, as far as its sidecars can be read.
-
-        One that cannot be read counts as one that has it.
-        """
+        """Return whether a revision in the main storage has this body, or cannot be read."""
         try:
             current = main.sidecar(self.address)
             if current is not None and current.id == self.id:
@@ -88,7 +85,7 @@ def encode_reference(place: ObjectPlace, reference: BodyReference) -> bytes:
 
 
 def decode_references(place: ObjectPlace, lines: bytes) -> list[BodyReference]:
-    """Return the references of a place that lines note; half a line notes none."""
+    """Return the references of a place in lines that may break off."""
     found = list[BodyReference]()
     for line in lines.splitlines():
         try:

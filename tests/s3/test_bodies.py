@@ -366,7 +366,7 @@ def test_a_missing_bucket_is_said(place: BucketPlace, tmp_path: Path) -> None:
     bodies = elsewhere(tmp_path, "none", place.server.url)
     key = BodyReference(CAT, "0" * 40).key
     for call in (lambda: bodies.objects.size(key), lambda: bodies.objects.read(key, 0, 1), lambda: _put(bodies)):
-        with pytest.raises(BusyError, match="there is no bucket none"):
+        with pytest.raises(BusyError, match="the bucket none does not exist"):
             call()
 
 
