@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 import click
+import msgspec
 
 from persistence.cli.options import Option
 from persistence.errors import BadRequestError
 from persistence.model.object_places import ObjectPlace, addressed_place
 from persistence.properties.properties import Properties
 from persistence.providers.locations import object_places_of
-from persistence.providers.opened import arriving_bodies
+from persistence.providers.opened import bucket_bodies, with_calls_of_a_move
 from persistence.settings import Settings
 from persistence.storage.managed import ListedBodies
+from persistence.storage.storage import keeps_all
 
 WITH_DATA: Literal["with-data"] = "with-data"
 """The value of the option for attachments that come to their data."""
@@ -52,6 +54,8 @@ def open_attachments(
     for each in known:
         if place.meets(each) and str(each) != str(place):
             raise click.UsageError(f"{place} and {each} lie within each other: each place needs a prefix of its own")
-    bodies = arriving_bodies(settings, location, place)
+    # A service with that storage finds the notes there.
+    there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
+    bodies = bucket_bodies(there, keeps_all)(place)
     next(bodies.objects.listed(), None)  # refused now, and not after the first document
     return bodies
