@@ -9,9 +9,9 @@ import msgspec
 
 from persistence.cli.options import Option
 from persistence.errors import BadRequestError
-from persistence.model.object_places import ObjectPlace, addressed_place
+from persistence.model.object_places import Bucket, parse_addressed_bucket
 from persistence.properties.properties import Properties
-from persistence.providers.locations import object_places_of
+from persistence.providers.locations import buckets_of
 from persistence.providers.opened import bucket_bodies, with_calls_of_a_move
 from persistence.settings import Settings
 from persistence.storage.managed import ListedBodies
@@ -20,7 +20,7 @@ from persistence.storage.storage import keeps_all
 WITH_DATA: Literal["with-data"] = "with-data"
 """The value of the option for attachments that come to their data."""
 
-Attachments = ObjectPlace | Literal["with-data"]
+Attachments = Bucket | Literal["with-data"]
 
 
 class _AttachmentsType(click.ParamType[Attachments]):
@@ -30,7 +30,7 @@ class _AttachmentsType(click.ParamType[Attachments]):
         if value == WITH_DATA:
             return WITH_DATA
         try:
-            return value if isinstance(value, ObjectPlace) else addressed_place(str(value))
+            return value if isinstance(value, Bucket) else parse_addressed_bucket(str(value))
         except BadRequestError as error:
             self.fail(f"{error}; or {WITH_DATA}", param, ctx)
 
@@ -46,9 +46,9 @@ def open_attachments(
 
     A place that a provider of the properties has is in the store of that provider, unless the option says where it is.
     """
-    if not isinstance(given, ObjectPlace):
+    if not isinstance(given, Bucket):
         return None
-    place, known = given, object_places_of(properties)
+    place, known = given, buckets_of(properties)
     if not place.endpoint and not place.region:
         place = next((each for each in known if str(each) == str(place)), place)
     for each in known:

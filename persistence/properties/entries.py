@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.model.object_places import is_object_place, object_endpoint, object_place
+from persistence.model.object_places import is_bucket, object_endpoint, parse_bucket
 from persistence.model.retention import is_retention
 from persistence.model.versions import is_data_format
 from persistence.properties.property_table import (
@@ -105,7 +105,7 @@ def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyE
 def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
     if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
         return value
-    if is_object_place(value):
+    if is_bucket(value):
         return value.strip()
     return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
 
@@ -124,8 +124,8 @@ def _checked(kind: ValueType, value: object) -> Value:
         remote_address(str(value))
     if kind is ValueType.ENDPOINT:
         object_endpoint(str(value))
-    if kind is ValueType.DIRECTORY and is_object_place(str(value)):
-        object_place(str(value))
+    if kind is ValueType.DIRECTORY and is_bucket(str(value)):
+        parse_bucket(str(value))
     return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
 
 

@@ -12,7 +12,7 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
@@ -63,7 +63,7 @@ def bases_of(properties: Properties) -> list[str]:
     return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
 
 
-def object_places_of(properties: Properties) -> list[ObjectPlace]:
+def buckets_of(properties: Properties) -> list[Bucket]:
     """Return the buckets of providers of attachments, each once."""
     found = dict.fromkeys(each.place for each in properties.attachment_providers)
     return [place for place in found if place is not None]
@@ -76,7 +76,7 @@ def check(properties: Properties, roots: Roots) -> None:
         for other in every:
             if other != place and os.path.commonpath((place, other)) == place:
                 raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
-    places = object_places_of(properties)
+    places = buckets_of(properties)
     for place in places:
         for below in places:
             if below is not place and place.holds(below):
@@ -135,7 +135,7 @@ def shown_location(provider: ProviderProperties, roots: Roots, *, is_of_forms: b
 
 
 def bodies_by_form(
-    properties: Properties, at: Callable[[str], B], at_bucket: Callable[[ObjectPlace], B]
+    properties: Properties, at: Callable[[str], B], at_bucket: Callable[[Bucket], B]
 ) -> Callable[[Form], B | None]:
     """Return a function to the value ``at`` the directory of a form's attachments, or ``at_bucket``.
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import ProviderProperties
-from persistence.providers.locations import object_places_of
+from persistence.providers.locations import buckets_of
 from persistence.providers.provider import Opening, Provider
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -29,7 +29,7 @@ class ObjectStores:
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties
         keeps_history = properties.keeps_history
-        self._at = {place: open_bodies(settings, keeps_history, place) for place in object_places_of(properties)}
+        self._at = {place: open_bodies(settings, keeps_history, place) for place in buckets_of(properties)}
 
         def main_of(form: Form) -> Revisions:
             return opening.route_of(form).data.storage
@@ -48,6 +48,6 @@ class ObjectStores:
         return self._at[configured.place]
 
 
-def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: ObjectPlace) -> ObjectBodies:
+def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: Bucket) -> ObjectBodies:
     limits = ObjectLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
     return ObjectBodies(Objects(place, limits), settings.home, keeps_history)

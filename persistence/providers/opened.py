@@ -18,7 +18,7 @@ from persistence.index.sync.updater import Failed
 from persistence.limits.imports import MOVED_AT_ONCE
 from persistence.limits.objects import SWEEP_EVERY
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # it imports a library that need not be installed
 _OPEN_BODIES = "persistence.providers.object_stores:open_bodies"
 
 
-def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[ObjectPlace], ObjectBodies]:
+def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
     """Return a function to the bodies in a bucket, always the same ones; it loads the library for them."""
     return cache(lambda bucket: loaded(_OPEN_BODIES)(settings, keeps_history, bucket))
 

@@ -15,7 +15,7 @@ from persistence.errors import StartupError
 from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
 from persistence.providers.locations import bodies_by_form, databases_of
@@ -93,7 +93,7 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
         )
 
 
-def object_place_of(properties: Properties, form: Form) -> ObjectPlace | None:
+def bucket_of(properties: Properties, form: Form) -> Bucket | None:
     """Return the bucket of a form's attachments."""
     attachments = properties.of(form).route.attachments
     return None if attachments is None else attachments.place

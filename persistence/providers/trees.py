@@ -24,10 +24,10 @@ from persistence.properties.property_table import ENGINES
 from persistence.providers.locations import (
     base_of,
     bases_of,
+    buckets_of,
     check,
     defined_elsewhere,
     definitions_root,
-    object_places_of,
     root_of,
 )
 from persistence.providers.provider import Opening, Provider, engine_of
@@ -175,7 +175,7 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
-    if object_places_of(properties):
+    if buckets_of(properties):
         engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
     found = []
     for each in settings.roots:

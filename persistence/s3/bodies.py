@@ -15,7 +15,7 @@ from persistence.errors import DamagedError, DiskError, PersistenceError
 from persistence.limits.objects import FIRST_PIECE
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.model.sidecar import Sidecar, described
 from persistence.s3.content import opened_object
 from persistence.s3.notes import BodyNote, BodyNotes
@@ -41,7 +41,7 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         self._keeps_history = keeps_history
 
     @property
-    def place(self) -> ObjectPlace:
+    def place(self) -> Bucket:
         return self.objects.place
 
     @property

@@ -22,7 +22,7 @@ from obstore.store import S3Store
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
 from persistence.limits.objects import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
-from persistence.model.object_places import ObjectPlace, object_endpoint
+from persistence.model.object_places import Bucket, object_endpoint
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -61,7 +61,7 @@ class Objects:
     Methods raise ``BusyError`` where the store cannot be used now, and ``DiskFullError`` where it is full.
     """
 
-    def __init__(self, place: ObjectPlace, limits: ObjectLimits) -> None:
+    def __init__(self, place: Bucket, limits: ObjectLimits) -> None:
         """Connect to nothing yet: a process must have forked before the first call."""
         self.place = place
         self._limits = limits
@@ -77,7 +77,7 @@ class Objects:
             config["region"] = place.region
         with self._translated("opening"):
             store = S3Store(
-                place.bucket,
+                place.name,
                 prefix=place.prefix or None,
                 config=config,
                 client_options={
@@ -186,7 +186,7 @@ class Objects:
         if (code is not None and code[1] in _FULL) or status == "507":
             return DiskFullError(f"{action}: {place} is full ({answer})")
         if "NoSuchBucket" in text:
-            cause = f"the bucket {place.bucket} does not exist"
+            cause = f"the bucket {place.name} does not exist"
         elif "/latest/" in text or "CredentialsError" in text or _MISSING.search(text):
             cause = "credentials are missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in _REFUSED:

@@ -18,7 +18,7 @@ import msgspec
 from persistence.errors import BadAddressError, DamagedError
 from persistence.limits.objects import LONGEST_KEY
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.storage.layout import Layout, unescape
 from persistence.storage.storage import Revisions
 
@@ -71,7 +71,7 @@ class BodyReference:
         return any(each.sidecar is None or each.sidecar.id == self.id for each in found)
 
 
-def require_short(place: ObjectPlace, reference: BodyReference) -> str:
+def require_short(place: Bucket, reference: BodyReference) -> str:
     """Return the key of a reference below the prefix of a place."""
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
@@ -79,12 +79,12 @@ def require_short(place: ObjectPlace, reference: BodyReference) -> str:
     return key
 
 
-def encode_reference(place: ObjectPlace, reference: BodyReference) -> bytes:
+def encode_reference(place: Bucket, reference: BodyReference) -> bytes:
     """Return a line that notes a body."""
     return msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n"
 
 
-def decode_references(place: ObjectPlace, lines: bytes) -> list[BodyReference]:
+def decode_references(place: Bucket, lines: bytes) -> list[BodyReference]:
     """Return the references of a place in lines that may break off."""
     found = list[BodyReference]()
     for line in lines.splitlines():

@@ -14,7 +14,7 @@ import pytest
 from persistence.errors import BadAddressError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.model.sidecar import Sidecar
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -345,7 +345,7 @@ def test_a_connection_that_keeps_breaking_in_the_middle_of_a_body_breaks_the_dow
 
 def elsewhere(tmp_path: Path, bucket: str, endpoint: str) -> ObjectBodies:
     limits = ObjectLimits(LIMITS.connect, LIMITS.timeout, calls=1)
-    return ObjectBodies(Objects(object_place(f"s3://{bucket}", endpoint), limits), str(tmp_path))
+    return ObjectBodies(Objects(parse_bucket(f"s3://{bucket}", endpoint), limits), str(tmp_path))
 
 
 @pytest.mark.parametrize("environment", [{"AWS_ACCESS_KEY_ID": "OTHER"}, {"AWS_ACCESS_KEY_ID": ""}])
