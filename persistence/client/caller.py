@@ -14,6 +14,7 @@ from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.users import User
 
 HeaderPairs = tuple[tuple[str, str], ...]
+XML = ("Content-Type", "application/xml")
 _SEPARATORS = {",", "|"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from uuid import uuid4
 
-from persistence.client.caller import HeaderPairs, ServiceCaller
+from persistence.client.caller import XML, HeaderPairs, ServiceCaller
 from persistence.client.connection import Download, ServiceAnswer, ServiceCall
 from persistence.client.content import Content, OutgoingContent
 from persistence.client.values import AnswerFacts, LoadedDocument, SavedAttachment, SavedDocument, loaded
@@ -15,7 +15,6 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant
 from persistence.model.texts import without_encoding
 
-_XML = ("Content-Type", "application/xml")
 _NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 DocumentName = str | SavedDocument
@@ -170,7 +169,7 @@ class DocumentsClient:
         return document.version if isinstance(document, SavedDocument) else self.version
 
     def _headers(self, version: int | None, stage: str | None) -> HeaderPairs:
-        return (_XML, *self._caller.fields(version, workflow_stage=stage))
+        return (XML, *self._caller.fields(version, workflow_stage=stage))
 
     def _saved(
         self, address: DocumentAddress, xml: Content, fields: HeaderPairs, *, valid: bool | None, is_safe: bool

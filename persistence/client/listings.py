@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from persistence.client.caller import ServiceCaller
+from persistence.client.caller import XML, ServiceCaller
 from persistence.client.connection import ServiceAnswer, ServiceCall, proper
 from persistence.client.content import OutgoingContent
 from persistence.client.refusals import whole_number
@@ -17,8 +17,6 @@ from persistence.limits.documents import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.search import FoundDocument, FoundDocuments, Query, Scope
-
-_XML = ("Content-Type", "application/xml")
 
 
 class SearchResults:
@@ -81,7 +79,7 @@ class SearchResults:
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
     """Return the answer to a query, which is a POST and changes nothing."""
-    fields = (_XML, *caller.fields(version))
+    fields = (XML, *caller.fields(version))
     path = caller.path(api, form.app, form.name)
     return caller.connection.read(ServiceCall("POST", path, fields, content=OutgoingContent(body), is_safe=True))
 

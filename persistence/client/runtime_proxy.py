@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from persistence.client.caller import HeaderPairs, credentials_of
+from persistence.client.caller import XML, HeaderPairs, credentials_of
 from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceConnection
 from persistence.client.content import OutgoingContent
 from persistence.dialect import ORBEON
@@ -33,7 +33,7 @@ LEAVE, CLOSED, HIDDEN = "leave", "closed", "hidden"
 LEA, BOB, DESIGNER = User("lea", "staff"), User("bob", "support"), User("dana", "design")
 CLERK = User("cleo", "office", (Role("check-runtime-clerk"),))
 LEASED: Resource = ("data", "leased", DATA_XML)
-XML = (("Content-Type", "application/xml"),)
+XML_FIELDS = (XML,)
 
 NOT_ALLOWED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 """The statuses of a purge that the service does not allow to the caller: it has no administrators, or others."""
@@ -208,7 +208,7 @@ class RuntimeProxy:
 
     def posted_list(self) -> list[ListEntry]:
         """Return the latest versions, as the home page asks for them."""
-        return _read_list(self.send("POST", ("form",), BOB, _LATEST.format(self.app).encode(), fields=XML))
+        return _read_list(self.send("POST", ("form",), BOB, _LATEST.format(self.app).encode(), fields=XML_FIELDS))
 
     def publish(self, form: str, asked: int | str | None) -> ServiceAnswer:
         """Publish the latest version, the ``next`` one, or one by number, as the proxy understands the list."""
@@ -220,7 +220,7 @@ class RuntimeProxy:
         body = _DEFINITION.format(app=self.app, form=form, metadata=METADATA[form]).encode()
         existing = _existing(found) if self.release.existing[0] else {}
         self._definitions[form, version] = None
-        answer = self.send("PUT", path, DESIGNER, body, fields=XML, own={_VERSION: version, **existing})
+        answer = self.send("PUT", path, DESIGNER, body, fields=XML_FIELDS, own={_VERSION: version, **existing})
         if answer.status in _REFUSED and found.status != HTTPStatus.OK:
             del self._definitions[form, version]
         return answer
@@ -259,7 +259,7 @@ class RuntimeProxy:
         self._resources[names] = None
         path, sent = ("crud", self.app, LEAVE, *names), {_VERSION: known, **own, **existing}
         if names[-1] == DATA_XML:
-            fields = (*XML, *fields)
+            fields = (XML, *fields)
         answer = self.send("PUT", path, user, body, query=self._saving, fields=fields, own=sent)
         if answer.status in _REFUSED and found.status != HTTPStatus.OK:
             del self._resources[names]
@@ -287,7 +287,7 @@ class RuntimeProxy:
     def lease(self, method: str, user: User) -> ServiceAnswer:
         """LOCK or UNLOCK the document that is leased."""
         body = write_lock(LeaseHolder(user.name or "", user.group))
-        fields = (*XML, ("Timeout", "Second-600"))
+        fields = (XML, ("Timeout", "Second-600"))
         return self.send(method, ("crud", self.app, LEAVE, *LEASED), user, body, fields=fields)
 
     # Queries.
@@ -296,7 +296,7 @@ class RuntimeProxy:
         self, body: str, user: User = LEA, *, version: int = 2, fields: HeaderPairs = ()
     ) -> tuple[int, list[SearchedDocument]]:
         """Search the data of the ordinary form; return the number of all matches, and the page of them."""
-        path, sent = ("search", self.app, LEAVE), (*XML, *fields)
+        path, sent = ("search", self.app, LEAVE), (XML, *fields)
         answer = self.send("POST", path, user, body.encode(), fields=sent, own={_VERSION: version})
         found = list[SearchedDocument]()
 
@@ -310,7 +310,7 @@ class RuntimeProxy:
     def distinct(self, body: str) -> list[tuple[str, ...]]:
         """Return the distinct values of each query."""
         path, found = ("distinct-values", self.app, LEAVE), list[tuple[str, ...]]()
-        answer = self.send("POST", path, LEA, body.encode(), fields=XML, own={_VERSION: 2})
+        answer = self.send("POST", path, LEA, body.encode(), fields=XML_FIELDS, own={_VERSION: 2})
         _read(answer, lambda query: found.append(tuple(filter(None, map(text_in, query)))))
         return found
 

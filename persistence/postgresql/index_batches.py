@@ -29,28 +29,30 @@ _UNSYNCED = "SET LOCAL synchronous_commit = off"
 _TRY = """
 SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)
 """
-_KEPT = "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
-_STORED = """
+_ROWS_OF_MANY = (
+    "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
+)
+_STORED_OF_MANY = """
 SELECT kind, folder, sidecar, CASE WHEN octet_length(body) <= %s THEN body END FROM revision
 WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND name = %s AND is_current
 """
-_REMOVE = """
+_REMOVE_MANY = """
 WITH entries AS (DELETE FROM entry WHERE seq = ANY(%(seqs)s)),
 texts AS (DELETE FROM free_text WHERE seq = ANY(%(seqs)s))
 DELETE FROM document WHERE seq = ANY(%(seqs)s)
 """
-_CHANGE = """
+_CHANGE_MANY = """
 WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s))
 UPDATE document SET partition = now.partition, modified = now.modified, card = now.card
 FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::text[]) AS now (seq, partition, modified, card)
 WHERE document.seq = now.seq
 """
-_ADD = """
+_ADD_MANY = """
 INSERT INTO document (form, document, draft, partition, modified, card)
 SELECT %s, now.* FROM unnest(%s::text[], %s::boolean[], %s::int[], %s::text[], %s::text[]) AS now
 RETURNING document, draft, seq
 """
-_ADD_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
+_COPY_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
 _SET_TEXTS = """
 INSERT INTO free_text (seq, fold) SELECT * FROM unnest(%s::bigint[], %s::text[])
 ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> excluded.fold
@@ -99,7 +101,7 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
     values = LARGEST_REREAD, form, [DATA, DRAFT], list(documents), DATA_XML
     found: dict[DocumentName, StoredRevision] = {}
     apart = set[str]()
-    for kind, document, data, body in connection.execute(_STORED, values, binary=True):
+    for kind, document, data, body in connection.execute(_STORED_OF_MANY, values, binary=True):
         try:
             sidecar = decoded(data, document)
         except DamagedError:
@@ -117,7 +119,7 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
 
 def _kept(connection: Rows, form: int, documents: Sequence[str]) -> dict[str, dict[bool, DocumentRow]]:
     found: dict[str, dict[bool, DocumentRow]] = {}
-    for document, is_draft, *row in connection.execute(_KEPT, (form, list(documents))):
+    for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (form, list(documents))):
         found.setdefault(document, {})[is_draft] = DocumentRow(*row)
     return found
 
@@ -156,13 +158,13 @@ class _BatchedChange:
 
     def write(self) -> None:
         if self.gone:
-            self.connection.execute(_REMOVE, {"seqs": self.gone})
+            self.connection.execute(_REMOVE_MANY, {"seqs": self.gone})
         if self.changed:
             seqs, documents = (list(column) for column in zip(*self.changed, strict=True))
-            self.connection.execute(_CHANGE, (seqs, seqs, *_facts(documents)))
+            self.connection.execute(_CHANGE_MANY, (seqs, seqs, *_facts(documents)))
         written = [*self.changed, *self._added()]
         if written:
-            with self.connection.cursor().copy(_ADD_ENTRIES) as copy:
+            with self.connection.cursor().copy(_COPY_ENTRIES) as copy:
                 for seq, each in written:
                     for entry in zip(*columns_of(each.card, entries(each.card)), strict=True):
                         copy.write_row((each.partition, seq, *entry))
@@ -175,7 +177,7 @@ class _BatchedChange:
             return []
         documents, drafts = (list(column) for column in zip(*self.new, strict=True))
         values = self.form, documents, drafts, *_facts(self.new.values())
-        found = self.connection.execute(_ADD, values).fetchall()
+        found = self.connection.execute(_ADD_MANY, values).fetchall()
         return [(seq, self.new[document, is_draft]) for document, is_draft, seq in found]
 
 

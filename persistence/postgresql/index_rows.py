@@ -33,7 +33,7 @@ from persistence.postgresql.indexed_versions import IndexedVersions, PartitionKe
 from persistence.postgresql.places import FormNumbers, lock_key
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_KEPT = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
+_ROWS = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
 _ADD = """
 WITH added AS (
     INSERT INTO document (form, document, draft, partition, modified, card) VALUES (%s, %s, %s, %s, %s, %s)
@@ -146,7 +146,7 @@ class IndexRows:
         number = self._numbers.require(form)
         with self._database.transaction("comparing the index of", form) as connection:
             connection.execute(_LOCK, (self.lock(number, document),))
-            rows = connection.execute(_KEPT, (number, document)).fetchall()
+            rows = connection.execute(_ROWS, (number, document)).fetchall()
             kept = {is_draft: DocumentRow(*row) for is_draft, *row in rows}
             now = dict(self.reading(connection, form).read(document))
             found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
@@ -154,7 +154,7 @@ class IndexRows:
 
     def _kept(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
         connection.execute(_LOCK, (self.lock(number, document),))
-        return connection.execute(_KEPT, (number, document))
+        return connection.execute(_ROWS, (number, document))
 
     def lock(self, number: int, document: str) -> int:
         """Return the key of the lock of a document's rows; ``number`` is that of its form."""

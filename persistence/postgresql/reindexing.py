@@ -37,7 +37,6 @@ _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 _MOST_AT_ONCE = 2
 """Calls in a process that run or wait: each keeps a thread, of which there are few."""
-_RETRY_AFTER = 30
 _READERS = min(MOST_READERS, max(2, processors.count()))
 """Threads of a job: while one waits for the database, another one reads."""
 
@@ -211,7 +210,7 @@ class IndexJobs(Closable):
     def run(self, forms: Iterable[Form], version: int | None = None) -> None:
         """Write all rows of forms again, or those of one version."""
         if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
+            raise BusyError("indexes are being rebuilt, and others wait for their turn already", retry_after=30)
         forms = tuple(forms)
         try:
             total = sum(map(self._reread.count, forms))

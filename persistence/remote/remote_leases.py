@@ -18,7 +18,7 @@ from persistence.remote.headers import HeaderField
 from persistence.storage.layout import Layout
 from persistence.storage.storage import Leases
 
-_NAMES = Layout("")
+NAMES = Layout("")
 """Names that cannot be kept here cannot be kept elsewhere."""
 
 
@@ -50,7 +50,7 @@ class RemoteLeases(Leases):
         yield
 
     def _send(self, method: str, address: DocumentAddress, holder: LeaseHolder, *fields: HeaderField) -> None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         body = write_lock(holder)
         described = (("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)), *fields)
         call = RemoteCall(method, self._client.names.path(address), described, body=[body])

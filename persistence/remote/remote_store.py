@@ -34,16 +34,13 @@ from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids
+from persistence.remote.remote_leases import NAMES
 from persistence.remote.remote_reader import RemoteReader, named_in
 from persistence.remote.remote_sidecars import as_stored, kept_hash
-from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
-
-_NAMES = Layout("")
-"""Names that cannot be kept here cannot be kept elsewhere."""
 
 _FORMAT = "data-format-version"
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
@@ -80,26 +77,26 @@ class RemoteStore(Storage):
                     size=0,
                 )
         elif not address.is_main:
-            _NAMES.paths(address)
+            NAMES.paths(address)
             return self._reader.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return self._reader.read(address, content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RemoteRevisions | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise NotSupportedError(f"no API lists the revisions of {address}")
         revisions = RemoteRevisions(self._client, address)
@@ -124,31 +121,31 @@ class RemoteStore(Storage):
         return client_request.current().once(key, lambda: self._fingerprint(address))
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        _NAMES.versions(form)
+        NAMES.versions(form)
         return ((number, listed.fingerprint) for number, listed in self._published.versions(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield the published forms; no API lists others."""
         if app is not None:
-            _NAMES.application(app)
+            NAMES.application(app)
         return self._published.forms(app)
 
     def versions(self, form: Form) -> Iterator[int]:
-        _NAMES.versions(form)
+        NAMES.versions(form)
         return iter(self._published.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """Yield the documents that the client may find."""
-        _NAMES.documents(form, collection)
+        NAMES.documents(form, collection)
         return document_ids(self._client, form, collection)
 
     def upload(self, address: Address) -> Upload:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return Upload(self._root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
             yield RemoteWriter(self._client, self._reader, self._published, address)
 
