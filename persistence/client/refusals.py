@@ -65,7 +65,14 @@ def _error(response: httpx.Response, text: str, body: bytes) -> PersistenceError
         found = _LAST_SAVE.match(text)
         return PreconditionError(text, etag=found[1], saved=found[2]) if found else PreconditionError(text)
     if kind is LockedError:
-        return _locked(response, text, body)
+        left = _LEFT.fullmatch(response.headers.get("Timeout", ""))
+        seconds = int(left[1]) if left else None
+        if response.headers.get("Content-Type", "").startswith("application/xml"):
+            with suppress(PersistenceError):
+                holder = read_lock([body])
+                text = f"{holder.user} has leased the document" + (f" for {seconds} more seconds" if left else "")
+                return LockedError(text, user=holder.user, group=holder.group, seconds=seconds)
+        return LockedError(text, seconds=seconds)
     if kind is BusyError:
         wait = whole_number(response.headers.get("Retry-After", ""))
         return BusyError(text, 1 if wait is None else wait)
@@ -74,19 +81,6 @@ def _error(response: httpx.Response, text: str, body: bytes) -> PersistenceError
     if response.is_redirect:
         return RemoteError(f"{text}: redirects are not followed")
     return kind(text)
-
-
-def _locked(response: httpx.Response, text: str, body: bytes) -> LockedError:
-    left = _LEFT.fullmatch(response.headers.get("Timeout", ""))
-    seconds = int(left[1]) if left else None
-    holder = None
-    if response.headers.get("Content-Type", "").startswith("application/xml"):
-        with suppress(PersistenceError):
-            holder = read_lock([body])
-    if holder is None:
-        return LockedError(text, seconds=seconds)
-    text = f"{holder.user} has leased the document" + ("" if seconds is None else f" for {seconds} more seconds")
-    return LockedError(text, user=holder.user, group=holder.group, seconds=seconds)
 
 
 def _beginning(response: httpx.Response, seconds: float) -> bytes:

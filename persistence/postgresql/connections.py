@@ -191,7 +191,7 @@ class PooledConnections(Closable):
             raise UnconfirmedError(f"no synchronous replica has answered for {waited:.1f} s")
         self._probe.doubt()
 
-    def _give_up(self, cause: str) -> None:
+    def _silent(self, cause: str) -> None:
         self._refused = cause
         self._pool().drain()
 
@@ -200,7 +200,7 @@ class PooledConnections(Closable):
         self.generation += 1
         connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
         connection.overdue_after = self._lock_timeout
-        connection.on_overdue, connection.on_silence = self._overdue, self._give_up
+        connection.on_overdue, connection.on_silence = self._overdue, self._silent
         connection.execute(
             _SESSION,
             {

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import errors as codes
-from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
@@ -92,9 +91,13 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.restart()
             with self._searching(form, number, query, budget) as (connection, allow):
-                rows, texts = _first_rows(connection)
-                found = [_Partition.of(row) for row in rows]
-                found = [each for each in found if each.owners(scope) is not None]
+                results = []
+                while connection.first.nextset():
+                    if connection.first.description is not None:
+                        results.append(connection.first.fetchall())
+                every = [_Partition.of(row) for row in results[0]]
+                found = [each for each in every if each.owners(scope) is not None]
+                texts = results[1] if len(results) > 1 else []
                 indexed = {each.version: each.indexed for each in found}
                 versions = [number for number in sorted(indexed) if not is_current(form, number, indexed[number])]
                 outdated = sum(each.documents for each in found if each.is_outdated)
@@ -199,14 +202,6 @@ class DatabaseReindexer:
 
     def status(self) -> ReindexingStatus:
         return self._jobs.status()
-
-
-def _first_rows(connection: Session) -> tuple[list[TupleRow], list[TupleRow]]:
-    found = []
-    while connection.first.nextset():
-        if connection.first.description is not None:
-            found.append(connection.first.fetchall())
-    return found[0], found[1] if len(found) > 1 else []
 
 
 def _being_read(form: Form) -> BusyError:

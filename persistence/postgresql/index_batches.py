@@ -80,7 +80,9 @@ class IndexBatches:
         with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
             locked = [document for (document,) in connection.execute(_TRY, (list(left), locks)).fetchall()]
             ahead, apart = _read_ahead(connection, number, locked)
-            kept = _kept(connection, number, locked)
+            kept: dict[str, dict[bool, DocumentRow]] = {}
+            for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (number, locked)):
+                kept.setdefault(document, {})[is_draft] = DocumentRow(*row)
             reading, change = self.rows.reading(connection, form), _BatchedChange(connection, number)
             for document in locked:
                 if document not in apart:
@@ -115,13 +117,6 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
         revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
         found[DocumentName(document, kind == DRAFT)] = revision
     return found, apart
-
-
-def _kept(connection: Rows, form: int, documents: Sequence[str]) -> dict[str, dict[bool, DocumentRow]]:
-    found: dict[str, dict[bool, DocumentRow]] = {}
-    for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (form, list(documents))):
-        found.setdefault(document, {})[is_draft] = DocumentRow(*row)
-    return found
 
 
 @dataclass(slots=True)
@@ -162,7 +157,13 @@ class _BatchedChange:
         if self.changed:
             seqs, documents = (list(column) for column in zip(*self.changed, strict=True))
             self.connection.execute(_CHANGE_MANY, (seqs, seqs, *_facts(documents)))
-        written = [*self.changed, *self._added()]
+        written = [*self.changed]
+        if self.new:
+            names, drafts = (list(column) for column in zip(*self.new, strict=True))
+            added = self.connection.execute(
+                _ADD_MANY, (self.form, names, drafts, *_facts(self.new.values()))
+            ).fetchall()
+            written += [(seq, self.new[document, is_draft]) for document, is_draft, seq in added]
         if written:
             with self.connection.cursor().copy(_COPY_ENTRIES) as copy:
                 for seq, each in written:
@@ -171,14 +172,6 @@ class _BatchedChange:
             texts = [seq for seq, _ in written], [each.rest for _, each in written]
             self.connection.execute(_SET_TEXTS, texts)
         count(self.connection, self.totals)
-
-    def _added(self) -> list[tuple[int, ReadDocument]]:
-        if not self.new:
-            return []
-        documents, drafts = (list(column) for column in zip(*self.new, strict=True))
-        values = self.form, documents, drafts, *_facts(self.new.values())
-        found = self.connection.execute(_ADD_MANY, values).fetchall()
-        return [(seq, self.new[document, is_draft]) for document, is_draft, seq in found]
 
 
 def _facts(documents: Iterable[ReadDocument]) -> tuple[list[int], list[str], list[str]]:

@@ -8,7 +8,7 @@ a publication.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -195,16 +195,11 @@ class IndexedVersions:
     def _read(self, connection: Rows, form: Form, version: int) -> VersionState:
         source = self._source_of(form)
         definition = source.definition(version)
-        numbers = self._numbered(connection, self._numbers.require(form), definition.paths)
+        number, wanted = self._numbers.require(form), sorted(set(definition.paths))  # so publications never deadlock
+        numbers: dict[str, int] = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall()) if wanted else {}
+        if len(numbers) < len(wanted):
+            connection.execute(_MAKE_CONTROLS, (number, wanted))
+            numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
         keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
         text = msgspec.json.encode(keys).decode()
         return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
-
-    @staticmethod
-    def _numbered(connection: Rows, form: int, paths: Iterable[str]) -> dict[str, int]:
-        wanted = sorted(set(paths))  # in one order, so that two publications do not wait for each other
-        found: dict[str, int] = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall()) if wanted else {}
-        if len(found) < len(wanted):
-            connection.execute(_MAKE_CONTROLS, (form, wanted))
-            found = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall())
-        return found

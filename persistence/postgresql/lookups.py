@@ -11,7 +11,7 @@ from persistence.errors import DamagedError
 from persistence.limits.database import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql.places import DEFINITION, DRAFT, folder_of
+from persistence.postgresql.places import DATA, DEFINITION, DRAFT, folder_of
 
 _decoder = msgspec.json.Decoder(Sidecar)
 
@@ -81,8 +81,16 @@ class Lookup:
                     for _, folder, _, content, data in definitions
                     if data is not None
                 }
-        found = {_named(address, kind, name): data for kind, _, name, _, data in rows}
-        for each in {*_beside(address), *found}:
+        found: dict[Address, bytes | None]
+        asked: list[Address]
+        if isinstance(address, DefinitionAddress):
+            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
+            asked = [address, address.main]
+        else:
+            collections = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
+            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in rows}
+            asked = [each.moved(collection) for collection in Collection for each in (address, address.main)]
+        for each in {*asked, *found}:
             data = found.get(each)
             self.sidecars[each] = None if data is None else decoded(data, each)
 
@@ -117,15 +125,3 @@ class Lookup:
 
     def _unknown(self, address: DefinitionAddress) -> bool:
         return address.form not in self._definitions
-
-
-def _named(address: Address, kind: int, name: str) -> Address:
-    if isinstance(address, DefinitionAddress):
-        return DefinitionAddress(address.form, address.version, name)
-    return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
-
-
-def _beside(address: Address) -> list[Address]:
-    if isinstance(address, DefinitionAddress):
-        return [address, address.main]
-    return [each.moved(collection) for collection in Collection for each in (address, address.main)]

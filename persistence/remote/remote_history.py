@@ -68,7 +68,9 @@ class RemoteRevisions(RevisionList):
         instant = self._instant(row.get("modified-time", ""))
         if row.get("damaged") == "true":
             return ListedRevision(instant, None)
-        life, restored = self._life(position, instant), row.get("restored-time")
+        known = (life for life in self._lives if life.created <= instant <= life.newest)
+        life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
+        restored = row.get("restored-time")
         sidecar = Sidecar(
             schema=SCHEMA,
             id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
@@ -91,12 +93,6 @@ class RemoteRevisions(RevisionList):
     @property
     def _oldest(self) -> str:
         return self._page_of(0).attributes.get("min-last-modified-time", "")
-
-    def _life(self, position: int, instant: Instant) -> _Life:
-        for life in self._lives:
-            if life.created <= instant <= life.newest:
-                return life
-        return self._noted(self._ask(position + 1, 1), instant)
 
     def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
         version = found.attributes.get("form-version", "")

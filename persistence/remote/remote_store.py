@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,7 +27,6 @@ from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.remote.answers import DONE
 from persistence.remote.client import Client, RemoteCall, body_of
@@ -118,7 +117,15 @@ class RemoteStore(Storage):
         if listed is not None:
             return listed.fingerprint
         key = (RemoteStore, self._client.who, address)
-        return client_request.current().once(key, lambda: self._fingerprint(address))
+
+        def ask() -> Fingerprint:
+            found = self.read(address, content=False)
+            if found is None:
+                return NOTHING_THERE
+            sidecar = found.sidecar
+            return (int(sidecar.id[:15], 16), epoch_nanoseconds(sidecar.modified), sidecar.deleted), None
+
+        return client_request.current().once(key, ask)
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         NAMES.versions(form)
@@ -163,13 +170,6 @@ class RemoteStore(Storage):
     def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
         return self._published.versions(address.form).get(address.version) if address.is_main else None
 
-    def _fingerprint(self, address: Address) -> Fingerprint:
-        found = self.read(address, content=False)
-        if found is None:
-            return NOTHING_THERE
-        sidecar = found.sidecar
-        return (int(sidecar.id[:15], 16), epoch_nanoseconds(sidecar.modified), sidecar.deleted), None
-
 
 class RemoteWriter(Writing):
     """Changes one document or form while its lock is held here; the other side has a lock of its own."""
@@ -189,7 +189,13 @@ class RemoteWriter(Writing):
         with body_of(upload) as (body, length):
             there = sidecar if sidecar.restored is not None else None
             fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar), length]
-            call = RemoteCall("PUT", self._client.names.path(address), fields, _query(sidecar), body)
+            query = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
+            if sidecar.source is not None:
+                query.append(("document", sidecar.source))
+            request = client_request.current()
+            if request.method == "PUT":
+                query += [(name, value) for name, value in parse_qsl(request.query) if name == _FORMAT]
+            call = RemoteCall("PUT", self._client.names.path(address), fields, query, body)
             return self._changed(call, address, sidecar)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
@@ -281,16 +287,6 @@ class RemoteWriter(Writing):
             yield field("Singleton", "true")
 
 
-def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
-    """Return the parameters that describe a revision (spec crud 3.1)."""
-    parameters = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
-    if sidecar.source is not None:
-        parameters.append(("document", sidecar.source))
-    request = client_request.current()
-    sent = parse_qsl(request.query) if request.method == "PUT" else []
-    return parameters + [(name, value) for name, value in sent if name == _FORMAT]
-
-
 @dataclass(frozen=True, slots=True)
 class ListedDefinition:
     """A published version, and a checksum of its entry in the list."""
@@ -342,17 +338,10 @@ class PublishedList:
             ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
-            definition = _definition(each)
-            if definition is not None:
+            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
+                continue
+            with suppress(BadRequestError):
+                modified = instants.from_datetime(instants.parse_time(each.modified, "last-modified-time"))
+                definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
-
-
-def _definition(listed: ListedVersion) -> ListedDefinition | None:
-    if not (listed.app and listed.name and _NUMBER.fullmatch(listed.version) and int(listed.version)):
-        return None
-    try:
-        modified = instants.from_datetime(instants.parse_time(listed.modified, "last-modified-time"))
-    except BadRequestError:
-        return None
-    return ListedDefinition(int(listed.version), modified, listed.sum)
