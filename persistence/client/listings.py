@@ -58,7 +58,7 @@ class SearchResults:
         while True:
             yield from (_result(each) for each in page.documents if _key(each) not in before)
             before, query = {_key(each) for each in page.documents}, replace(query, offset=query.offset + query.size)
-            # Not the length of a page decides: the service may leave out documents that another one has found.
+            # Not the length of a page decides: the service may leave out documents that a provider has found.
             if query.offset >= (whole_number(page.total) or 0):
                 return
             page = self._asked(query)[0]

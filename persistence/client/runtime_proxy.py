@@ -150,7 +150,7 @@ class RemovalResult(NamedTuple):
 class RuntimeProxy:
     """A proxy in front of a service, for the forms of one application of its own, ``app``.
 
-    All that it stores is noted, so that ``remove`` finds it. A refusal is an answer, of which ``refusal`` has the
+    All that it stores is noted, so that ``remove`` finds it. A refusal is an answer; ``refusal`` has its
     status and the line. Methods raise ``RemoteError`` or ``RemoteTimeoutError`` if there is no answer.
     """
 

@@ -91,7 +91,7 @@ class PersistenceClient:
         return other
 
     def form(self, app: str, name: str, version: int | None = None) -> FormClient:
-        """Return a form, published or not, by its names, in the latest version or another one."""
+        """Return a form, published or not, by its names, in the latest or a given version."""
         return FormClient(self._caller, Form(app, name), version)
 
     def forms(
@@ -152,7 +152,7 @@ class PersistenceClient:
     def export(self, query: ExportQuery | str = _EVERYTHING) -> Download:
         """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
 
-        A text names forms as ``APP/FORM/VERSION``, of which parts that are empty stand for everything. If the archive
+        A text names forms as ``APP/FORM/VERSION``, whose empty parts stand for everything. If the archive
         breaks off, reading it raises ``RemoteError``.
 
         Raises:

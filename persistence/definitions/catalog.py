@@ -183,7 +183,7 @@ class _KnownForm:
 
 
 _UNKNOWN_FORM = _KnownForm()
-"""Stands for every form of which no snapshot is cached."""
+"""Stands for every form without a cached snapshot."""
 
 
 class Catalog:

@@ -115,7 +115,7 @@ class DatabaseUpload(Upload):
 
 
 class _Pieces(io.RawIOBase):
-    """A content in pieces, of which one is in memory at a time."""
+    """A content in pieces, one in memory at a time."""
 
     def __init__(self, database: Database, content: str, size: int) -> None:
         self._database = database

@@ -66,7 +66,7 @@ class Database(Closable):
 
     @property
     def generation(self) -> int:
-        """A counter that changes when a connection is replaced: the server may be another one."""
+        """A counter that changes when a connection is replaced: the server may be a different one."""
         return self._connections.generation
 
     @contextmanager

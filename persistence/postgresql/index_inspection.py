@@ -45,7 +45,7 @@ WHERE there <> counted
 class IndexInspection:
     """Compares the index of a database; ``is_deep`` compares the values of every document.
 
-    A difference in the snapshot is looked at again in a transaction of its own, so that it is real.
+    A difference in the snapshot is looked at again in its own transaction, so that it is real.
     """
 
     database: Database

@@ -266,7 +266,7 @@ def count(connection: Rows, totals: Mapping[int, int]) -> None:
 
 
 def plain(text: str) -> str:
-    """Return a text that the database can have: without NUL, which XML has not either."""
+    """Return a text that the database can have: without NUL, as in XML."""
     return text.replace("\0", "\x1e") if "\0" in text else text
 
 

@@ -30,15 +30,15 @@ Failed = Callable[[Form | None, Exception], None]
 """Called when a job that a search has started has failed."""
 
 _LONGEST_WAIT = 24 * 3600.0
-"""Seconds for which a job waits for another one, which comes to an end."""
+"""Seconds for which a job waits for another to end."""
 _PAUSE = 0.2
 """Seconds between two reports."""
 _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 _MOST_AT_ONCE = 2
-"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
+"""Calls in a process that run or wait: each keeps one of few threads."""
 _READERS = min(MOST_READERS, max(2, processors.count()))
-"""Threads of a job: while one waits for the database, another one reads."""
+"""Threads of a job: while one waits for the database, another reads."""
 
 _OUTDATED = """
 SELECT number FROM partition JOIN indexed_version USING (form, version)
@@ -87,7 +87,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 class RereadDocuments:
-    """Reads documents of forms again, and yields how many were looked at, time and again.
+    """Reads documents of forms again, and yields how many were looked at after each batch.
 
     ``at_once`` batches are read at the same time, each by a thread and a connection.
     """

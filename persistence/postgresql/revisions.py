@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from psycopg.rows import TupleRow
+
 from persistence.errors import DamagedError
 from persistence.model.addresses import FORM_XHTML, Address, Form
 from persistence.model.history import ListedRevision
@@ -17,11 +19,6 @@ from persistence.postgresql.places import DEFINITION, ResourceKey
 from persistence.storage.storage import RevisionList, count_since
 
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
-_CURRENT = f"SELECT sidecar FROM revision WHERE {_AT} AND is_current"
-_CURRENT_CONTENT = f"SELECT sidecar, body FROM revision WHERE {_AT} AND is_current"
-_REVISION = f"SELECT sidecar FROM revision WHERE {_AT} AND modified = %s"
-_REVISION_CONTENT = f"SELECT sidecar, body FROM revision WHERE {_AT} AND modified = %s"
-_ID = f"SELECT id FROM revision WHERE {_AT} AND is_current"
 _INSTANTS = f"SELECT modified FROM revision WHERE {_AT} ORDER BY modified DESC"
 _PAGE = f"SELECT modified, sidecar FROM revision WHERE {_AT} AND modified BETWEEN %s AND %s ORDER BY modified DESC"
 _NAMES = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
@@ -58,27 +55,19 @@ class RevisionReader:
 
     database: Database
 
+    def row(
+        self, columns: str, place: ResourceKey, address: Address, instant: Instant | None = None
+    ) -> TupleRow | None:
+        """Return columns of the current revision, or of the one of an instant."""
+        at = "is_current" if instant is None else "modified = %s"
+        values = place if instant is None else (*place, instant)
+        with self.database.reading("reading", address) as connection:
+            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
+            return connection.execute(statement.encode(), values, binary=True).fetchone()
+
     def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
-        with self.database.reading("reading", address) as connection:
-            statement = _CURRENT if instant is None else _REVISION
-            values = place if instant is None else (*place, instant)
-            row = connection.execute(statement, values, binary=True).fetchone()
+        row = self.row("sidecar", place, address, instant)
         return None if row is None else decoded(row[0], address)
-
-    def content(
-        self, place: ResourceKey, address: Address, instant: Instant | None = None
-    ) -> tuple[bytes, bytes | None] | None:
-        """Return the sidecar, as bytes, and the small content of the current revision, or of that of an instant."""
-        with self.database.reading("reading", address) as connection:
-            statement = _CURRENT_CONTENT if instant is None else _REVISION_CONTENT
-            values = place if instant is None else (*place, instant)
-            row = connection.execute(statement, values, binary=True).fetchone()
-        return None if row is None else (row[0], row[1])
-
-    def content_id(self, place: ResourceKey, address: Address) -> str | None:
-        with self.database.reading("looking at", address) as connection:
-            row = connection.execute(_ID, place).fetchone()
-        return None if row is None else str(row[0])
 
     def instants(self, place: ResourceKey, address: Address) -> list[Instant]:
         """Return the instants of all revisions, newest first."""

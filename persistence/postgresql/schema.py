@@ -34,7 +34,7 @@ def missing(database: Database) -> list[str]:
 
 
 def require(database: Database) -> None:
-    """Refuse a database that has not the tables of this version of the service."""
+    """Refuse a database without the tables of this version of the service."""
     names = missing(database)
     if len(names) == len(STEPS):
         raise StartupError(f"{database.address} is empty: 'persistence serve --init' prepares it")

@@ -144,7 +144,8 @@ class DatabaseStorage(ManagedStorage):
         if known is not None:
             return _fingerprint(known[0])
         place = self._key_of(address)
-        return _fingerprint(None if place is None else self._reader.content_id(place, address))
+        row = None if place is None else self._reader.row("id", place, address)
+        return _fingerprint(None if row is None else row[0])
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         for version, content in self._versions(form):
@@ -290,7 +291,7 @@ class DatabaseStorage(ManagedStorage):
 
     def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
         place = self._key_of(address)
-        row = None if place is None else self._reader.content(place, address, instant)
+        row = None if place is None else self._reader.row("sidecar, body", place, address, instant)
         if row is None:
             return None
         sidecar = decoded(row[0], address)

@@ -1,6 +1,6 @@
 """The writer of one scope: changes within one transaction, in which its lock is held until the commit.
 
-Every change also says which revision it replaces, and finds no row where another one is there: two writers never
+Every change also says which revision it replaces, and finds no row where there is a different one: two writers never
 overwrite each other unseen, even if the lock fails.
 """
 

@@ -78,18 +78,14 @@ class Databases:
             directories.ensure(local)
             root.make_own(local)
         self._at: dict[str, Provider] = {}
-        self._written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
+        self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
         self.sweeps: list[Callable[[], object]] = []
-
-    @property
-    def written(self) -> list[LocalDirectory | WrittenDatabase]:
-        return self._written
 
     def provider(self, configured: ProviderProperties) -> Provider:
         uri, opening = configured.uri, self._opening
         if uri not in self._at:
             database = opening.closing.enter_context(_known(opening.settings, uri))
-            self._written.append(WrittenDatabase(database))
+            self.written.append(WrittenDatabase(database))
             self.sweeps.append(partial(sweep_all, database))
             opened = _OpenDatabase(opening, database, self._local)
             opening.closing.enter_context(opened.index)

@@ -155,7 +155,7 @@ def bodies_by_form(
 def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
     """Return the root of the tree by whose definitions the index of a tree reads data of a form.
 
-    That is another one only where the form has its data in the tree and its definitions in another: an index asks no
+    It differs only where the form has its data in the tree and its definitions in another tree: an index asks no
     service.
     """
     route = properties.of(form).route

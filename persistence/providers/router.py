@@ -22,7 +22,7 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 
 
 class Router:
-    """Finds the route of each form. ``properties`` are those it goes by."""
+    """Finds the route of each form by the properties."""
 
     def __init__(
         self,

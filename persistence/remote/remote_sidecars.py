@@ -67,7 +67,7 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
 
 
 def tombstone_of(address: Address) -> Sidecar:
-    """Return the sidecar of a deleted resource of which nothing else is known; a definition permits nothing."""
+    """Return the sidecar of a resource only known to be deleted; a definition permits nothing."""
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
         schema=SCHEMA,

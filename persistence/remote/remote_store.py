@@ -207,7 +207,7 @@ class RemoteWriter(Writing):
         self.delete(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """Delete a draft, if the request is for the draft: with saved data it goes by itself (spec crud 4.11)."""
+        """Delete a draft, if the request is for it: saving the data removes it there (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
