@@ -65,7 +65,7 @@ class Definition:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the version was ever published; a deleted one was."""
+        """True if the version was ever published; a deleted one was."""
         return self.fingerprint != NOTHING_THERE
 
     @property
@@ -135,7 +135,7 @@ class Definition:
 
     @property
     def has_flat_views(self) -> bool:
-        """Whether flat views of its data were asked for; false for a definition that cannot be read."""
+        """True if flat views of its data were asked for; false for a definition that cannot be read."""
         try:
             return self._part("flat views", has_flat_views)
         except DamagedError:

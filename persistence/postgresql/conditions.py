@@ -41,7 +41,7 @@ class SearchConditions:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every document meets them."""
+        """True if every document meets them."""
         return not (self.selections or self.tests or self.keys)
 
     def all_selections(self, partitions: Sequence[int]) -> list[Selection]:

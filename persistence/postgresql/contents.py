@@ -68,7 +68,7 @@ class DatabaseUpload(Upload):
 
     @property
     def is_large(self) -> bool:
-        """Whether the content is stored in pieces."""
+        """True if the content is stored in pieces."""
         return self.size > INLINE
 
     def flush(self) -> None:

@@ -171,7 +171,7 @@ class _Partition:
 
     @property
     def is_seen(self) -> bool:
-        """Whether its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
+        """True if its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
         return self.round == self.indexed.round
 
     @property

@@ -41,7 +41,7 @@ SELECT %s::int, is_long, few.number, few.folds FROM control, LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """Whether some values of a control are longer than their folds, and the folds with a text.
+    """Knowledge about a control: if some values are longer than their folds, and the folds with a text.
 
     ``folds`` is ``None`` where a control has too many to look at each.
     """
