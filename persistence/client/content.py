@@ -16,7 +16,7 @@ Content = bytes | bytearray | memoryview | str | Path | BinaryIO | Iterable[byte
 
 
 class OutgoingContent:
-    """A content to be sent, of which at most a piece is in memory, unless it is bytes or a text already.
+    """A content to be sent, with at most a piece in memory, unless it is bytes or a text.
 
     ``length`` is in bytes. It is ``None`` of pieces, and of files that cannot seek: these are sent in chunks.
     ``is_repeatable`` says whether it can be sent a second time.

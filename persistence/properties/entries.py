@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.model.object_places import is_object_place, object_endpoint, object_place
+from persistence.model.object_places import is_bucket, object_endpoint, parse_bucket
 from persistence.model.retention import is_retention
 from persistence.model.versions import is_data_format
 from persistence.properties.property_table import (
@@ -99,7 +99,7 @@ def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyE
         raise StartupError(f"{file}: {name}: {error}") from error
     if known.kind is ValueType.DIRECTORY and isinstance(checked, str) and checked.strip() and "{" not in checked:
         checked = checked.strip()
-        if not is_object_place(checked):
+        if not is_bucket(checked):
             checked = os.path.abspath(os.path.join(os.path.dirname(file or ""), checked))
     return PropertyEntry(tuple(name.split(".")), checked, known, file)
 
@@ -118,8 +118,8 @@ def _checked(kind: ValueType, value: object) -> Value:
         remote_address(str(value))
     if kind is ValueType.ENDPOINT:
         object_endpoint(str(value))
-    if kind is ValueType.DIRECTORY and is_object_place(str(value)):
-        object_place(str(value))
+    if kind is ValueType.DIRECTORY and is_bucket(str(value)):
+        parse_bucket(str(value))
     return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
 
 

@@ -10,7 +10,7 @@ from persistence.errors import BadRequestError, ConfigurationError
 from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.object_places import SCHEME, ObjectPlace, is_object_place, object_endpoint, object_place
+from persistence.model.object_places import SCHEME, Bucket, is_bucket, object_endpoint, parse_bucket
 from persistence.model.permissions import Permissions
 from persistence.model.retention import RetentionPeriods, retention
 from persistence.model.versions import structure_of
@@ -67,7 +67,7 @@ class ProviderProperties:
     is_active: bool = True
     mirrored: tuple[tuple[str, str], ...] = ()
     dialect: str = ""
-    place: ObjectPlace | None = None
+    place: Bucket | None = None
 
     @property
     def kind(self) -> str:
@@ -306,10 +306,8 @@ class Properties:
             uri=remote_address(full_address(self._of_provider(name, "uri") or "")),
             dialect=text("dialect"),
             datasource=text("datasource"),
-            base_path="" if is_object_place(base) else base,
-            place=object_place(base, object_endpoint(text("endpoint")), text("region"))
-            if is_object_place(base)
-            else None,
+            base_path="" if is_bucket(base) else base,
+            place=parse_bucket(base, object_endpoint(text("endpoint")), text("region")) if is_bucket(base) else None,
             is_active=self._of_provider(name, "active") is True,
             mirrored=mirrored(name, self.entries, self._prefix_tokens),
         )
