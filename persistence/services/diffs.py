@@ -62,7 +62,7 @@ class RevisionPair:
 
 @dataclass(frozen=True, slots=True)
 class RevisionDiffs:
-    """Compares revisions. Methods raise the domain errors of ``persistence.errors``."""
+    """Compares revisions."""
 
     documents: Documents
 

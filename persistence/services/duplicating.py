@@ -39,7 +39,7 @@ _ID_BYTES = 20
 
 
 class Duplicating:
-    """Duplicates saved documents. Methods raise the domain errors of ``persistence.errors``."""
+    """Duplicates saved documents."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents

@@ -153,7 +153,7 @@ def migrated(read: Read, target: str) -> bytes:
 
 
 class Attachments:
-    """Lists attachments. Methods raise the domain errors of ``persistence.errors``."""
+    """Lists attachments."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
