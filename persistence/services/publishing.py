@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError
 from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
 from persistence.limits.definitions import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
-from persistence.limits.requests import CHUNK
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -92,7 +91,7 @@ class Publishing:
         designer = Form(self._dialect.designer_app, DESIGNER_FORM)
         address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=publication.user))
-        return self._publish(_whole(_pieces(read), read.found.size), publication)
+        return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
         """Publish the definition of a request's body."""
@@ -156,8 +155,8 @@ class Publishing:
         sidecar = read.found.sidecar
         put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
-        pieces = _pieces(read)
-        upload, received = stack.enter_context(self._definitions.receiving(address, sidecar.content_type, pieces))
+        receipt = self._definitions.receiving(address, sidecar.content_type, read.pieces())
+        upload, received = stack.enter_context(receipt)
         replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
         return Part(held.name, put, upload, received, replaces)
 
@@ -183,12 +182,6 @@ def _outgoing(part: Part) -> OutgoingFile:
 
 def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
     return held.collection is None and held.form == prepared.form
-
-
-def _pieces(read: Read) -> Iterator[bytes]:
-    with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        while piece := file.read(CHUNK):
-            yield piece
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
+from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError, disk_errors
+from persistence.limits.requests import CHUNK
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import Operations
@@ -127,6 +129,11 @@ class Read:
     def size(self) -> int | None:
         """The bytes of the content; ``None`` where another service does not say how many they are."""
         return None if self.found.size == UNKNOWN_SIZE else self.found.size
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the open content as it is stored, and close it."""
+        with self.found.opened as file, disk_errors(f"reading {self.address}"):
+            yield from iter(partial(file.read, CHUNK), b"")
 
     @property
     def has_exact_date(self) -> bool:
