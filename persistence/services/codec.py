@@ -30,7 +30,7 @@ from persistence.model.versions import Place
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.rules import Get, Read
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.markup import may_mention
+from persistence.xml.markup import WordWatch, may_mention
 
 
 class EncodedContent(Protocol):
@@ -170,19 +170,27 @@ class _EncryptedData:
     @property
     def chunks(self) -> Iterator[bytes]:
         paths = self._wanted.paths
-        source = iter(self._content.chunks)
-        head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
-        if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
-            yield head  # as most data: nothing in it will be changed
-            return
+        source, head = iter(self._content.chunks), bytearray()
+        if not paths:
+            for chunk in source:
+                head += chunk
+                if len(head) > SEARCHED_AT_ONCE:
+                    break
+            else:
+                watch = WordWatch(MARKER_WORD)
+                watch.feed(bytes(head))
+                if not (watch.may_be_there or PUBLIC_PREFIX.encode() in head):
+                    yield bytes(head)  # as most data: nothing in it will be changed
+                    return
         with ValueEncrypter(
             paths, self._wanted.values, self._encrypt, self._encrypting.seal, self._is_encrypted
         ) as sealing:
-            yield from sealing.edited(chain((head,), source))
+            yield from sealing.edited(chain((bytes(head),), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         address = self._content.address
-        if self._at_rest.to_encrypt(address, definition, over) != self._controls:
+        is_same = definition is self._content.definition and self._controls is not None
+        if not is_same and self._at_rest.to_encrypt(address, definition, over) != self._controls:
             raise _published_meanwhile(address)
         if not self._values:
             return sidecar
@@ -222,8 +230,12 @@ class _EncryptedAttachment:
 
     @property
     def chunks(self) -> Iterable[bytes]:
-        source = iter(self.content.chunks)
-        head = _head(source, lambda so_far: len(so_far) <= frames.LONGEST_BEGINNING and frames.may_begin(so_far))
+        source, begin = iter(self.content.chunks), bytearray()
+        for chunk in source:
+            begin += chunk
+            if len(begin) > frames.LONGEST_BEGINNING or not frames.may_begin(begin):
+                break
+        head = bytes(begin)
         header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = chain((head,), source)
@@ -261,19 +273,6 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
         return False
     path = tuple(holder.strip().strip("/").split("/"))
     return path in controls.paths or (path[-1] == ITEM and path[:-1] in controls.paths)
-
-
-def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:
-    head = bytearray()
-    for chunk in source:
-        head += chunk
-        if not wants_more(head):
-            break
-    return bytes(head)
-
-
-def _may_say_encrypted(data: bytes) -> bool:
-    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
 
 
 def _mentions_encryption(file: BinaryIO) -> bool:

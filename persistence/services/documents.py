@@ -105,7 +105,9 @@ class Documents:
     def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
         """Decide again about what was received, under the lock: by what is stored now."""
         over, early = writer.current(request.address), request.early
-        decision = self.decided(request.route, request.address, request.put, early.number, over)
+        decision = early.decision
+        if not _still_holds(request, over):
+            decision = self.decided(request.route, request.address, request.put, early.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
@@ -218,8 +220,8 @@ class Documents:
         stored = self.checked(route, address, over, put, number)
         is_main, own = address.is_main, stored.own
         is_settled = own is not None and (is_main or stored.main is not None)
-        has_one_version = not route.properties.has_versions or self.dialect.is_designer(route.form)
-        if self.dialect.requires_version and not (is_settled or number is not None or has_one_version):
+        is_exempt = is_settled or number is not None or not route.properties.has_versions
+        if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
             raise VersionError(f"{address} is new: its form definition version must be sent")
         known = stored.current or stored.main
         version = number or (
@@ -283,6 +285,18 @@ class Documents:
             f"version {definition.version} of {route.form} was never published, and data is stored of published"
             f" versions only: the property {name} is true"
         )
+
+
+def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
+    """Return whether the revision and the definition are those of the early decision.
+
+    Other decisions are made again: they depend also on the clock (a token), or on another document or version.
+    """
+    before, put = request.early.over, request.put
+    if before is None or over is None or put.token is not None or not counts(request.address):
+        return False
+    is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
+    return is_same and request.early.decision.definition.is_current()
 
 
 def counts(address: DocumentAddress) -> bool:

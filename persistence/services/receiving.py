@@ -59,8 +59,10 @@ def receiving(
             check.finish()
             check.keep(upload.id)
         metadata = None if reader is None else reader.metadata
-        with disk_errors("receiving", address):
+        try:
             upload.flush()
+        except OSError as error:
+            raise as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
