@@ -111,8 +111,8 @@ class DocumentsBehindProxy(Documents):
             writer.discard_draft(form, document)
         return Removed(address, version, None, None)
 
-    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other."""
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - inherited
+        """Refuse: the proxy searches, and deletes one document after the other."""
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
 

@@ -81,7 +81,7 @@ Found = ExportedRevision | PersistenceError
 
 @dataclass(frozen=True, slots=True)
 class SelectedForm:
-    """A form of which versions are exported."""
+    """A form, and the versions of it to export."""
 
     route: Route
     query: ExportQuery
@@ -137,7 +137,7 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A ``data.xml`` or ``form.xhtml``, with everything that is stored beside it."""
+    """A ``data.xml`` or ``form.xhtml``, with all files beside it."""
 
     storage: Revisions
     main: Address
