@@ -105,12 +105,11 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
 
 @contextmanager
 def _log(effective: Effective) -> Iterator[AuditLog]:
-    """Open the audit as the user who owns it."""
     settings = effective.settings
-    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
-        places = own_directories(settings, effective.properties)
-        with open_audit(settings, open_keys(settings), places, _say_fault) as log:
-            yield log
+    owner.refuse_root(os.path.dirname(settings.audit_file))
+    places = own_directories(settings, effective.properties)
+    with open_audit(settings, open_keys(settings), places, _say_fault) as log:
+        yield log
 
 
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
@@ -159,7 +158,7 @@ def _shown(value: object) -> object:
 
 
 def _user() -> str:
-    """Return the user of the system who runs the command; root's own name if it works for another."""
+    """Return the user of the system who runs the command."""
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name

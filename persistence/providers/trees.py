@@ -32,7 +32,7 @@ from persistence.providers.locations import (
 )
 from persistence.providers.provider import Opening, Provider, engine_of
 from persistence.settings import Settings
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, JOURNAL, Layout
@@ -170,11 +170,7 @@ def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bo
         DiskError: the disk refused.
     """
     check(properties, settings.roots)
-    made = []
-    for each in settings.roots:
-        with owner.acting(each):
-            made.append((each, root.init(each)))
-    return made
+    return [(each, root.init(each)) for each in settings.roots]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -186,8 +182,6 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         DiskError: one cannot be prepared.
     """
     check(properties, settings.roots)
-    for path in (*settings.roots, *bases_of(properties)):
-        owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
     if object_places_of(properties):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from persistence import children
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
-from persistence.storage import copies, directories, files, owner
+from persistence.storage import copies, directories, files
 from persistence.storage.layout import SERVICE, SPOOL
 from persistence.storage.locks import try_lock
 
@@ -47,8 +47,6 @@ def probe(root: str) -> str | None:
     Raises:
         StartupError: names the first thing that does not work, or the user to run as.
     """
-    if os.geteuid() == 0:
-        owner.require(root)
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),

@@ -74,6 +74,7 @@ def init(root: str) -> bool:
         BusyError: a restore has just begun.
         DiskError: something cannot be made.
     """
+    owner.require_closed(root)
     with disk_errors(f"data directory {root}"):
         directories.ensure(root)
         if _has_layout(root):
@@ -97,18 +98,18 @@ def open_tree(root: str) -> None:
         OSError: something cannot be made.
     """
     require(root)
-    if os.geteuid() == 0:
-        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
     make_own(root)
 
 
 def require(root: str) -> None:
-    """Make sure that there is a tree that can be served; nothing is changed.
+    """Make sure that there is a tree that can be served, and strangers cannot write to it; nothing is changed.
 
     Raises:
-        StartupError: there is no tree, it has another format, or it is not whole.
+        StartupError: there is no tree, it has another format, or it is not whole; or it is another user's, and this is
+            root.
         OSError: it cannot be looked at.
     """
+    owner.require_closed(root)
     if not _has_layout(root):
         raise missing(root)
 
