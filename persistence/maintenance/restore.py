@@ -47,12 +47,7 @@ class ChosenBackup:
 
 
 def choose(source: str) -> ChosenBackup:
-    """Return the backup at a path, or the newest complete one in it.
-
-    Raises:
-        StartupError: there is none, or it has a newer format.
-        DiskError: it cannot be read.
-    """
+    """Return the backup at a path, or the newest complete one in it."""
     path = os.path.realpath(source)
     with disk_errors(f"backup {source}"):
         if os.path.lexists(f"{path}/{SUMS}"):
@@ -84,7 +79,6 @@ class Restore:
     """
 
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
-        """Open the parts. Raises ``StartupError`` if one is not a tree, and ``DiskError``."""
         self.count = RestoreCount()
         self.source = backup.path
         self._extra = extra
@@ -107,12 +101,6 @@ class Restore:
         A damaged file goes to the quarantine, so that it is not served. The directories are marked one after the other
         before anything is restored, and ``end`` removes the markers in the same order. So if the last one is marked,
         those without a marker are complete.
-
-        Raises:
-            StartupError: a directory is not empty, or a file of ``extra`` is there already.
-            BusyError: a service uses a tree.
-            DamagedError: the list of digests cannot be read.
-            DiskFullError, DiskError: the disk refused; restoring again goes on from there.
         """
         to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
@@ -148,12 +136,7 @@ class Restore:
                 each.end()
 
     def _opened(self, path: str) -> FileIO:
-        """Open a file of the backup.
-
-        Raises:
-            DamagedError: it is no regular file, or below a link.
-            OSError: it cannot be opened.
-        """
+        """Open a file of the backup."""
         try:
             return FileIO(nofollow.open_file(f"{self.source}/{path}"))
         except OSError as error:
@@ -218,7 +201,6 @@ class Restore:
         return None
 
     def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
-        """Restore a file; ``path`` is its path in the backup, ``inside`` that in the part. Return a problem."""
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
@@ -249,7 +231,6 @@ class Restore:
         return problem
 
     def _has_time(self, path: str, target: str) -> bool:
-        """Return whether a file has the time of that in the backup, which it gets last: a kill may have come before."""
         try:
             with self._opened(path) as file:
                 return os.fstat(file.fileno()).st_mtime_ns == os.stat(target).st_mtime_ns
@@ -274,11 +255,9 @@ class _Target:
         self.quarantine = f"{self._layout.own(QUARANTINE)}/{file_name(next_after(None))}"
 
     def inside(self, path: str) -> str | None:
-        """Return the path here of a file of the backup; ``None`` if it is not to be restored here."""
         return self._part.inside(path)
 
     def restoring(self) -> str | None:
-        """Return the backup whose restore is incomplete, empty if none is; ``None`` without any marker."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(_RESTORING))) as file:
                 return os.fsdecode(nofollow.read_small(file.fileno())) or None
@@ -286,11 +265,9 @@ class _Target:
             return None
 
     def is_half(self) -> bool:
-        """Return whether a restore of this backup is incomplete here."""
         return self.restoring() == self._backup
 
     def is_whole(self) -> bool:
-        """Return whether a restore of this backup is complete here, and was not when it was interrupted elsewhere."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
                 is_named = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
@@ -299,7 +276,6 @@ class _Target:
             return False
 
     def check(self) -> None:
-        """Check that it is empty, or half of this backup. Raises ``StartupError``."""
         if not os.path.isdir(self.root):
             return
         restoring = self.restoring()
@@ -313,25 +289,20 @@ class _Target:
         return all(map(_UNFINISHED.fullmatch, names))
 
     def prepare(self) -> None:
-        """Make the directory, and what ``locked`` needs."""
         directories.ensure(self.root)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep services out for a block. Raises ``BusyError`` if one uses the directory."""
         return nullcontext()
 
     def begin(self) -> None:
-        """Mark it as incomplete."""
         files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
 
     def finish(self) -> None:
-        """Mark it as whole."""
         files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         files.remove(self._layout.own(_RESTORING))
         directories.sync(self.root)
 
     def end(self) -> None:
-        """Remove the marker."""
         if files.remove(self._layout.own(RESTORED)):
             directories.sync(self.root)
 
