@@ -151,7 +151,6 @@ def _shown(value: object) -> object:
 
 
 def _user() -> str:
-    """Return the user of the system who runs the command."""
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name

@@ -160,7 +160,6 @@ def _attachments_place(provider: ProviderProperties) -> str:
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
-    """Load the settings; options of the subcommand override those of the group."""
     return read_settings({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 

@@ -85,11 +85,7 @@ def read_settings(options: Mapping[str, object]) -> Effective:
 
 
 def load(options: Mapping[str, object]) -> Effective:
-    """Return the settings in force for a command that works on their trees.
-
-    Raises:
-        StartupError: as ``settings.load``; or a tree belongs to another user, and this is root.
-    """
+    """Return the settings in force for a command that works on their trees, which root must own."""
     effective = read_settings(options)
     for each in (*effective.settings.roots, effective.settings.home):
         owner.refuse_root(each)

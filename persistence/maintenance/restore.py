@@ -136,7 +136,6 @@ class Restore:
                 each.end()
 
     def _opened(self, path: str) -> FileIO:
-        """Open a file of the backup."""
         try:
             return FileIO(nofollow.open_file(f"{self.source}/{path}"))
         except OSError as error:
@@ -145,7 +144,6 @@ class Restore:
             raise
 
     def _due(self) -> list[_Target]:
-        """Return the targets that are not complete yet; nothing is changed."""
         states = [(each.is_half(), each.is_whole()) for each in self._targets]
         due = self._targets
         if states and any(states[-1]):
@@ -313,7 +311,6 @@ class _Tree(_Target):
     own = frozenset(OWN)
 
     def __init__(self, part: BackupPart, path: str, backup: str) -> None:
-        """Read the saved layout. Raises ``StartupError`` if the part is no tree, or has a newer format."""
         super().__init__(part, path, backup)
         saved = f"{backup}/{part.path(LAYOUT)}"
         layout = root.read_layout(saved)

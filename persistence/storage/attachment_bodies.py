@@ -96,10 +96,6 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
 
         ``keeps_history`` says which forms keep older revisions.
-
-        Raises:
-            StartupError: it is not, or strangers may write to it.
-            DiskError: it cannot be prepared.
         """
         super().__init__(base, integrity)
         if not os.path.isdir(self.root):
