@@ -1,9 +1,9 @@
 """The lease of a tree: which machine has it open, so that a second machine does not write into it as well.
 
 Locks exclude processes of one machine; over NFS or on a cluster file system, those of another one may not see them. So
-a process that opens a tree to write says so in a file, and writes that again every ``INTERVAL`` seconds: in place, which
-needs no room on a full disk. All processes of a machine share the lease, and lock its file shared. The lease of another
-machine is refused for ``WATCH`` seconds after it was written.
+a process that opens a tree to write says so in a file, and writes that again every ``INTERVAL`` seconds: in place, for
+a disk may be full. All processes of a machine share the lease, and lock its file shared. The lease of another machine
+is refused for ``WATCH`` seconds after it was written.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Lease:
     """
 
     def __init__(self, root: str, *, machine: Machine | None = None, interval: float = INTERVAL) -> None:
-        self.lost = ""
         self._root, self._path, self._interval = root, f"{root}/{LEASE}", interval
-        self._guard, self._ends = threading.Lock(), threading.Event()
+        self.lost, self._guard, self._ends = "", threading.Lock(), threading.Event()
         own = self._own = msgspec.structs.replace(machine or Machine.this(), since=next_after(None))
         self._left = found = self._read()  # a disk that is read-only keeps it
         if found is not None and found.boot == own.boot:
