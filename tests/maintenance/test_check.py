@@ -591,6 +591,7 @@ def test_a_lost_content_says_what_became_of_it(workshop: Workshop) -> None:
 def test_files_of_another_user_are_said_once_for_a_folder(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair cannot give them back: only root can."""
     monkeypatch.setattr(owner, "of", lambda _: 65534)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
     checked = workshop.check()
     assert {kind for kind, _ in checked.kinds} == {"wrong-owner"}
     assert len(checked.kinds) == checked.summary["folders"]
