@@ -12,12 +12,15 @@ from persistence.http.logs import announce, choose
 from persistence.metrics import shared
 from persistence.settings import load
 
+# gunicorn's gthread, whose workers give memory back, and are replaced when they have grown past the setting
+# worker_memory.
+worker_class = "persistence.gunicorn_worker.Worker"
+# The parser in C of gunicorn_h1c, if it is installed.
+http_parser = "auto"
+
 # Read the service's settings from its file and the environment. `persistence serve` adds its flags.
 try:
     _effective = load()
-    # gunicorn's gthread, or granian in a worker; both give memory back, and are replaced when they have grown past the
-    # setting worker_memory.
-    worker_class = starting.worker_class(_effective.settings)
 except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings

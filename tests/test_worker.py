@@ -120,8 +120,7 @@ def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None)
     """Replace so many workers of a service, and see that its clients do not notice."""
     little = {**(env or {}), "PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     with alone(directory, workers=2, env=little, module="tests.often_replaced") as service:
-        path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
-        version = {f"{service.prefix}Form-Definition-Version": "1", "X-Sent-Uri": path}
+        version = {f"{service.prefix}Form-Definition-Version": "1"}
         assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
         seen, first = set(service.workers()), 2  # the second may not have begun yet
         failed: list[str] = []
@@ -156,7 +155,7 @@ def go_on(
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
     while not end.is_set():
         try:
-            connection.request("GET", path, headers={"X-Sent-Uri": path})
+            connection.request("GET", path)
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:

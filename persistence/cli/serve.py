@@ -1,4 +1,4 @@
-"""``persistence serve``: gunicorn with the service's own settings, and with its own workers or granian in them."""
+"""``persistence serve``: gunicorn with the service's own settings and workers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
-        self.cfg.set("worker_class", starting.worker_class(settings))
+        self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", list(settings.binds))
@@ -120,7 +120,6 @@ def serve(*, is_init: bool, **options: object) -> None:
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
-    starting.worker_class(served.settings)
     for bind in served.settings.binds:
         starting.require_free(bind)
     require_log(served.settings)

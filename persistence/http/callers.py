@@ -54,8 +54,8 @@ _UNREADABLE = "the keys of callers cannot be read: the log of the service says w
 
 _ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
-_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID", "HTTP_X_SENT_URI"})
-"""Headers that are not for another service: the id is sent by itself, and the URI there is another one."""
+_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID"})
+"""Headers that are not for another service: the id is sent by itself."""
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 

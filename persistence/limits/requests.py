@@ -9,9 +9,6 @@ HOST_LENGTH = 300
 HOSTS_KEPT = 256
 """`Host` headers whose verdict a worker caches: some 100 KB if all of them are long."""
 
-LARGEST_HEAD = 1 << 17
-"""Bytes of the request line and headers together that granian accepts. nginx sends up to 64 KiB, and adds its own."""
-
 LONGEST_NAME = 255
 """Bytes of a name in a path, the limit of common file systems. A longer one is refused before any cache keeps it."""
 
@@ -62,9 +59,6 @@ LARGEST_QUERY = 1 << 20
 
 MOST_DRAINED = 1 << 28
 """Bytes of a refused body that are read and discarded, so that the client reads the response and not a reset."""
-
-MOST_UNREAD = 1 << 22
-"""Bytes of a body that nobody wants, such as a query that is too large, which granian's worker reads to its end."""
 
 WORKER_MEMORY = 1 << 30
 """Bytes in memory above which a worker is replaced, by default. It is the last line of defence, far above its needs."""

@@ -43,7 +43,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 _OF_BROWSERS = {"host", "origin", "sec-fetch-mode", "sec-fetch-site"}
 _OF_BODIES = {"content-digest", "content-md5", "content-range", "expect", "repr-digest"}
-_OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto", "x-sent-uri"}
+_OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto"}
 _MAY_BE_EMPTY = {"cookie", "user-agent", "referer"}
 """Headers that are named only because nobody reads them: granian's middleware refuses others that are empty."""
 
