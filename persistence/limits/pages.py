@@ -30,9 +30,6 @@ LONGEST_IDLE = 3600
 SESSION_RENEWED = 60
 """Seconds after which a request renews the cookie of a session, so that not every response carries one."""
 
-LONGEST_COOKIE = 4096
-"""Characters of a session cookie. A longer one is no session, and is not decoded."""
-
 LARGEST_FORM = 1 << 16
 """Bytes of a form that a page sends."""
 
