@@ -155,7 +155,6 @@ class Definition:
         return self._catalog.storage.read(self.address, content=True)
 
     def _own(self) -> tuple[bool, Permissions | None]:
-        """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
         try:
             known = self.summary
         except DamagedError:
@@ -174,7 +173,6 @@ class Definition:
     def _part(
         self, name: str, read: Callable[[Readable, DefinitionAddress], T], weigh: Callable[[T], int] = size_of
     ) -> T:
-        """Return a part, which is read the first time; an error is not kept. Two threads may read the same."""
         if name not in self.parts:
             found = read(self._catalog.storage, self.address)
             self.parts[name] = found
@@ -286,7 +284,6 @@ class Catalog:
                 self._bound(definition)
 
     def read_summary(self, storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
-        """Read a summary that is not in the file."""
         self._fresh += 1
         return published_from(storage, address)
 
@@ -328,7 +325,6 @@ class Catalog:
             self._file = None  # what does not fit would be written again and again
 
     def _load(self) -> None:
-        """Take what other workers have left in the file, once."""
         with self._filing:
             if self._is_loaded or self._file is None:
                 return
@@ -341,7 +337,6 @@ class Catalog:
                     self._keep(definition)
 
     def _save(self) -> None:
-        """Write the file for other workers, where enough has changed."""
         file, is_due = self._file, self._fresh * _FEW_FRESH > self._count
         if file is None or not is_due or not self._filing.acquire(blocking=False):
             return

@@ -49,7 +49,6 @@ class Remotes:
         self._connections: dict[str, Connections] = {}
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        """See ``Engine``."""
         client, properties = self._client(configured), self._opening.properties
         index = RemoteIndex(
             client,
@@ -63,7 +62,6 @@ class Remotes:
         return Provider(storage, catalog, index, None, RemoteReindexing(client), RemoteLeases(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
-        """See ``Engine``; the other service has bodies alone."""
         return RemoteBodies(self._client(configured), self._root, main.sidecar)
 
     def _client(self, configured: ProviderProperties) -> Client:

@@ -62,7 +62,6 @@ class WatchedValues(Generic[T]):
     """Values by the directory that they are read from, with others in it. For all threads, and after a fork."""
 
     def __init__(self, root: str) -> None:
-        """Keep values of directories below a root; nothing is opened before the first of them is read."""
         self._root = root
         self._lock = threading.Lock()
         self._queue: int | None = None
@@ -108,7 +107,6 @@ class WatchedValues(Generic[T]):
                 self._reading.discard(directory)
 
     def _made(self, directory: str, identity: tuple[int, int], read: Callable[[Watch], T]) -> T:
-        """Read a value, and keep it if nothing has changed meanwhile."""
         made = _Kept[T](directory, identity)
         try:
             value = made.value = read(lambda each: self._watch(made, each))
@@ -200,7 +198,6 @@ def file_system_of(path: str) -> int:
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the number of the watch and the mask of each event."""
     at = 0
     while at < len(data):
         number, mask, _, length = _EVENT.unpack_from(data, at)
