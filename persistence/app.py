@@ -41,8 +41,7 @@ from persistence.http.responses import ResponseHeaders
 from persistence.http.routing import CleanRequests, Dispatch
 from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import needed_keys
-from persistence.measuring import Measuring
-from persistence.metrics.metrics import Metrics
+from persistence.metrics.service import Measuring, Metrics
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages

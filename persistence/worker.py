@@ -9,6 +9,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import count
 from typing import Any, ClassVar
 from weakref import WeakSet
 
@@ -23,6 +24,7 @@ from persistence.limits.requests import (
     TRIMMED_FROM,
     WORKER_MEMORY,
 )
+from persistence.metrics.service import count_as, forget_worker
 
 _INTERVAL = 1.0
 """Seconds between two checks. The main thread makes them, so that no request waits for one."""
@@ -39,7 +41,8 @@ _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1  # of mallopt(3)
 class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships no annotations
     """A worker that watches its memory, calls ``tick`` of the service, and logs no queries.
 
-    ``processor`` is the one that it stays on; ``None`` if it may use all.
+    ``processor`` is the one that it stays on; ``None`` if it may use all. ``number`` is the smallest that no other
+    worker of the first process has.
     """
 
     _running: ClassVar[WeakSet[WatchedWorker]] = WeakSet()
@@ -48,6 +51,8 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.processor: int | None = processors.one_for(self.cfg.workers, (each.processor for each in self._running))
+        numbers = {each.number for each in self._running}
+        self.number: int = next(number for number in count() if number not in numbers)
         self._running.add(self)
 
     def init_process(self) -> None:
@@ -57,6 +62,7 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
         tune()
         for log in (self.log.error_log, self.log.access_log):
             log.addFilter(without_queries)
+        count_as(self.number)
         self._memory = MemoryWatch(resident, trim)
         super().init_process()
 
@@ -79,6 +85,11 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
     @abstractmethod
     def is_busy(self) -> bool:
         """Return whether requests are being answered."""
+
+
+def forget(_master: object, worker: WatchedWorker) -> None:
+    """Remove the gauges of a worker that has ended: gunicorn's hook ``child_exit``."""
+    forget_worker(worker.number)
 
 
 def _nothing() -> None: ...

@@ -12,13 +12,13 @@ import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence import processors, starting
+from persistence import processors, starting, worker
 from persistence.app import wired
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.logs import announce, choose
-from persistence.metrics import shared
+from persistence.metrics import service as metrics
 from persistence.providers.locations import own_directories
 from persistence.providers.preparing import init_places
 from persistence.settings import require_own
@@ -57,6 +57,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         self.cfg.set("on_starting", _begin_metrics)
+        self.cfg.set("child_exit", worker.forget)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
@@ -89,7 +90,7 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 
 def _begin_metrics(_arbiter: object) -> None:
     try:
-        shared.begin()
+        metrics.begin()
     except DiskError as error:
         announce(str(error), "error")
 
