@@ -12,8 +12,7 @@ from persistence.http.logs import announce, choose
 from persistence.metrics import service as metrics
 from persistence.settings import load
 
-# gunicorn's gthread, whose workers give memory back, and are replaced when they have grown past the setting
-# worker_memory.
+# gunicorn's gthread, whose workers are replaced when they have grown past the setting worker_memory.
 worker_class = "persistence.gunicorn_worker.Worker"
 # The parser in C of gunicorn_h1c, if it is installed.
 http_parser = "auto"

@@ -69,20 +69,8 @@ LEAST_WORKER_MEMORY = 128 << 20
 LONGEST_GROWN = 10.0
 """Seconds for which a worker may have more while it answers. Then it is replaced after its current requests."""
 
-TRIMMED_FROM = 8 << 20
-"""Bytes above a worker's smallest memory from which it tries to give memory back."""
-
-ARENAS = 2
-"""Heaps of the C library. Each keeps the memory that it once needed."""
-
 WRITTEN_AT_ONCE = 8 << 20
 """Bytes of a body that wait in memory before the disk is told to write them, while more arrive."""
-
-LARGE_BLOCK = 1 << 20
-"""Bytes of a block that is allocated from the system directly, and given back at once."""
-
-FREE_AT_END = 4 << 20
-"""Free bytes at the end of a heap that stay: the pieces of a body take their turns there."""
 
 LONGEST_AUDIT_LINE = 1 << 16
 """Bytes of a line of the audit that is read; those that the service writes have some 3,000 at worst."""
