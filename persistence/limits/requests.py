@@ -6,9 +6,6 @@ CHUNK = 1 << 18
 HOST_LENGTH = 300
 """Characters of a `Host` header that can be one of the service's names. A name has at most 253."""
 
-HOSTS_KEPT = 256
-"""`Host` headers whose verdict a worker caches: some 100 KB if all of them are long."""
-
 LONGEST_NAME = 255
 """Bytes of a name in a path, the limit of common file systems. A longer one is refused before any cache keeps it."""
 

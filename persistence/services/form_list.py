@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -129,18 +128,12 @@ def holds(condition: FormFilter, listed: Listed) -> bool:
     """Return whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
-        return isinstance(value, str) and str(wanted) in _folded(value)
+        return isinstance(value, str) and str(wanted) in value.casefold()
     if condition.match is FormMatch.TOKEN:
         return isinstance(wanted, tuple) and _allow(listed.operations, wanted)
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
-        return _folded(value or "") == wanted
+        return (value or "").casefold() == wanted
     return _COMPARE[condition.match](value, wanted)
-
-
-@lru_cache(16)
-def _folded(text: str) -> str:
-    """A text without regard to case, kept because a query may have a hundred filters that look at the same title."""
-    return text.casefold()
 
 
 def _allow(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
