@@ -15,10 +15,7 @@ from weakref import WeakSet
 from gunicorn.workers.base import Worker as ServerWorker
 
 from persistence import processors
-from persistence.limits.requests import (
-    LONGEST_GROWN,
-    WORKER_MEMORY,
-)
+from persistence.limits import LONGEST_GROWN, WORKER_MEMORY
 from persistence.metrics.service import count_as, forget_worker
 
 _INTERVAL = 1.0

@@ -24,7 +24,7 @@ from itertools import pairwise
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.utils import floatToGoString
 
-from persistence.limits.requests import OBSERVATIONS_KEPT
+from persistence.limits import OBSERVATIONS_KEPT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
 from persistence.storage import files
 

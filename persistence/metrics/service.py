@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 
 from persistence import __version__
 from persistence.errors import DiskError, PersistenceError, disk_errors
-from persistence.limits.documents import LEASES_COUNTED
+from persistence.limits import LEASES_COUNTED
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics import observations
 from persistence.metrics.instruments import (

@@ -18,7 +18,7 @@ from werkzeug.wrappers import Response
 
 from persistence import passwords
 from persistence.keys import Key, Keys, key_of
-from persistence.limits.pages import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
+from persistence.limits import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
 from persistence.pages.logins import LoginRecord
 
 COOKIE = "persistence_session"
