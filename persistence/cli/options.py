@@ -52,9 +52,6 @@ _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file 
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
 _WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes; 0: one for each processor, 2 to 4.")
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads in each worker.")
-_SERVER = click.option(
-    "--server", type=click.Choice(["gunicorn", "granian"]), help="Code that reads and writes HTTP in the workers."
-)
 _INSECURE = click.option(
     "--insecure", is_flag=True, flag_value=True, default=None, help="Let everybody call who reaches the service."
 )
@@ -64,7 +61,7 @@ def _options(*options: Option) -> Option:
     return lambda command: reduce(lambda each, option: option(each), reversed(options), command)
 
 
-settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _SERVER, _INSECURE)
+settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
 tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
