@@ -87,18 +87,6 @@ PERMISSION_COSTS = 250
 VERSIONS_KEPT = 1 << 15
 """Published versions that a worker caches."""
 
-WATCHED_DIRECTORIES = 1 << 14
-"""Directories of definitions that a worker watches for changes. Each takes about 1 KiB of the kernel's memory.
-
-A form needs one, and one more for each version. Those beyond are looked at each time.
-"""
-
-LONGEST_WATCHED = 60.0
-"""Seconds for which a value is kept without a look at its files, and after which a refused watch is tried again."""
-
-LARGEST_CATALOG_FILE = 48 << 20
-"""Bytes of the file in which workers share the published versions. It is read into memory."""
-
 PERMISSIONS_KEPT = 256
 """Distinct permissions that are cached. Many versions share the same permissions."""
 
