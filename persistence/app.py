@@ -104,10 +104,6 @@ def create_app(
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
     Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
     result of ``policy_of`` when the service started, else its result now.
-
-    Raises:
-        StartupError: the data directory cannot be used, or no caller could be admitted.
-        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting other workers.
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
@@ -127,11 +123,7 @@ def create_app(
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Decide who may call, by the settings and the keys that exist now.
-
-    Raises:
-        StartupError: none could be, or the keys cannot be read.
-    """
+    """Decide who may call, by the settings and the keys that exist now."""
     try:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
     except (DiskError, DamagedError) as error:
@@ -145,11 +137,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
-    """Return the audit of the settings, whose faults go to the log.
-
-    Raises:
-        StartupError: it cannot be used.
-    """
+    """Return the audit of the settings, whose faults go to the log."""
     return open_audit(settings, open_keys(settings), own_directories(settings, properties), _log_audit_fault)
 
 
@@ -177,11 +165,7 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
 
 
 def warn_of_keys(settings: Settings) -> None:
-    """Say which administrators of the settings are none, because their keys are limited.
-
-    Raises:
-        DiskError, DamagedError: the keys cannot be read.
-    """
+    """Say which administrators of the settings are none, because their keys are limited."""
     keys = open_keys(settings).read() if settings.administrators else ()
     cause = limited_administrators(keys, settings.administrators)
     if cause is not None:
@@ -236,8 +220,6 @@ def wired(effective: Effective, policy: Policy) -> Service:
 def _ticking(
     count: Callable[[], None], kept: PageFiles, keys: Keys, note_needed: Callable[[], None]
 ) -> Callable[[], None]:
-    """Return what counts for the metrics, and notes which keys were used, and which encryption keys there are."""
-
     def tick() -> None:
         count()
         note_needed()
@@ -248,7 +230,6 @@ def _ticking(
 
 
 def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:
-    """Let a service count, unless it is not to, or has no room for that; and let it say what it is."""
     metrics = None
     if settings.metrics:
         try:
@@ -320,7 +301,6 @@ def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditL
 
 
 def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
-    """Add export and import, which are for administrators."""
     administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
     importer = Importer(providers.router, codec, settings.max_body, settings.largest_xml)
     ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
@@ -328,8 +308,6 @@ def _route_archives(app: Flask, face: Face, settings: Settings, providers: Provi
 
 
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
-    """Return what makes the job of re-encrypting a form."""
-
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         if route.data.managed is None:

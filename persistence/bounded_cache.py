@@ -26,7 +26,6 @@ class BoundedCache(Generic[R]):
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Keep up to ``most`` values, which take up to ``most_bytes`` of memory with their keys."""
         self._most = most
         self._most_bytes = most_bytes
         self._entries: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()

@@ -24,9 +24,6 @@ def start(*arguments: str, **options: Any) -> Child:
 
     It takes no module from the current directory, has none of the service's settings in its environment, and all
     processors. Others can read its arguments: a secret goes to its standard input.
-
-    Raises:
-        OSError: it cannot be started.
     """
     with processors.all_of_them():
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}

@@ -233,8 +233,7 @@ class disk_errors:  # noqa: N801 - a context manager, named like those of contex
         self._doing = doing
         self._what = what
 
-    def __enter__(self) -> None:
-        """Nothing is to be done."""
+    def __enter__(self) -> None: ...
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):

@@ -139,7 +139,6 @@ class GranianWorker(WatchedWorker):
             time.sleep(_INTERVAL)
 
     def _end(self) -> NoReturn:
-        """End the process, whatever its threads are doing; what was answered is durable."""
         with suppress(Exception):
             self.wsgi.close()
         os._exit(0)
@@ -176,7 +175,6 @@ class _Engine:
         (engine.serve_mtr_uds if is_unix else engine.serve_mtr)(scheduler, loop, self.stop)
 
     def stop_accepting(self) -> None:
-        """Leave further connections to the other workers; granian has no call for it, and drops those just accepted."""
         with socket.socket(self._family) as deaf:
             deaf.bind(_UNUSED[self._family])
             deaf.listen(1)
@@ -213,7 +211,6 @@ class _Pieces:
             raise StopIteration from None  # granian misses the bytes that were announced, and breaks the connection
 
     def close(self) -> None:
-        """Close the body; if it was not sent wholly, in the course of an error, as it is under other servers."""
         close = getattr(self._body, "close", _nothing)
         if self._is_whole:
             close()
@@ -235,12 +232,10 @@ def _read_rest(environ: dict[str, Any]) -> None:
             pass
 
 
-def _nothing() -> None:
-    """Close nothing: the body has no method for that."""
+def _nothing() -> None: ...
 
 
 def _decoded(value: str) -> str:
-    """Return the text of bytes that WSGI has as Latin-1 characters (PEP 3333): granian sends it as UTF-8."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

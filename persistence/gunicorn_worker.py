@@ -62,7 +62,6 @@ class ExpectedBody:
         self._sock = sock
 
     def read(self, size: int) -> bytes:
-        """Read a piece."""
         if not self.is_asked_for:
             self.is_asked_for = True
             self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -87,13 +86,11 @@ class PeerRequest(Request):  # type: ignore[misc]
         return (isinstance(reader, ExpectedBody) and not reader.is_asked_for) or bool(super().should_close())
 
     def _peer_is_trusted_proxy(self) -> bool:
-        """Return whether the peer may say who its client is."""
         return not isinstance(self.peer_addr, tuple) or _is_proxy(self.cfg, self.peer_addr[0])
 
 
 @lru_cache(maxsize=PEERS_KEPT)
 def _is_proxy(settings: Config, address: str) -> bool:
-    """Return whether an address is one of ``forwarded_allow_ips``."""
     if "*" in settings.forwarded_allow_ips:
         return True
     with suppress(ValueError):
@@ -113,11 +110,6 @@ class ProgressSocket:
         self._seconds = seconds
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it.
-
-        Raises:
-            TimeoutError: the client takes nothing more; the connection is of no use any more.
-        """
         left = memoryview(data)
         while left:
             try:
@@ -144,7 +136,6 @@ class ProgressSocket:
             file.seek(offset)
 
     def _wait(self) -> None:
-        """Wait until there is room for more. Bytes that the client has not taken yet are those of ``SIOCOUTQ``."""
         room, left = select.poll(), self._untaken()
         room.register(self._sock, select.POLLOUT)
         while not room.poll(1000 * self._seconds):
@@ -168,11 +159,7 @@ class JoinedResponse(wsgi.Response):  # type: ignore[misc]
         super().__init__(req, sock if cfg.is_ssl else ProgressSocket(sock, self.progress_timeout), cfg)
 
     def process_headers(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Check and take over headers; names that were checked before are not checked again.
-
-        Raises:
-            InvalidResponseHeaderName, InvalidResponseHeader: a name or a value is none of HTTP.
-        """
+        """Check and take over headers; names that were checked before are not checked again."""
         for field in headers:
             if _is_plain(field[0]) and _PLAIN_VALUE.fullmatch(field[1]):
                 self.headers.append(field)
@@ -208,7 +195,6 @@ class JoinedResponse(wsgi.Response):  # type: ignore[misc]
 
 @lru_cache(maxsize=_NAMES)
 def _is_plain(name: str) -> bool:
-    """Return whether a header of this name is sent as it is: it says nothing about the length or the connection."""
     allowed = wsgi.TOKEN_RE.fullmatch(name) is not None
     return allowed and name.lower() != "content-length" and not util.is_hoppish(name)
 
@@ -277,7 +263,6 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
         return bool(super()._keepalive_after(conn, keepalive))
 
     def _may_stay(self) -> bool:
-        """Return whether a thread may wait for its client: no other one waits for a thread, and the worker goes on."""
         busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
         is_alive: bool = self.alive
         return is_alive and busy <= self.cfg.threads
@@ -288,7 +273,6 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
 
 
 def _is_readable(conn: TConn) -> bool:
-    """Return whether the next request on a connection has begun to arrive, or does within ``LINGER``."""
     if conn.parser.unreader.buf.getvalue():
         return True
     waiting = select.poll()

@@ -144,13 +144,6 @@ class Keys:
         """Make a key and keep its digest; the key itself is in the result only. ``lifetime`` is in seconds.
 
         ``scopes`` and ``forms`` limit it, as ``Key`` says.
-
-        Raises:
-            BadRequestError: the name is not 1 to 64 letters, digits or ``._@-``; or the lifetime is no time; or of
-                ``forms`` one is not ``APP`` or ``APP/FORM``, or there are too many.
-            ConflictError: there is a key of that name, or there are too many.
-            BusyError: another command has been changing the keys for 10 seconds.
-            StartupError: the keys or the data directory belong to another user.
         """
         require_name(name, "a key")
         limits = tuple(dict.fromkeys(scopes)), distinct_forms(forms)
@@ -166,12 +159,7 @@ class Keys:
         return secret
 
     def remove(self, name: str) -> None:
-        """Forget a key: it opens nothing from now on.
-
-        Raises:
-            NotFoundError: no key has that name.
-            BusyError, StartupError: as ``add``.
-        """
+        """Forget a key: it opens nothing from now on."""
         with self._file.changing() as known:
             left = tuple(key for key in known.keys if key.name != name)
             if len(left) == len(known.keys):
@@ -196,10 +184,6 @@ class Keys:
         """Make a key that signs access tokens from now on, and return its id; the others still verify.
 
         With ``only_first`` nothing is made, and nothing returned, where there is one.
-
-        Raises:
-            ConflictError: there are too many.
-            BusyError, StartupError: as ``add``.
         """
         with self._file.changing() as known:
             if only_first and known.signing:
@@ -213,12 +197,7 @@ class Keys:
         return free
 
     def remove_signing(self, key_id: str) -> None:
-        """Forget a key that signs: the tokens that it has signed are refused from now on.
-
-        Raises:
-            NotFoundError: no such key has that id.
-            BusyError, StartupError: as ``add``.
-        """
+        """Forget a key that signs: the tokens that it has signed are refused from now on."""
         with self._file.changing() as known:
             left = tuple(key for key in known.signing if key.id != key_id)
             if len(left) == len(known.signing):
@@ -230,13 +209,7 @@ class Keys:
         return self._file.read().passwords
 
     def set_password(self, name: str, text: str) -> None:
-        """Let an administrator log in with a password; another one of the name is replaced.
-
-        Raises:
-            BadRequestError: the name or the password is not acceptable.
-            ConflictError: there are too many.
-            BusyError, StartupError: as ``add``.
-        """
+        """Let an administrator log in with a password; another one of the name is replaced."""
         require_name(name, "an administrator")
         made = passwords.made(name, text)
         with self._file.changing() as known:
@@ -248,12 +221,7 @@ class Keys:
             self._file.write(replace(known, passwords=(*others, made), sessions=own))
 
     def remove_password(self, name: str) -> None:
-        """Forget a password; the sessions that it has begun end.
-
-        Raises:
-            NotFoundError: the name has none.
-            BusyError, StartupError: as ``add``.
-        """
+        """Forget a password; the sessions that it has begun end."""
         with self._file.changing() as known:
             left = tuple(each for each in known.passwords if each.name != name)
             if len(left) == len(known.passwords):
@@ -281,11 +249,7 @@ def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str |
 
 
 def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the forms to which a key is to be limited, each once.
-
-    Raises:
-        BadRequestError: one is not ``APP`` or ``APP/FORM``, or there are too many.
-    """
+    """Return the forms to which a key is to be limited, each once."""
     found = tuple(dict.fromkeys(forms))
     for each in found:
         if not _FORMS.fullmatch(each):
@@ -296,11 +260,7 @@ def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
 
 
 def expires_after(created: Instant, lifetime: float | None) -> Instant | None:
-    """Return the instant at which a key expires; ``None`` without a lifetime, which is in seconds.
-
-    Raises:
-        BadRequestError: the lifetime is not positive, or longer than a century.
-    """
+    """Return the instant at which a key expires; ``None`` without a lifetime, which is in seconds."""
     if lifetime is None:
         return None
     if not 0 < lifetime <= _LONGEST_LIFETIME:
@@ -309,22 +269,12 @@ def expires_after(created: Instant, lifetime: float | None) -> Instant | None:
 
 
 def require_name(name: str, owner: str) -> None:
-    """Make sure that a key, or whatever ``owner`` says, can have a name.
-
-    Raises:
-        BadRequestError: it is not 1 to 64 letters, digits or ``._@-``.
-    """
+    """Make sure that a key, or whatever ``owner`` says, can have a name."""
     if not _NAME.fullmatch(name) or name == TRUSTED:
         raise BadRequestError(f"{name!r} cannot be the name of {owner}: 1 to 64 letters, digits or ._@-")
 
 
 def _decoded(data: bytes, status: os.stat_result) -> _File:
-    """Read the file.
-
-    Raises:
-        ValueError: others than its user may read it although it has secrets, or it cannot be decoded, or a key is
-            there twice.
-    """
     found = _decode(data)
     known = dict[str, Key]()
     for key in found.keys:

@@ -44,7 +44,6 @@ class Measuring:
         return {place: tree.index.delay for place, tree in self._providers.trees.items()}
 
     def _last_runs(self) -> Iterator[Measure]:
-        """Yield when the last check and the last backup ended, and what they found."""
         home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
@@ -70,7 +69,6 @@ class Measuring:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))
 
     def _leases(self, place: str) -> Iterator[Measure]:
-        """Yield the number of leases in a place, if documents are stored there."""
         provider = self._by_name.get(place)
         if provider is not None and provider.managed is not None:
             now = moment()

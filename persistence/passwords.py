@@ -42,11 +42,6 @@ class Password(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def made(name: str, text: str) -> Password:
-    """Return what is kept of a password.
-
-    Raises:
-        BadRequestError: it is too short or too long.
-    """
     if len(text) < SHORTEST_PASSWORD:
         raise BadRequestError(f"a password has at least {SHORTEST_PASSWORD} characters")
     if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:

@@ -30,7 +30,6 @@ def workers(wanted: int) -> int:
 
 
 def _quota() -> int:
-    """Return how many processors' time a container may use, as its control group says; many where nothing does."""
     try:
         with open(_CPU_MAX, encoding="ascii") as file:
             quota, period = file.read().split()

@@ -46,11 +46,7 @@ class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def converted(name: str, value: object, kind: object, origin: str, *, is_text: bool) -> object:
-    """Return the value of a setting in its type, ``kind``; ``is_text`` says that its origin has nothing but texts.
-
-    Raises:
-        StartupError: it is not acceptable. The line names the ``origin``, and no value that may be secret.
-    """
+    """Return the value of a setting in its type, ``kind``; ``is_text`` says that its origin has nothing but texts."""
     if get_origin(kind) is tuple and is_text:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
     try:

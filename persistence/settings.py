@@ -71,7 +71,6 @@ class Roots:
         return self.named.get(datasource) if datasource else self.default
 
     def __iter__(self) -> Iterator[str]:
-        """The root of every tree once, the default one first."""
         return (each for each in self.places if not is_database(each))
 
     @property
@@ -242,11 +241,7 @@ def load(
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Effective:
-    """Read the settings; ``flags`` holds those given on the command line, ``None`` standing for not given.
-
-    Raises:
-        StartupError: a file cannot be read, a name is unknown, or a value is not acceptable.
-    """
+    """Read the settings; ``flags`` holds those given on the command line, ``None`` standing for not given."""
     if file == GIVEN:
         if any(value is not None for value in (flags or {}).values()):
             raise StartupError("settings that are passed on have no other options beside them")
@@ -290,11 +285,6 @@ def passed_on(effective: Effective) -> bytes:
 
 @cache
 def _received() -> Effective:
-    """Return the settings on standard input, which a service has passed on.
-
-    Raises:
-        StartupError: there are none.
-    """
     try:
         given = msgspec.json.decode(sys.stdin.buffer.read(), type=_Given)
     except msgspec.DecodeError as error:
@@ -308,11 +298,7 @@ def _received() -> Effective:
 
 
 def require_own(path: str, *owners: int) -> None:
-    """Make sure that a file that decides what this process does belongs to root, to this user, or to ``owners``.
-
-    Raises:
-        StartupError: it does not, or cannot be looked at.
-    """
+    """Make sure that a file that decides what this process does belongs to root, to this user, or to ``owners``."""
     try:
         found = os.stat(path).st_uid
     except OSError as error:
@@ -322,7 +308,6 @@ def require_own(path: str, *owners: int) -> None:
 
 
 def _owner_of(settings: Settings) -> Iterator[int]:
-    """Yield the user whom root becomes for these settings, to whom their file may belong then."""
     if os.geteuid() == 0:
         with suppress(OSError):
             yield os.stat(settings.home).st_uid
@@ -335,11 +320,6 @@ def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
-    """Make sure that the properties are not for another dialect, which may have been named by a flag only.
-
-    Raises:
-        StartupError: they are.
-    """
     first = {name.partition(".")[0] for name in properties}
     for other in DIALECTS.values():
         if other.name != dialect and other.property_prefix.partition(".")[0] in first:
@@ -356,7 +336,6 @@ def _is_property(name: str, value: object) -> bool:
 def _merged(
     file: str, layers: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Settings, dict[str, str], dict[str, str]]:
-    """The settings, the origin of each, and the unknown names with theirs; ``file`` is the settings file."""
     values = _default_paths(file)
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     unknown: dict[str, str] = {}
@@ -404,7 +383,6 @@ _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def _default_paths(file: str) -> dict[str, object]:
-    """The defaults of paths, beside a file as they are beside ``DEFAULT_FILE``: its directory decides, not ours."""
     shipped = Settings()
     named = {name: path for name in PATHS if (path := getattr(shipped, name))}
     beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
@@ -415,9 +393,6 @@ def _require_existing(file: str, name: str, written: str, path: str) -> None:
     """Make sure that a file of keys is not looked for beside the settings while it lies where the service starts.
 
     Earlier versions took paths from there, and a service that finds no keys lets more callers in than one that does.
-
-    Raises:
-        StartupError: it is there, and not beside the settings.
     """
     if not os.path.lexists(path) and os.path.lexists(written):
         intended = os.path.relpath(written, os.path.dirname(os.path.abspath(file)))

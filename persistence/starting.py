@@ -42,11 +42,7 @@ class Served:
 
     @classmethod
     def of(cls, effective: Effective) -> Self:
-        """Check whether everything can be served, and report shortcomings: once, not in every worker.
-
-        Raises:
-            PersistenceError: it cannot.
-        """
+        """Check whether everything can be served, and report shortcomings: once, not in every worker."""
         settings, properties = effective.settings, effective.properties
         choose(settings.log_format, settings.log_level)
         policy = policy_of(settings)
@@ -59,16 +55,11 @@ class Served:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
         return self.effective.settings
 
 
 def lines(served: Served, bind: str | None = None) -> Iterator[str]:
-    """The lines for the log of a service that starts; ``bind`` is its address where that is not the setting's.
-
-    Raises:
-        DiskError, DamagedError: the API keys cannot be read.
-    """
+    """The lines for the log of a service that starts; ``bind`` is its address where that is not the setting's."""
     settings, properties, policy = served.settings, served.effective.properties, served.policy
     yield f"version {__version__}, dialect {settings.dialect}"
     yield _place(settings.roots.default)
@@ -134,11 +125,7 @@ def url_of(bind: str) -> str | None:
 
 
 def worker_class(settings: Settings) -> str:
-    """Return gunicorn's name for the workers of a server.
-
-    Raises:
-        StartupError: granian is not installed, or nobody may say which path was sent.
-    """
+    """Return gunicorn's name for the workers of a server."""
     if settings.server == "gunicorn":
         return "persistence.gunicorn_worker.Worker"
     if settings.admin_bind:
@@ -156,9 +143,6 @@ def require_free(bind: str) -> None:
     """Make sure that an address can be served on; one that this process was given by another one is.
 
     gunicorn tries for five seconds, with a line for each.
-
-    Raises:
-        StartupError: another program serves there, or the system refuses.
     """
     if inherits_socket():
         return

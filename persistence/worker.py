@@ -81,8 +81,7 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
         """Return whether requests are being answered."""
 
 
-def _nothing() -> None:
-    """Do nothing: the application is another one, or not loaded yet."""
+def _nothing() -> None: ...
 
 
 def without_queries(record: logging.LogRecord) -> bool:

@@ -52,19 +52,11 @@ class AuditLog(Closable):
         self._counting = threading.Lock()
 
     def begin(self, event: AuditEvent) -> int:
-        """Write the line before a change, where changes need one; return its number, else 0.
-
-        Raises:
-            DiskError, BusyError: it cannot be written; nothing must be changed.
-        """
+        """Write the line before a change, where changes need one; return its number, else 0."""
         return self._write(replace(event, phase=BEGIN)) if self.is_required else 0
 
     def require(self, event: AuditEvent) -> None:
-        """Write the line of a read, which must not be answered without, where lines are needed.
-
-        Raises:
-            DiskError, BusyError: it cannot be written.
-        """
+        """Write the line of a read, which must not be answered without, where lines are needed."""
         if self.is_required:
             self._write(event)
         else:
@@ -80,7 +72,6 @@ class AuditLog(Closable):
             self._on_fault(f"a line is lost ({event.action}, request {event.id or 'none'}): {error}")
 
     def close(self) -> None:
-        """Close the sink."""
         if self._sink is not None:
             self._sink.close()
 
@@ -103,9 +94,6 @@ def trail_path(settings: Settings, places: Iterable[str]) -> str:
     """Return the path of the audit file, whose directory is made.
 
     It must be outside of ``places``, the data directories.
-
-    Raises:
-        StartupError: it is in one, or its directory cannot be made.
     """
     path = prepare(settings.audit_file)
     for place in places:
@@ -119,11 +107,7 @@ def trail_path(settings: Settings, places: Iterable[str]) -> str:
 def open_audit(
     settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
 ) -> AuditLog:
-    """Return the audit log of the settings; ``places`` as of ``trail_path``. With ``tries`` its file is opened once.
-
-    Raises:
-        StartupError: it cannot be used.
-    """
+    """Return the audit log of the settings; ``places`` as of ``trail_path``. With ``tries`` its file is opened once."""
     return AuditLog(
         _sink(settings, keys, places, on_fault, tries=tries), is_required=settings.audit_required, on_fault=on_fault
     )
@@ -163,7 +147,6 @@ def seals(keys: Keys) -> Callable[[str], Seal | None]:
 
 
 def _newest_seal(keys: Keys) -> Seal:
-    """Return the seal of the newest signing key, which is made if there is none."""
     signing = keys.signing()
     if not signing:
         keys.add_signing(only_first=True)

@@ -62,10 +62,6 @@ def newest(  # noqa: PLR0913 - the parts of a question
     """Return the newest lines of a kind with numbers below ``before``, if that is not 0: ``most`` of them.
 
     At most ``AUDIT_BYTES_READ`` are read.
-
-    Raises:
-        NotFoundError: there is no audit.
-        DiskError: it cannot be read.
     """
     found: list[Facts] = []
     lowest, read = 0, 0

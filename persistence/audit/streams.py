@@ -25,7 +25,6 @@ class _RaisingHandler(logging.handlers.SysLogHandler):
     """A handler that does not hide that a line was not sent."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - as logging has it
-        """Raise the error that is being handled."""
         error = sys.exc_info()[1]
         raise error if error is not None else OSError("the line was not sent")
 
@@ -34,11 +33,6 @@ class SyslogAudit:
     """Sends lines to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, with the facility ``authpriv``."""
 
     def __init__(self, address: str) -> None:
-        """Connect.
-
-        Raises:
-            StartupError: nothing listens at the path.
-        """
         host, port = host_of(address), address.rpartition(":")[2]
         to = address if address.startswith("/") else (host, int(port))
         try:
@@ -53,11 +47,7 @@ class SyslogAudit:
         connected.settimeout(_PATIENCE)
 
     def append(self, event: bytes) -> int:
-        """Send a line, and return 0: it has no number.
-
-        Raises:
-            DiskError: syslog does not take it.
-        """
+        """Send a line, and return 0: it has no number."""
         text = _line(event).decode()
         record = logging.LogRecord("audit", logging.INFO, "", 0, "%s", (text,), None)
         try:
@@ -67,7 +57,6 @@ class SyslogAudit:
         return 0
 
     def close(self) -> None:
-        """Disconnect."""
         self._handler.close()
 
 
@@ -79,11 +68,7 @@ class OutputAudit:
         self._descriptor = os.dup(1)
 
     def append(self, event: bytes) -> int:
-        """Write a line, and return 0: it has no number.
-
-        Raises:
-            DiskError: it cannot be written.
-        """
+        """Write a line, and return 0: it has no number."""
         with self._turn:
             try:
                 files.write_all(self._descriptor, _line(event) + b"\n")
@@ -92,7 +77,6 @@ class OutputAudit:
         return 0
 
     def close(self) -> None:
-        """Close it."""
         with self._turn:
             if self._descriptor >= 0:
                 os.close(self._descriptor)

@@ -97,12 +97,7 @@ class AuditTrail(Closable):
         self._thread: threading.Thread | None = None
 
     def append(self, event: bytes) -> int:
-        """Append the line of an event, and return its number.
-
-        Raises:
-            DiskError: it cannot be written, or not all of it: then the next writer closes the piece.
-            BusyError: others held the lock for 2 seconds, or this was closed.
-        """
+        """Append the line of an event, and return its number."""
         try:
             record = self._lock.take(_BUSY)
             try:
@@ -115,11 +110,7 @@ class AuditTrail(Closable):
         return head.number
 
     def try_out(self) -> None:
-        """Open the file as ``append`` would, and close it again.
-
-        Raises:
-            StartupError: it cannot be.
-        """
+        """Open the file as ``append`` would, and close it again."""
         try:
             for each in (self._path, lock_path(self._path)):
                 os.close(files.open_shared(each, os.O_APPEND))
@@ -143,7 +134,6 @@ class AuditTrail(Closable):
                 self._descriptor = -1
 
     def _current(self, record: int) -> Head:
-        """Return the head, after the file was opened, repaired or rotated if that is due."""
         noted = os.pread(record, _RECORD, 0)
         is_own = bool(noted) and noted == self._noted  # nobody else has written meanwhile
         head = self._head if is_own else head_of(noted)
@@ -181,7 +171,6 @@ class AuditTrail(Closable):
         return self._note(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
 
     def _recovered(self, record: int, head: Head | None) -> Head:
-        """Return the head after a crash, or after another program did something to the file; close what is torn."""
         with open(self._path, "rb") as file:
             remains = examined(file, head, self._seal_of)
         last = remains.last or head or self._newest_rotated()
@@ -193,7 +182,6 @@ class AuditTrail(Closable):
         return found if remains.torn is None else self._closed(record, found, remains.torn)
 
     def _newest_rotated(self) -> Head:
-        """Return the last line before the file, which has none, where no head says so."""
         for _, path in reversed(rotated(self._path)):
             with open(path, "rb") as file:
                 remains = examined(file, None, self._seal_of)
@@ -202,14 +190,12 @@ class AuditTrail(Closable):
         return START
 
     def _closed(self, record: int, head: Head, torn: TornPiece) -> Head:
-        """End a piece of a line, and vouch for its bytes: ``verify`` then knows that a crash tore it."""
         ending = b"" if torn.ends_line else b"\n"
         files.write_all(self._descriptor, ending)
         event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
         return self._write(record, head._replace(size=head.size + len(ending)), event.encoded())
 
     def _rotated(self, record: int, head: Head) -> Head:
-        """Give the file a name of its own, by its last line, and begin another; go on with it if that fails."""
         now = time.monotonic()
         if now < self._rotates_after:
             return head
@@ -226,7 +212,6 @@ class AuditTrail(Closable):
         return self._discard(record, self._note(record, head._replace(size=0, began=int(time.time()))))
 
     def _discard(self, record: int, head: Head) -> Head:
-        """Remove the oldest files, each after a line that says so."""
         for last, path in rotated(self._path)[: -self._rotation.keep] if self._rotation.keep else ():
             event = AuditEvent(action=DISCARDED, file=os.path.basename(path), last=last)
             head = self._write(record, head, event.encoded())
@@ -238,7 +223,6 @@ class AuditTrail(Closable):
         return head
 
     def _note(self, record: int, head: Head) -> Head:
-        """Note a head. If that fails, the next writer finds the line behind the head that is noted."""
         self._head, self._noted = head, head.record()
         with suppress(OSError):
             files.write_at_start(record, self._noted)
@@ -272,7 +256,6 @@ class AuditTrail(Closable):
             self._on_fault(str(as_disk_error(error, "making the audit durable")))
 
     def _sync(self) -> None:
-        """Make lines durable; the file may be rotated meanwhile, which syncs it, too."""
         with self._guard:
             descriptor = os.dup(self._descriptor) if self._descriptor >= 0 else -1
         if descriptor >= 0:
@@ -283,11 +266,7 @@ class AuditTrail(Closable):
 
 
 def prepare(path: str) -> str:
-    """Make the directory of an audit file where it is missing; return the path without links in it.
-
-    Raises:
-        StartupError: it cannot be made.
-    """
+    """Make the directory of an audit file where it is missing; return the path without links in it."""
     directory = os.path.realpath(os.path.dirname(path))
     try:
         directories.ensure(directory)

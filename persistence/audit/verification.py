@@ -52,7 +52,6 @@ class AuditVerdict:
     known: dict[int, str] = field(default_factory=dict)
 
     def add(self, finding: str) -> None:
-        """Add a finding, or count it."""
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(finding)
         else:
@@ -73,11 +72,7 @@ class _Place:
 
 
 def opened(path: str) -> BinaryIO:
-    """Open a file of the audit; one that was compressed is unpacked first.
-
-    Raises:
-        DamagedError: it cannot be unpacked, or is far larger than lines of the audit can be.
-    """
+    """Open a file of the audit; one that was compressed is unpacked first."""
     if not path.endswith(_GZIP):
         return open(path, "rb")
     name, most = os.path.basename(path), MOST_AUDIT_UNPACKED * os.path.getsize(path) + LONGEST_AUDIT_LINE
@@ -110,11 +105,7 @@ def file_names(path: str) -> list[str]:
 
 
 def in_order(path: str, seal_of: SealOf) -> list[str]:
-    """Return the paths of the files of the audit in the order of their lines.
-
-    Raises:
-        NotFoundError: there are none.
-    """
+    """Return the paths of the files of the audit in the order of their lines."""
     return [place.path for place in _places(path, seal_of)]
 
 
@@ -130,10 +121,6 @@ def verify(
 
     With ``must_be_sealed`` the last line must have a keyed digest that can be compared. ``expected`` is a number and a
     digest that somebody has kept. ``retired`` are the ids of keys that are gone, whose lines need not be compared.
-
-    Raises:
-        NotFoundError: there is no audit.
-        DiskError, BusyError: it cannot be read.
     """
     with disk_errors("reading the audit"):
         head, places = _snapshot(path, seal_of)
@@ -141,7 +128,6 @@ def verify(
 
 
 def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
-    """Return the head, and the files as they are while nobody writes."""
     if not os.path.exists(lock_path(path)):
         return None, _places(path, seal_of)
     with LockFile(lock_path(path)).exclusive("others are writing the audit", timeout=_PATIENCE):
@@ -162,7 +148,6 @@ def _size_of(path: str) -> int | None:
 
 
 def _first_number(path: str, seal_of: SealOf) -> int:
-    """Return the number of the first whole line of a file, 0 where none is found."""
     with (
         suppress(gzip.BadGzipFile, EOFError, zlib.error),
         cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb")) as file,
@@ -197,7 +182,6 @@ class _Verification:
         self._unsealed = self._gone = self._lost = 0
 
     def run(self, *, must_be_sealed: bool) -> AuditVerdict:
-        """Verify everything."""
         verdict = self._verdict
         for place in self._places:
             try:
@@ -219,7 +203,6 @@ class _Verification:
         return verdict
 
     def _pieces(self, file: BinaryIO, place: _Place) -> Iterator[tuple[int, int]]:
-        """Yield where pieces of lines begin and end for which a later line vouches: a crash has torn them."""
         at = 0
         vouching = []
         for line in lines_of(file):

@@ -72,7 +72,6 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse an unknown command with the nearest known one, which click does for commands that are loaded."""
         name = args[0]
         if name not in _MODULES and not name.startswith("-"):
             near = similar(name, _MODULES)

@@ -107,12 +107,10 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 
 
 def _limits(key: Key) -> str:
-    """Return what a key is limited to; empty where it is not."""
     return safe(" ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms))))
 
 
 def _shown(used: float | None) -> str:
-    """Return the instant of a use in seconds since 1970; empty where there is none."""
     return "" if used is None else from_datetime(datetime.fromtimestamp(used, UTC))
 
 

@@ -34,7 +34,6 @@ class _AttachmentsType(click.ParamType[Attachments]):
 
 
 def attachments_option(text: str) -> Option:
-    """Return the option ``attachments``, with a help text."""
     return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=_AttachmentsType(), help=text)
 
 
@@ -44,11 +43,6 @@ def open_attachments(
     """Return the bodies of attachments of a tree or database, ``location``; ``None`` if they come to their data.
 
     A place that a provider of the properties has is in the store of that provider, unless the option says where it is.
-
-    Raises:
-        click.UsageError: it and a provider's place lie within each other.
-        BusyError: the store cannot be used.
-        StartupError: the library for it is not installed.
     """
     if not isinstance(given, ObjectPlace):
         return None

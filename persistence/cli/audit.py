@@ -114,11 +114,6 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
 
 
 def _settings(options: Mapping[str, object]) -> Settings:
-    """Return the settings, of an audit that goes to files.
-
-    Raises:
-        NotFoundError: it is off or goes elsewhere, so that nothing is here.
-    """
     settings = load(options).settings
     if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
         raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
@@ -149,7 +144,6 @@ def _shown(facts: Mapping[str, object]) -> str:
 
 
 def _details(facts: Mapping[str, object]) -> str:
-    """Return what else a line says of a command or a request, but for the path that is shown already."""
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
     return ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})

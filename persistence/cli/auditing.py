@@ -54,7 +54,6 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
 
 
 def audited(name: str, command: click.Command) -> click.Command:
-    """Return a command that is in the audit if ``AUDITED`` has it, or its subcommands."""
     if isinstance(command, click.Group):
         for subcommand, each in command.commands.items():
             audited(f"{name} {subcommand}", each)
@@ -64,7 +63,6 @@ def audited(name: str, command: click.Command) -> click.Command:
 
 
 def _run(name: str, callback: Callable[..., Any], /, **params: Any) -> Any:
-    """Run a command between its lines."""
     if not AUDITED[name](params):
         return callback(**params)
     with auditing(name, params):
@@ -73,11 +71,7 @@ def _run(name: str, callback: Callable[..., Any], /, **params: Any) -> Any:
 
 @contextmanager
 def auditing(name: str, params: _Params) -> Iterator[None]:
-    """Write the lines of a command, which is a block.
-
-    Raises:
-        PersistenceError: changes need lines, and the first one cannot be written.
-    """
+    """Write the lines of a command, which is a block."""
     effective = load({key: params.get(key) for key in _SETTINGS})
     if effective.settings.audit == "off":
         yield
@@ -105,7 +99,6 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
 
 @contextmanager
 def _log(effective: Effective) -> Iterator[AuditLog]:
-    """Open the audit as the user who owns it."""
     settings = effective.settings
     with owner.being(owner.identity_for(settings.audit_file, settings.home)):
         places = own_directories(settings, effective.properties)
@@ -132,7 +125,6 @@ def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> Aud
 
 
 def _subject(path: object) -> tuple[str, str, str, str]:
-    """Return application, form, collection and document of APP/FORM/data/DOC, or of the id of a document."""
     if isinstance(path, tuple) and len(path) == 1:
         path = path[0]
     match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
@@ -159,7 +151,6 @@ def _shown(value: object) -> object:
 
 
 def _user() -> str:
-    """Return the user of the system who runs the command; root's own name if it works for another."""
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name

@@ -95,7 +95,6 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
 
 
 def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ids of the encryption keys that the content may need, and of those that the backup gets."""
     settings = choice.settings
     try:
         known = open_encryption_keys(settings, choice.properties)
@@ -109,7 +108,6 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
 
 
 def _say_lacking(choice: TreeChoice, ids: Sequence[str]) -> None:
-    """Say that encryption keys are not in the backup."""
     settings, path = choice.settings, key_files(choice)[manifest.ENCRYPTION_KEYS]
     where = "of the environment" if settings.encryption_key else f"in {path}"
     lacking = "are not in the backup, and nobody can read what is encrypted without them"
@@ -118,7 +116,6 @@ def _say_lacking(choice: TreeChoice, ids: Sequence[str]) -> None:
 
 
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
-    """Open the databases among the places, by the names of their parts."""
     for chosen in choice.trees:
         if chosen.is_database:
             place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
@@ -132,7 +129,6 @@ def _count(tree: FolderTree) -> int:
 
 
 def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield the settings file and the wanted files of keys. Raises ``DiskError`` if one cannot be read."""
     settings = choice.settings
     if choice.file:
         yield manifest.SETTINGS, _read(choice.file)

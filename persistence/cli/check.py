@@ -119,7 +119,6 @@ class _Wanted:
     as_json: bool
 
     def check(self) -> None:
-        """Raise ``click.UsageError`` for options that do not go together."""
         has_scope = bool(self.paths) != self.is_all
         if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
             raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all without a PATH")
@@ -130,7 +129,6 @@ class _Wanted:
 
     @property
     def remedies(self) -> frozenset[Remedy]:
-        """The remedies that are asked for."""
         return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
 
 
@@ -144,11 +142,9 @@ class _Shown:
 
     @classmethod
     def of(cls, tree: FolderTree, parts: Parts, prefix: str) -> Self:
-        """Show findings in parts of a tree, or of a directory of attachments."""
         return cls(lambda: sum(tree.count(part) for part in parts), tree.inside, prefix)
 
     def path(self, path: str) -> str:
-        """Return a path on one line; bytes that are not UTF-8 are replaced."""
         return one_line(os.fsencode(self.inside(path)).decode("utf-8", "replace"))
 
 
@@ -165,7 +161,6 @@ class _Run:
         self._usable_databases: list[str] = []
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
-        """Check a tree or a database; return the exit status."""
         if chosen.is_database:
             return self._check_database(chosen, prefix)
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
@@ -213,7 +208,6 @@ class _Run:
             return status
 
     def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
-        """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""
         if self._wanted.budget is not None:
             owner.require(tree.root)  # the slices are recorded in the tree
             budget = self._wanted.budget / len(self._choice.trees)
@@ -226,7 +220,6 @@ class _Run:
                 Slices(tree.root).record(ALL_SLICES, began)
 
     def check_keys(self) -> int:
-        """Look for encryption keys that are needed and missing; return the exit status."""
         settings, totals = self._choice.settings, FindingTotals()
         remark = encryption_remark(settings, self._choice.properties)
         if remark is None:
@@ -239,7 +232,6 @@ class _Run:
         return self._say_reports(_Shown(lambda: 0, str, "keys: "), iter([report]), totals)
 
     def check_attachments(self) -> Iterator[int]:
-        """Check the directories of attachments of the usable trees; yield exit statuses."""
         for name, base in self._choice.bases.items():
             try:
                 with owner.acting(base):
@@ -250,7 +242,6 @@ class _Run:
                 yield FAILED
 
     def _check_base(self, name: str, base: str) -> int:
-        """Check a directory of attachments, if a part of it is to be checked; return the exit status."""
         root_of = partial(self._choice.root_of_records, base=base)
         remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
         run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
@@ -261,7 +252,6 @@ class _Run:
         return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.totals)
 
     def check_objects(self) -> Iterator[int]:
-        """Check the places in object stores for objects without a record in a usable place; yield exit statuses."""
         choice, wanted = self._choice, self._wanted
         bodies_at = object_bodies(choice.settings, choice.properties)
         remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
@@ -279,7 +269,6 @@ class _Run:
                 yield FAILED
 
     def _records(self, opened: ExitStack) -> dict[str, Readable]:
-        """Open the usable trees and databases, which have the records of bodies."""
         settings, properties = self._choice.settings, self._choice.properties
         found: dict[str, Readable] = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
         for address in self._usable_databases:
@@ -287,11 +276,6 @@ class _Run:
         return found
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
-        """Return the parts of a place to be checked; a path may be in another place, unless this is the only one.
-
-        Raises:
-            click.UsageError: it is not in the only place.
-        """
         parts: Parts = [] if self._wanted.paths else [()]
         for path in self._wanted.paths:
             with usage_errors() if is_only else suppress(BadRequestError):
@@ -300,7 +284,6 @@ class _Run:
         return parts
 
     def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], totals: FindingTotals) -> int:
-        """Print the reports and the summary, which ``totals`` counts; return the exit status."""
         started = time.monotonic()
         prefix, as_json = shown.prefix, self._wanted.as_json
         with progress(f"{prefix}checking", shown.count) as bar:
@@ -325,7 +308,6 @@ class _Run:
 
 
 def _say_keys(settings: Settings) -> None:
-    """Say that the API keys cannot be read, or that administrators of the settings are none."""
     try:
         with opened_keys(settings) as keys:
             warning = limited_administrators(keys.read(), settings.administrators)
@@ -336,7 +318,6 @@ def _say_keys(settings: Settings) -> None:
 
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
-    """Print the age of the oldest deep check of a slice; nothing is checked."""
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()

@@ -105,7 +105,6 @@ def _check_service(
 
 
 def _print(results: Sequence[StepResult]) -> None:
-    """Print the steps, and below them the causes of those that are not ok."""
     print_table((_STEPS, *((each.sequence, safe(each.step), each.result) for each in results)))
     for each in results:
         if each.result != "ok":
@@ -189,7 +188,6 @@ def _route_cells(route: RuntimeRoute, runtime: RuntimeProperties) -> tuple[str, 
 
 
 def _stored(options: Mapping[str, str | None]) -> set[Form]:
-    """Return the forms in the trees and databases of this service, as far as they can be opened."""
     found = set[Form]()
     for tree in choose_trees({**options, "datasource": None}).trees:
         try:

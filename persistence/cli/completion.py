@@ -27,7 +27,6 @@ def form_names(context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def _names(options: dict[str, str | None]) -> Iterator[str]:
-    """Yield the forms in the trees that the options choose; a database is not asked at each press of a key."""
     for tree in choose_trees(options).trees:
         if not tree.is_database:
             with reading(tree) as reader:

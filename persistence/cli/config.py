@@ -106,7 +106,6 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool
 
 
 def _route_facts(effective: Effective, form: Form, kind: str) -> dict[str, object]:
-    """Return the route of a form: its provider, and who keeps the attachments unless it is the provider."""
     properties = effective.properties
     found = properties.of(form).route
     provider = found.definition if kind == FORM else found.data
@@ -161,12 +160,10 @@ def _attachments_place(provider: ProviderProperties) -> str:
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
-    """Load the settings; options of the subcommand override those of the group."""
     return load({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
-    """Yield lines with a property, the entry that wins, and the reasons of the others to lose."""
     shown = "is not configured" if answer.value is None else f"= {shown_property(answer.known, answer.value)}"
     yield f"{'.'.join(answer.name)} {shown}"
     yield f"  {answer.known.meaning}; {answer.known.effect.value}"
@@ -188,7 +185,6 @@ def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> 
 
 
 def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple[str, str]:
-    """Return the kind of a provider's place, and its directory or address."""
     roots = effective.settings.roots
     database, root = database_of(provider, roots), root_of(provider, roots)
     if database is not None:

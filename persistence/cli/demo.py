@@ -66,7 +66,6 @@ def demo(*, directory: str) -> None:
 
 
 def _fill(effective: Effective) -> int:
-    """Publish the form and store its documents by the services that requests use; return the number of drafts."""
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     needed_keys.note(settings.home, [keys.new()])
@@ -99,7 +98,6 @@ def _store(documents: Documents) -> int:
 
 
 def _save(documents: Documents, claim: SampleClaim) -> None:
-    """Save a claim as often as it has stages; the first time by its owner, later by an accountant."""
     for save, stage in enumerate(claim.stages):
         _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
     if claim.receipt_name:

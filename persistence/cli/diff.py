@@ -86,11 +86,6 @@ def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documen
 def _pair(
     storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
 ) -> RevisionPair:
-    """Return the revisions that are meant, with the version of the newer one.
-
-    Raises:
-        NotFoundError: there is none.
-    """
     revisions = storage.history(address)
     if revisions is None:
         raise NotFoundError(f"{address} does not exist")

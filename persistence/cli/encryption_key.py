@@ -149,12 +149,6 @@ def _outcome(key_id: str, status: int, path: str | None) -> str:
 
 
 def _require_no_services(properties: Properties, left_out: Collection[str]) -> None:
-    """Check that another service keeps nothing, but for providers that are left out.
-
-    Raises:
-        click.UsageError: a provider that is left out is no other service.
-        NotSupportedError: one is.
-    """
     others = [each for each in (*properties.form_providers, *properties.attachment_providers) if each.is_service]
     for name in left_out:
         if name not in {each.name for each in others}:
@@ -168,8 +162,6 @@ def _require_no_services(properties: Properties, left_out: Collection[str]) -> N
 
 
 def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[str], as_json: bool) -> int:
-    """Look for what is encrypted with a key in a tree or a database; return the exit status."""
-
     def elsewhere(form: Form) -> bool:
         attachments = tree.properties.of(form).route.attachments
         return attachments is not None and attachments.name in left_out

@@ -106,7 +106,6 @@ class _Request:
 
     @classmethod
     def of(cls, paths: Iterable[str], options: dict[str, Any], *, is_trial: bool) -> _Request:
-        """Take the options out of those of the trees. Raises ``BadRequestError`` if they do not fit together."""
         names = ("user", "reason", "certificate", "backups", "from_backups")
         user, reason, certificate, backups, removes_copies = (options.pop(name) for name in names)
         asked = tuple(map(_document, paths))
@@ -122,11 +121,6 @@ class _Request:
         return cls(asked, user, reason, certificate, backups, removes_copies)
 
     def begun(self) -> Certificate | None:
-        """Return the certificate of an erasure that was stopped; ``None`` where this is the first run.
-
-        Raises:
-            BadRequestError: there is another file, or the certificate of an erasure that is complete.
-        """
         if self.certificate is None or not os.path.lexists(self.certificate):
             return None
         if not os.path.isfile(self.certificate):
@@ -157,13 +151,11 @@ class _Request:
         return list(found.values())
 
     def is_backed_up(self, form: Form, document: str) -> bool:
-        """Check if a backup has files of a document."""
         return bool(self.copies([ErasedDocument("", form.app, form.name, document, None, ())], None))
 
     def beginning(
         self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
     ) -> Certificate:
-        """Write the certificate of what is to be erased, and return it; it goes on with one of a run ``before``."""
         first = before or Certificate(_FORMAT, next_after(None), owner.name(os.geteuid()), ())
         begun = msgspec.structs.replace(
             first,
@@ -176,13 +168,11 @@ class _Request:
         return begun
 
     def write(self, certificate: Certificate) -> None:
-        """Write the certificate, durably."""
         path = os.path.abspath(self.certificate or "")
         with disk_errors(path):
             files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
 
     def end(self, begun: Certificate, found: _Found) -> None:
-        """Remove copies from backups if they are to go, and complete the certificate."""
         remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)
         for each in begun.backups:
             if each.removed:
@@ -203,7 +193,6 @@ class _Request:
 
 @contextmanager
 def _opened(tree: ChosenTree) -> Iterator[Erasing]:
-    """Open what erases in a tree or a database."""
     with managing(tree) as place:
         store, bodies_of = place.storage, place.providers.bodies_by_form
         yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
@@ -230,7 +219,6 @@ class _Found:
     is_in_database: bool = False
 
     def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
-        """Look in a tree for what a request names; raises ``NotFoundError`` if that is in no backup either."""
         wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
         if request.user is not None:
             owned = erasing.owned(request.user)
@@ -249,14 +237,12 @@ class _Found:
         self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
 
     def documents(self, request: _Request) -> list[ErasedDocument]:
-        """Return the documents. Raises ``NotFoundError`` if there are none."""
         if not self.known:
             raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
         return list(self.known.values())
 
 
 def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
-    """Rebuild the indexes of forms of a tree, and work off its journal, which has the ids of what was erased."""
     reader = StoreReader(tree.root)
     with open_index(tree.settings, tree.properties, tree.root) as index:
         for form in forms:
@@ -289,7 +275,6 @@ def _list_facts(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopi
 
 
 def _say_end(documents: int, found: _Found, certificate: str | None, *, as_json: bool) -> None:
-    """Say how many documents were erased, which the certificate has; without it, that nothing was changed."""
     if as_json:
         path = None if certificate is None else shown_path(certificate)
         say_json({"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged})

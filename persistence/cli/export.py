@@ -129,7 +129,6 @@ def export(  # noqa: PLR0913 - click passes each option
 
 @contextmanager
 def _output(file: str) -> Iterator[Callable[[bytes], None]]:
-    """Yield what writes to a file, which has its name at the end of the block, or to standard output."""
     if file == _STDOUT:
         yield _to_stdout
         return
@@ -144,7 +143,6 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
 
 
 def _to_stdout(piece: bytes) -> None:
-    """Write a piece; where its reader is gone, the command ends without a word."""
     try:
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
@@ -166,7 +164,6 @@ class _Chosen:
 
     @property
     def kinds(self) -> str:
-        """The kinds of what is counted."""
         return "documents and drafts" if self.is_csv or self.is_json else "definitions, documents and drafts"
 
     def begin(self, exporting: Exporting) -> tuple[Counting, Pieces]:
@@ -204,7 +201,6 @@ def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> No
 
 
 def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:
-    """Write an export. Messages go to standard error; with ``as_json`` what is left out goes to standard output."""
     settings, properties = effective.settings, effective.properties
     _say_elsewhere(effective)
     keys = open_encryption_keys(settings, properties)

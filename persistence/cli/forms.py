@@ -119,7 +119,6 @@ def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iter
 
 
 def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
-    """Return whether a form without a version in a tree has one in the tree of its definitions."""
     if summary.versions:
         return False
     try:
@@ -146,7 +145,6 @@ def _notes(summary: VersionSummary) -> Iterator[str]:
 
 
 def _totals(found: Iterable[FormSummary]) -> tuple[str, ...]:
-    """Return the last row of the table on a terminal."""
     total = DocumentCounts()
     for summary in found:
         total.add(summary.counts)

@@ -75,11 +75,7 @@ def _never(home: str) -> Iterator[str]:
 
 @contextmanager
 def _ending(seconds: float) -> Iterator[None]:
-    """End a block after some seconds: who sends a byte now and then is never silent.
-
-    Raises:
-        RemoteTimeoutError: it has taken longer.
-    """
+    """End a block after some seconds: who sends a byte now and then is never silent."""
 
     def give_up(_signal: int, _frame: object) -> None:
         raise RemoteTimeoutError("the service does not come to the end of its answer")
@@ -94,11 +90,7 @@ def _ending(seconds: float) -> Iterator[None]:
 
 
 def own_url(effective: Effective) -> str:
-    """Return the address of the service of the settings.
-
-    Raises:
-        StartupError: it chooses a port when it starts.
-    """
+    """Return the address of the service of the settings."""
     bind = effective.settings.bind
     found = url_of(bind)
     if found is None:

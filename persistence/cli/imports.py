@@ -107,11 +107,6 @@ def _index(settings: Settings, properties: Properties, forms: Collection[Form]) 
 
 
 def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
-    """Open what is to be imported, as the user who calls.
-
-    Raises:
-        StartupError: it is missing, cannot be read, or is nothing that can be imported.
-    """
     try:
         if os.path.isdir(path):
             return open_source(path, None, largest=largest)
@@ -149,7 +144,6 @@ class _Journals:
     @classmethod
     @contextmanager
     def of(cls, settings: Settings, properties: Properties) -> Iterator[_Journals]:
-        """Open the journals of all trees for a block."""
         with ExitStack() as opened:
             journals = cls(settings, properties, opened)
             yield journals
@@ -157,11 +151,9 @@ class _Journals:
                 journal.leave()
 
     def changing(self, form: Form, document: str) -> None:
-        """Write an entry, before a document changes."""
         self._of(form).changing(form, document)
 
     def changed(self, form: Form, document: str) -> None:
-        """See ``OfflineJournal``."""
         self._of(form).changed(form, document)
 
     def _of(self, form: Form) -> OfflineJournal:

@@ -62,10 +62,6 @@ def make_service_directory(path: str) -> tuple[str, str]:
 
     ``path`` is absolute. Keys will be beside the data directory, not in it. Returns the paths of the settings
     file and of the data directory.
-
-    Raises:
-        StartupError: the directory holds something, or belongs to another user; or a tree cannot be served there.
-        DiskError: something cannot be made.
     """
     file, data = f"{path}/{DEFAULT_FILE}", f"{path}/{Settings().data}"
     with owner.acting(path), disk_errors(f"directory {path}"):

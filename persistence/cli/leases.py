@@ -61,7 +61,6 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
 
 
 def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
-    """Yield all leases of a place."""
     if tree.is_database:
         with managing(tree) as place:
             yield from place.storage.leases.listed()
@@ -72,11 +71,6 @@ def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
 
 
 def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> None:
-    """End the lease of a document in each tree that has one.
-
-    Raises:
-        NotFoundError: none has.
-    """
     unknown = list[NotFoundError]()
 
     def end(tree: ChosenTree, prefix: str) -> int:

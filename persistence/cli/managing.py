@@ -33,11 +33,7 @@ class Managed:
 
 @contextmanager
 def managing(tree: ChosenTree) -> Iterator[Managed]:
-    """Open a place for a block, in which it is changed; what is changed in a tree is noted for its index.
-
-    Raises:
-        StartupError: it cannot be used, or is another user's.
-    """
+    """Open a place for a block, in which it is changed; what is changed in a tree is noted for its index."""
     with owner.acting(tree.home):
         if tree.is_database:
             with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
@@ -52,11 +48,7 @@ def managing(tree: ChosenTree) -> Iterator[Managed]:
 
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
-    """Open a place for reports, for a block; nothing is changed.
-
-    Raises:
-        StartupError: it cannot be used.
-    """
+    """Open a place for reports, for a block; nothing is changed."""
     if not tree.is_database:
         with owner.acting(tree.root):
             yield tree.reader()

@@ -100,7 +100,6 @@ def move(  # noqa: PLR0913 - each is an option
 
 @contextmanager
 def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Iterator[int]:
-    """Run the last pass; nobody may write to the source before the end of the block, which gets the exit status."""
     with origin.keeping_writers_out() as require_kept_out:
         click.echo("the source can only be read now", err=True)
         status = _followed("last pass", run.last(), run, as_json=as_json)
@@ -130,12 +129,10 @@ def _source(effective: Effective, origin: Place, attachments: Attachments | None
 
 
 def _home(settings: Settings, there: str, here: str) -> str:
-    """Return the directory as whose owner the command works: the first tree, or that of this instance."""
     return next((place for place in (there, here) if not is_database(place)), settings.local)
 
 
 def _apart(there: str, here: str) -> tuple[str, str]:
-    """Return the places, of which none is, or lies in, the other one. Raises ``click.UsageError``."""
     if is_database(there) or is_database(here):
         if there == here:
             raise click.UsageError("--from and --to are the same database")
@@ -161,7 +158,6 @@ def _target(
 
 
 def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json: bool) -> int:
-    """Run a pass to its end, with a bar and a line for each refusal; return the exit status."""
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
@@ -182,7 +178,6 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json
 
 
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
-    """Return the change of the settings that makes the service use the destination."""
     if matches:
         return f"let the properties lead these forms to a provider at {here}, and restart the service"
     names = [name for name, path in settings.roots.named.items() if path == there]
@@ -200,7 +195,6 @@ def _advice_on_attachments(attachments: Attachments | None) -> str:
 
 
 def _switched(command: str | None) -> int:
-    """Let the caller make the service use the destination, while nobody writes; return the exit status."""
     if command is not None:
         return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
     if sys.stdin.isatty():

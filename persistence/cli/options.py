@@ -80,11 +80,7 @@ address_options = _options(_CONFIG, _DIALECT)
 
 
 def load(options: Mapping[str, object]) -> Effective:
-    """Return the settings in force: those of the option ``file``, overridden by the other options.
-
-    Raises:
-        StartupError: as ``settings.load``.
-    """
+    """Return the settings in force: those of the option ``file``, overridden by the other options."""
     flags = {name: value for name, value in options.items() if name != "file"}
     file = options["file"]
     return settings.load(None if file is None else str(file), flags)
@@ -122,7 +118,6 @@ class Time(click.ParamType[Instant]):
     name = "instant"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
-        """Read it."""
         try:
             return parse(str(value))
         except (ValueError, OverflowError):
@@ -173,16 +168,10 @@ class ChosenTree:
 
     @property
     def is_database(self) -> bool:
-        """Return whether it is a database, and no tree."""
         return is_database(self.place)
 
     @property
     def root(self) -> str:
-        """The root of the tree.
-
-        Raises:
-            NotSupportedError: it is a database.
-        """
         if self.is_database:
             raise NotSupportedError(f"this command works on data directories, and not on {self.place}")
         return self.place
@@ -230,12 +219,7 @@ class TreeChoice:
         return [(name, base) for name, base in found if base is not None]
 
     def tree_of(self, form: Form, kind: str = DATA) -> ChosenTree:
-        """Return the tree of the data of a form, or of its definition: as an option says, else the properties.
-
-        Raises:
-            NotSupportedError: another service has it.
-            ConfigurationError, StartupError: it has no provider, or the provider has no tree.
-        """
+        """Return the tree of the data of a form, or of its definition: as an option says, else the properties."""
         if self.is_named:
             return self.trees[0]
         route = self.properties.of(form).route
@@ -250,9 +234,6 @@ class TreeChoice:
         """Return the root of the tree with the records of a form's bodies below ``base``.
 
         It is empty if another service has the tree, and ``None`` if the properties lead to another directory.
-
-        Raises:
-            ConfigurationError, StartupError: the form has no provider, or the provider no tree.
         """
         route = self.properties.of(form).route
         if route.attachments is None or base_of(route.attachments) != base:
@@ -272,10 +253,6 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     """Return the tree that one of ``tree_options`` names, else all trees of the settings.
 
     The empty datasource is the default tree.
-
-    Raises:
-        StartupError: as ``settings.load``.
-        click.UsageError: there is no such datasource.
     """
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
@@ -304,7 +281,6 @@ def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
 
 
 def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTree, ...]:
-    """Return the places of forms that are the keys of ``names``."""
     return tuple(
         ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
@@ -313,11 +289,7 @@ def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTre
 def choose_data(
     options: Mapping[str, object], path: str | None
 ) -> tuple[tuple[ChosenTree, ...], Form | None, int | None]:
-    """Return the trees that ``tree_options`` choose, or that of the data of ``path``: a form, maybe with a version.
-
-    Raises:
-        click.UsageError: ``path`` is neither.
-    """
+    """Return the trees that ``tree_options`` choose, or that of the data of ``path``: a form, maybe with a version."""
     choice = choose_trees(options)
     if path is None:
         return choice.trees, None, None
@@ -357,9 +329,6 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int])
 
     If there are several trees, ``work`` gets a prefix for its lines, the name of the tree. A tree that cannot be used
     is then reported on standard error, and the others are worked on all the same.
-
-    Raises:
-        PersistenceError: the work on a single tree raises it.
     """
     if len(trees) == 1:
         with owner.acting(trees[0].home):

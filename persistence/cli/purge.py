@@ -81,7 +81,6 @@ def purge(  # noqa: PLR0913 - its options
 
 
 def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
-    """Return the rules for all forms; ``None`` where each has its own."""
     if is_retention:
         if older_than is not None or any(kinds.values()):
             raise BadRequestError("--retention goes by the properties: leave --older-than and what is to go out")
@@ -129,7 +128,6 @@ class _Run:
         self._problems = 0
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
-        """Purge a tree; return the exit status."""
         total, before, began = PurgeTotals(), self._problems, time.monotonic()
         with _opened(tree) as purging:
             forms = self._forms(purging)
@@ -196,7 +194,6 @@ class _Run:
 
 @contextmanager
 def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
-    """Open what purges a tree or a database."""
     with managing(tree) as place:
         yield StoragePurge(place.storage, place.providers.bodies_by_form)
         place.leave()

@@ -42,7 +42,6 @@ def form_facts(summary: FormSummary, tree: str, *, published_elsewhere: bool) ->
 
 
 def version_facts(report: VersionReport) -> Facts:
-    """Return a version of a definition."""
     return {
         "form": str(report.summary.published.form),
         **_summary(report.summary),
@@ -144,7 +143,6 @@ def _other(other: Sidecar | Unreadable | None) -> Facts | None:
 def _attachments(
     attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | None
 ) -> Iterator[Facts]:
-    """Yield attachments; ``named`` are those that the data mentions, ``None`` if that is not known."""
     for each in attachments:
         if isinstance(each, Unreadable):
             yield _damage("file", each)

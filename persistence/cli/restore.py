@@ -108,7 +108,6 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     extra: Mapping[str, str],
     as_json: bool,
 ) -> int:
-    """Restore all parts of a backup that are wanted; return the exit status."""
     if attachments is not None:  # they come to it, or to their data, and not to directories of their own
         leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
@@ -135,7 +134,6 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
 
 
 def _noted_keys(choice: TreeChoice, held: Manifest, roots: Mapping[str, str]) -> str | None:
-    """Note in each place which keys its contents need; return what is to be said of keys that are missing."""
     for part in held.parts:
         if part.kind == "tree" and part.name in roots:
             restored = roots[part.name]
@@ -153,7 +151,6 @@ def _restore_path(  # noqa: PLR0913 - what the command was asked
     is_trial: bool,
     as_json: bool,
 ) -> int:
-    """Bring back a document or a form; return the exit status."""
     with usage_errors():
         form, document = form_and_document(path)
         asked = Revert(as_of=at, user=User(name=short(user, "user name")))
@@ -211,7 +208,6 @@ def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has
 def _filling(
     choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
 ) -> Iterator[StorageRestore]:
-    """Make a database or a tree for a block, which restores the tree of a name into it."""
     settings, properties = choice.settings, choice.properties
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
@@ -232,7 +228,6 @@ def _filling(
 
 
 def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
-    """Restore the tree of a name into a storage; return the number of problems."""
     problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
     if as_json:
         say_json({"name": name, **run.report.facts()})
@@ -242,7 +237,6 @@ def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
 
 
 def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
-    """Return the directory in a backup with the bodies of a form: that of its provider, or the only one."""
     saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
     provider = choice.properties.of(form).route.attachments
     own = [part for part in saved if provider is not None and part.name == manifest.attachments_name(provider.name)]
@@ -251,11 +245,6 @@ def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesRe
 
 
 def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
-    """Return the directories that options give to parts; ``None`` for a part that is left out.
-
-    Raises:
-        click.UsageError: an option names no part of the backup.
-    """
     given: dict[str, str | None] = dict.fromkeys(leave_out)
     for each in to:
         name, path = _named(each)
@@ -270,18 +259,12 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
 
 
 def _named(option: str) -> tuple[str, str]:
-    """Return the name and the place of an option; an address may have ``=``, too."""
     before, mark, address = option.partition("://")
     name, _, path = before.rpartition("=")
     return name, path + mark + address
 
 
 def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the directories of the parts to be restored.
-
-    Raises:
-        StartupError: the settings do not name a part, or two would go to one directory.
-    """
     known = _known(held, choice)
     roots: dict[str, str] = {}
     for part in held.parts:
@@ -307,7 +290,6 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
 
 
 def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
-    """Return the directories of the settings by part; a backup's only tree goes to the one that an option names."""
     named = dict(choice.bases_by_name)
     if not choice.is_named:
         roots = choice.settings.roots
@@ -324,11 +306,6 @@ def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
 def _extra_to_restore(
     choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the wanted files that belong to no part, each with its path outside.
-
-    Raises:
-        StartupError: the backup has no keys.
-    """
     if settings_to is not None:
         yield manifest.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
     if not keys:

@@ -59,13 +59,7 @@ class PathRestore:
     as_json: bool
 
     def document(self, document: str) -> None:
-        """Bring back a document with the attachments that it names.
-
-        Raises:
-            StartupError: the backup has another format, or lacks the tree.
-            NotFoundError, DeletedError: the document was not there at that time.
-            PersistenceError: it cannot be brought back.
-        """
+        """Bring back a document with the attachments that it names."""
         with self._opened() as (reverting, _):
             if self._revert(reverting, document):
                 return
@@ -109,7 +103,6 @@ class PathRestore:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
-        """Open the documents for a block, with the backup as their history, and the tree in the backup."""
         tree = self.choice.tree_of(self.form)
         part = self._part(tree)
         with owner.acting(tree.home), opened_documents(tree) as documents:
@@ -125,7 +118,6 @@ class PathRestore:
 
     @contextmanager
     def _reporting(self) -> Iterator[list[str]]:
-        """Report what goes wrong in a block, and let others go on; the list has it then."""
         found: list[str] = []
         try:
             yield found
@@ -147,7 +139,6 @@ class PathRestore:
         return part
 
     def _revert(self, reverting: Reverting, document: str) -> bool:
-        """Bring back a document; return False where it is so already."""
         plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
         if plan.is_done:
             return False
@@ -161,7 +152,6 @@ class PathRestore:
         return True
 
     def _was_there(self, reverting: Reverting, document: str) -> bool:
-        """Return whether the backup has a document at the time that was asked for."""
         address = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
         try:
             (reverting.elsewhere or reverting.documents).read(address, self.asked.get).found.close()

@@ -70,7 +70,6 @@ def print_table(
 
 
 def _shrink(widths: list[int], columns: Sequence[int | None], room: int) -> None:
-    """Reduce the widths of these columns one after the other, until all have room."""
     for at in columns:
         excess = sum(widths) + _GAP * (len(widths) - 1) - room
         if at is not None and excess > 0:
@@ -88,7 +87,6 @@ def _cut(cell: Text) -> Text:
 
 
 def _console(stream: TextIO) -> Console:
-    """Return a console for a stream that is a terminal; what its encoding lacks becomes question marks."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     return Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -108,21 +106,17 @@ class _AboveBar(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # which has it writable
-        """The encoding of the stream."""
         return self._stream.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """Say what the stream does with characters that its encoding lacks."""
         return self._stream.errors
 
     @property
     def buffer(self) -> BinaryIO:
-        """The bytes of the stream itself."""
         return self._stream.buffer
 
     def write(self, text: str) -> int:
-        """Print the lines that are whole. Raises ``TypeError`` for bytes, by which click tells text streams."""
         if not isinstance(text, str):
             raise TypeError("a text stream takes no bytes")
         *lines, self._line = f"{self._line}{text}".split("\n")
@@ -131,15 +125,12 @@ class _AboveBar(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        """Return True: only a terminal has a bar."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream."""
         return self._stream.fileno()
 
     def end(self) -> None:
-        """Print the rest of a line."""
         if self._line:
             self.write("\n")
 
@@ -163,7 +154,6 @@ class TerminalBar:
         self._draw()
 
     def advance(self, steps: int) -> None:
-        """Advance by some steps."""
         self._steps += steps
         if time.monotonic() - self._drawn >= _BETWEEN_FRAMES:
             self._draw()
@@ -204,7 +194,6 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
 
 @contextmanager
 def _printed_above(console: Console) -> Iterator[None]:
-    """Print what goes to the terminal of a bar above it, for a block."""
     is_shared = _is_same_terminal()
     errors = _AboveBar(console, sys.stderr)
     output = _AboveBar(console, sys.stdout) if is_shared else None
@@ -218,7 +207,6 @@ def _printed_above(console: Console) -> Iterator[None]:
 
 
 def _is_same_terminal() -> bool:
-    """Return whether standard output is the terminal of the bar."""
     if not sys.stdout.isatty():
         return False
     return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev

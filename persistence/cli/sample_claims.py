@@ -103,7 +103,6 @@ class SampleClaim:
 
 
 def all_claims() -> Iterator[SampleClaim]:
-    """Yield the sample documents."""
     return (SampleClaim(number) for number in range(1, COUNT + 1))
 
 

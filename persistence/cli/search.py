@@ -93,7 +93,6 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
 
 @contextmanager
 def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[tuple[FormSearch, Callable[[], None]]]:
-    """Open a place and its index for a block; yield the search, and what makes the index ready for it."""
     dialect = DIALECTS[tree.settings.dialect]
     if tree.is_database:
         with managing(tree) as place:
@@ -115,7 +114,6 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
 
 
 def _make_ready(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
-    """Make the index of a form where there is no usable one."""
     if not index.is_ready(form):
         job = indexes.plan(view, index, RebuildAim.READY, form)
         with progress("making the index", job.count) as bar:
@@ -136,7 +134,6 @@ def _asked(version: str | None) -> int | Searched:
 def _query(
     *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **order: Any
 ) -> tuple[Query, tuple[str, ...]]:
-    """Return the query of the options, and the paths whose values are shown."""
     conditions, columns = [], []
     for condition in paths:
         path, wanted = _path_and_text(condition)
@@ -150,7 +147,6 @@ def _query(
 
 
 def _path_and_text(condition: str) -> tuple[str, str]:
-    """Split the path of a control from its text; paths of the designer's data have ``=`` in brackets."""
     found = _PATH.match(condition)
     path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
     if not path or (rest and rest[0] != "="):

@@ -84,12 +84,10 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
-    """Ignore Ctrl-C, which reaches every process of the terminal: two signals can hang a worker that is stopping."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _begin_metrics(_arbiter: object) -> None:
-    """Make the directory of the metrics; the file for gunicorn's own command also prints what was printed already."""
     try:
         shared.begin()
     except DiskError as error:

@@ -23,11 +23,7 @@ from persistence.storage import files
 
 
 def require_log(settings: Settings) -> None:
-    """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise.
-
-    Raises:
-        StartupError: it cannot.
-    """
+    """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise."""
     if settings.log_file:
         try:
             os.close(files.open_shared(settings.log_file, os.O_APPEND))
@@ -61,7 +57,6 @@ class ServerLog(Logger):  # type: ignore[misc]  # gunicorn ships no annotations
         self._lead_standard_error()
 
     def _lead_standard_error(self) -> None:
-        """Let standard error lead to the file of the log, if there is one, in one step: no line is lost in between."""
         for handler in self.error_log.handlers:
             if isinstance(handler, logging.FileHandler) and handler.stream is not None:
                 os.dup2(handler.stream.fileno(), sys.stderr.fileno())

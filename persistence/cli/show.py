@@ -62,7 +62,6 @@ def show(*, path: str, as_json: bool, **options: str | None) -> None:
 
 
 def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentReport:
-    """Report what a path names; the number of its names tells the kind."""
     version = None
     match parts:
         case [app, name]:
@@ -195,7 +194,6 @@ def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:
 def _say_attachments(
     attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | Unreadable | None
 ) -> None:
-    """Print the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
     if not attachments:
         return
     rows = [("FILE", "TYPE", "BYTES", "NOTES")]

@@ -107,7 +107,6 @@ def json_text(facts: Mapping[str, object]) -> str:
 
 
 def say_json(facts: Mapping[str, object]) -> None:
-    """Print an object of ``--json``."""
     click.echo(json_text(facts))
 
 
@@ -167,7 +166,6 @@ def facts(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:
-    """Indent lines by one step."""
     return (f"{_GAP}{line}" for line in lines)
 
 

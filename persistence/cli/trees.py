@@ -67,7 +67,6 @@ def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
 
 
 def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
-    """Yield the name of each step of an upgrade when it is done, and what it does, if that is known."""
     if tree.is_database:
         for name in upgrade_database(tree.settings, tree.place, dry_run=dry_run):
             yield name, ""
@@ -101,7 +100,6 @@ def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | N
 def _reindex(  # noqa: PLR0913 - its choice
     tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None, as_json: bool
 ) -> int:
-    """Rebuild the indexes of a tree, or one of them; return the exit status."""
     if tree.is_database:
         return _reindex_database(tree, prefix, form, version, as_json=as_json)
     doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
@@ -126,7 +124,6 @@ def _reindex(  # noqa: PLR0913 - its choice
 
 
 def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, as_json: bool) -> int:
-    """Rebuild the index of a database, or of a form or a version in it; return the exit status."""
     started = time.monotonic()
     with managing(tree) as place:
         if form is None:
@@ -164,7 +161,6 @@ def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str 
 def _reencrypt(  # noqa: PLR0913 - its choice
     tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
     with managing(tree) as place:
         keys = open_encryption_keys(tree.settings, tree.properties)
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
@@ -201,7 +197,6 @@ def _reencrypt(  # noqa: PLR0913 - its choice
 
 
 def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
-    """Rebuild the index of a form of a tree, without a trace of what it had; a database keeps its index itself."""
     if not tree.is_database:
         reader = StoreReader(tree.root)
         with open_index(tree.settings, tree.properties, reader.root) as index:

@@ -159,11 +159,6 @@ class Download:
         return str(self.headers.get("Content-Type", "application/octet-stream"))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the content in pieces.
-
-        Raises:
-            RemoteError: the connection breaks before its end.
-        """
         with transport_errors(self._what):
             yield from self._response.iter_raw(CHUNK)
 
@@ -232,7 +227,6 @@ class ServiceConnection:
         return self._repeated(call, lambda response: Download(response, call.what))
 
     def _repeated(self, call: ServiceCall, take: Callable[[httpx.Response], T]) -> T:
-        """Send a call until it is answered, as often as is safe."""
         began, was_lost = time.monotonic(), False
         for attempt in count(1):
             try:
@@ -300,14 +294,12 @@ def _is_lost(error: PersistenceError) -> bool:
 
 
 def _require_plain(response: httpx.Response, what: str) -> None:
-    """Make sure that the bytes of an answer are the content; raises ``RemoteError``."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise RemoteError(f"the service answers {what} in a content coding that was not asked for")
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return the authorities that are trusted, for all connections of the process: to read them takes some 20 ms."""
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -321,7 +313,6 @@ def _closed_on_error(response: httpx.Response) -> Iterator[None]:
 
 
 def _checked(url: str) -> str:
-    """Return the beginning of all addresses of a service."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):

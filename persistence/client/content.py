@@ -46,7 +46,6 @@ class OutgoingContent:
         self.is_repeatable = self.length is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield it in pieces, from where it began."""
         if self._path is not None:
             with self._path.open("rb") as file:
                 yield from _read(file)

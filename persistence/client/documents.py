@@ -161,7 +161,6 @@ class DocumentsClient:
         return DocumentAddress(self.form, self._collection, document.document, DATA_XML)
 
     def _condition(self, document: DocumentName) -> HeaderPairs:
-        """Return the condition that nobody has saved since; a draft says nothing of the saved data, nor the reverse."""
         if isinstance(document, str) or document.address.collection is not self._collection:
             return ()
         return (("If-Match", document.etag),)

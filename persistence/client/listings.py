@@ -55,7 +55,6 @@ class SearchResults:
         return None if self._first is None else self._first[1]
 
     def __iter__(self) -> Iterator[SearchResult]:
-        """Yield the documents in the order of the search."""
         before: set[tuple[str, str]] = set()
         page, query = self._page(), self._query
         while True:
@@ -86,7 +85,6 @@ def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int |
 
 
 def _with_sorted_path(query: Query) -> Query:
-    """Return a query that has the path that it sorts by among those whose values it asks for: there it is said."""
     by, paths = query.sort.by, query.paths or ()
     return replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
 

@@ -378,13 +378,11 @@ class RuntimeProxy:
         return RemovalResult(tuple(problems), self._purge_all(), len(self._definitions))
 
     def _staying(self, answer: ServiceAnswer, what: str) -> list[str]:
-        """Return a line about something that the answer to its DELETE shows to stay."""
         if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             return []
         return [f"{self.app}/{what} stays: {answer.status} {self.refusal[1]}".rstrip()]
 
     def _purge_all(self) -> int:
-        """Purge the deleted documents, the oldest revision of each first; return how many remain."""
         remain, may_purge = 0, True
         for document in dict.fromkeys(names[1] for names in self._resources):
             times = self.revisions(document)[::-1]
@@ -406,7 +404,6 @@ def field(answer: ServiceAnswer, name: str) -> str:
 
 
 def _existing(found: ServiceAnswer) -> dict[str, str]:
-    """Return the headers by which the proxy states what its HEAD has found."""
     if found.status != HTTPStatus.OK:
         return {}
     names = {"Created-Existing": "Created", "Username-Existing": "Username", "Group-Existing": "Group"}
@@ -425,7 +422,6 @@ def _read_list(answer: ServiceAnswer) -> list[ListEntry]:
 
 
 def _read(answer: ServiceAnswer, take: Callable[[Any], None]) -> Any:
-    """Call ``take`` for each child of the root in an answer, and return the root; a refusal has none."""
     with ChildReader(take) as reader:
         if answer.status == HTTPStatus.OK:
             reader.read([answer.body])

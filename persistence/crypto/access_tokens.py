@@ -42,11 +42,7 @@ def sign(grant: TokenGrant, subject: TokenSubject, keys: Sequence[bytes]) -> str
 
 
 def verify(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> TokenGrant:
-    """Return what a token grants on a document, by a signature of any of ``keys``; times are the caller's to compare.
-
-    Raises:
-        ForbiddenError: it is too long or no token, or no key has signed it for this document.
-    """
+    """Return what a token grants on a document, signed by any of ``keys``; the caller compares times."""
     if not keys or len(token) > LONGEST_ACCESS_TOKEN or _SHAPE.fullmatch(token) is None:
         raise refused()
     try:

@@ -43,11 +43,7 @@ class KeyRing:
         return f"KeyRing(writing={self.writing!r}, keys={sorted(self.keys)!r})"
 
     def to_write(self) -> str:
-        """Return the id of the key that encrypts.
-
-        Raises:
-            ConfigurationError: no key is configured: content that must be encrypted must not be written plain.
-        """
+        """Return the id of the key that encrypts."""
         if self.writing is None:
             raise ConfigurationError(
                 "there is no encryption key, and this must be encrypted: make one with persistence encryption-key new"
@@ -55,11 +51,7 @@ class KeyRing:
         return self.writing
 
     def derived(self, key_id: str, salt: bytes | None, info: bytes) -> bytes:
-        """Derive a key for one purpose by HKDF-SHA-256 (RFC 5869).
-
-        Raises:
-            ConfigurationError: there is no key of that id here.
-        """
+        """Derive a key for one purpose by HKDF-SHA-256 (RFC 5869)."""
         secret = self.keys.get(key_id)
         if secret is None:
             raise ConfigurationError(f"this was encrypted with the key {key_id}, which is not among those here")
@@ -110,13 +102,7 @@ class EncryptionKeys:
         self._file = self._at(path)
 
     def ring(self) -> KeyRing:
-        """Return the keys in use. Costs one ``stat`` unless the file has changed.
-
-        Raises:
-            ConfigurationError: others than the file's user may read it.
-            DamagedError: it cannot be read.
-            DiskError: the operating system refuses it.
-        """
+        """Return the keys in use. Costs one ``stat`` unless the file has changed."""
         return self._given if self._given.keys else self._file.read()[1]
 
     def list(self) -> tuple[EncryptionKey, ...]:
@@ -129,12 +115,7 @@ class EncryptionKeys:
         return bool(self._given.keys)
 
     def new(self) -> str:
-        """Make a key, which encrypts from now on, and return its id; the others stay for reading.
-
-        Raises:
-            ConflictError: the keys come from outside, or there are too many.
-            BusyError, StartupError: as ``KeyFile.changing``; ``ConfigurationError``, ``DamagedError`` as ``ring``.
-        """
+        """Make a key, which encrypts from now on, and return its id; the others stay for reading."""
         if self.are_given:
             raise ConflictError("the encryption keys are given in the environment: put a new one first there")
         with self._file.changing() as (known, _):
@@ -150,11 +131,6 @@ class EncryptionKeys:
         """Take a key out of the ring, into a file of its own beside, and return the path of that file.
 
         Backups that were made before may need it, so it is not destroyed.
-
-        Raises:
-            NotFoundError: there is no such key.
-            ConflictError: it encrypts, or the keys come from outside.
-            BusyError, StartupError, ConfigurationError, DamagedError: as ``new``.
         """
         with self._file.changing() as (known, _):
             self.require_retirable(key_id)
@@ -166,11 +142,7 @@ class EncryptionKeys:
         return path
 
     def require_retirable(self, key_id: str) -> None:
-        """Check that a key is in the file, and that another one encrypts.
-
-        Raises:
-            NotFoundError, ConflictError: as ``retire``.
-        """
+        """Check that a key is in the file, and that another one encrypts."""
         if self.are_given:
             raise ConflictError("the encryption keys are given in the environment: leave the key out there")
         if key_id not in (ring := self.ring()).keys:

@@ -68,7 +68,6 @@ class FileHeader:
 
     @classmethod
     def fresh(cls, key_id: str, address: DocumentAddress) -> FileHeader:
-        """Make the header of a new file."""
         form, collection = address.form, address.collection.value
         resource = msgspec.json.encode([form.app, form.name, collection, address.document, address.name])
         salt, key = secrets.token_bytes(_SALT), key_id.encode("ascii")
@@ -77,7 +76,6 @@ class FileHeader:
 
     @classmethod
     def parse(cls, data: bytes) -> FileHeader | None:
-        """Return the header with which data begins; ``None`` where it begins with none."""
         if not data.startswith(MAGIC) or len(data) == len(MAGIC):
             return None
         at = len(MAGIC) + 1
@@ -106,11 +104,9 @@ class _FrameCipher:
         self._cipher = AESGCM(ring.derived(header.key_id, header.salt, purpose("file") + header.raw))
 
     def encrypt(self, number: int, content: bytes, *, is_last: bool) -> bytes:
-        """Encrypt the content of a frame."""
         return self._cipher.encrypt(_nonce(number, is_last=is_last), content, self._header.raw)
 
     def decrypt(self, number: int, frame: bytes, *, is_last: bool) -> bytes:
-        """Return the content of a frame; raises ``DamagedError``."""
         try:
             return self._cipher.decrypt(_nonce(number, is_last=is_last), frame, self._header.raw)
         except InvalidTag as error:
@@ -122,11 +118,7 @@ def _nonce(number: int, *, is_last: bool) -> bytes:
 
 
 def encrypted(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
-    """Yield the encrypted file of a content, piece by piece.
-
-    Raises:
-        ConfigurationError: there is no key that encrypts (when the first piece is asked for).
-    """
+    """Yield the encrypted file of a content, piece by piece."""
     header = FileHeader.fresh(ring.to_write(), address)
     cipher = _FrameCipher(header, ring)
     yield header.raw
@@ -135,19 +127,13 @@ def encrypted(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) 
 
 
 def decrypted(chunks: Iterable[bytes], header: FileHeader, ring: KeyRing) -> Iterator[bytes]:
-    """Yield the content of a file whose frames arrive in ``chunks``, without its header.
-
-    Raises:
-        DamagedError: a frame is not as it was written, or missing.
-        ConfigurationError: its key is not here.
-    """
+    """Yield the content of a file whose frames arrive in ``chunks``, without its header."""
     cipher = _FrameCipher(header, ring)
     for number, (frame, is_last) in enumerate(_cut(chunks, _ENCRYPTED_FRAME)):
         yield cipher.decrypt(number, frame, is_last=is_last)
 
 
 def _cut(chunks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """Cut bytes into stretches of ``size``, each with whether it is the last; there is always one."""
     buffer = bytearray()
     for chunk in chunks:
         buffer += chunk
@@ -193,11 +179,6 @@ def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing
     """Return the plain content of an open file of ``size`` bytes, which must be encrypted for a resource.
 
     The last frame and the first are decrypted at once, which shows that nothing is missing and the beginning is intact.
-
-    Raises:
-        DamagedError: it is not as it was written, or another resource's.
-        ConfigurationError: its key is not here.
-        DiskError: it cannot be read.
     """
     with disk_errors("reading", address):
         header = read_header(file)
@@ -209,11 +190,7 @@ def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing
 
 
 def open_legacy_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | None:
-    """Return the plain content of an open file of ``size`` bytes; ``None`` where the passwords do not decrypt it.
-
-    Raises:
-        DiskError: it cannot be read.
-    """
+    """Return the plain content of an open file of ``size`` bytes; ``None`` where the passwords do not decrypt it."""
     if size < _IV + _TAG:
         return None
     with disk_errors("reading an encrypted attachment"):
@@ -234,16 +211,10 @@ class PlainFile(io.RawIOBase):
         self._at = 0
 
     @abstractmethod
-    def _read_at(self, position: int, most: int) -> bytes:
-        """Return some bytes from a position before the end, one at least, and not more than ``most``."""
+    def _read_at(self, position: int, most: int) -> bytes: ...
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes, fewer than asked for at times; none at the end.
-
-        Raises:
-            DamagedError: the file is not as it was written.
-            OSError: it cannot be read.
-        """
+        """Return the next bytes, fewer than asked for at times; none at the end."""
         wanted = self.size - self._at if size is None or size < 0 else size
         if self._at >= self.size or not wanted:
             return b""
@@ -263,7 +234,6 @@ class PlainFile(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
-        """Close the file too."""
         self.file.close()
         super().close()
 
@@ -332,7 +302,6 @@ class _LegacyFile(PlainFile):
         return self._stream.update(data)
 
     def _stream_from(self, position: int) -> CipherContext:
-        """Begin CTR at a position; the content's first block has the number 2 (NIST SP 800-38D 7.1)."""
         block, skipped = divmod(position, _BLOCK)
         counter = self._iv + (2 + block).to_bytes(4, "big")
         stream = Cipher(algorithms.AES(self._key), modes.CTR(counter)).decryptor()

@@ -39,7 +39,6 @@ _decode = msgspec.json.Decoder(LoginSession).decode
 
 
 def encode(session: LoginSession, secret: bytes) -> str:
-    """Return the cookie of a session."""
     return _signer(secret).sign(base64_encode(msgspec.json.encode(session))).decode("ascii")
 
 

@@ -48,23 +48,13 @@ class ValueCipher:
         return self._ring.writing
 
     def encrypt(self, text: str, place: Place) -> str:
-        """Return the encrypted value of a text.
-
-        Raises:
-            ConfigurationError: there is no key that encrypts.
-        """
         key_id = self._ring.to_write()
         nonce = secrets.token_bytes(_NONCE)
         data = nonce + self._cipher(key_id).encrypt(nonce, text.encode(), _aad(place))
         return f"{_PREFIX}{key_id}:{base64.b64encode(data).decode()}"
 
     def decrypt(self, value: str, place: Place) -> str:
-        """Return the text of an encrypted value, in this format or the real system's.
-
-        Raises:
-            ConfigurationError: its key is not here.
-            DamagedError: it is no such value, or one of another document or place, or was changed.
-        """
+        """Return the text of an encrypted value, in this format or the real system's."""
         key_id, data = _parts(value)
         if key_id is None:
             return _legacy_text(data, self._ring)
@@ -112,12 +102,7 @@ class DataCipher:
         return self._cipher.encrypt(self._digest.hexdigest(), _OF_SEAL)
 
     def verify(self, seal: str | None) -> None:
-        """Compare the values with their seal, when all are decrypted.
-
-        Raises:
-            ConfigurationError: its key is not here.
-            DamagedError: a value was removed, replaced or taken from another revision, or the seal is missing.
-        """
+        """Compare the values with their seal, when all are decrypted."""
         if seal is None and not self._needs_seal:  # older values, or none
             return
         text = self._cipher.decrypt(seal, _OF_SEAL) if seal is not None and is_bound(seal) else ""
@@ -141,7 +126,6 @@ def key_of(value: str) -> str | None:
 
 
 def _parts(value: str) -> tuple[str | None, bytes]:
-    """Return the id of the key, ``None`` for the real system's format, and the bytes."""
     key_id, text = None, value.strip()
     if text.startswith((_PREFIX, _OLD_PREFIX)):
         _, key_id, text = (*text.split(":", 2), "")[:3]
@@ -165,12 +149,6 @@ def _old_aad(place: Place) -> bytes:
 
 
 def _legacy_text(data: bytes, ring: KeyRing) -> str:
-    """Return the text of a value.
-
-    Raises:
-        ConfigurationError: there is no password.
-        DamagedError: no password decrypts it.
-    """
     if not ring.legacy:
         raise ConfigurationError("a value in the real system's format is to be read, and there is no password for it")
     for key in ring.legacy:

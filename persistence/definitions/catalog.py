@@ -151,7 +151,6 @@ class Definition:
         return self._catalog.storage.read(self.address, content=True)
 
     def _own(self) -> tuple[bool, Permissions | None]:
-        """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
         try:
             known = self.summary
         except DamagedError:
@@ -170,7 +169,6 @@ class Definition:
     def _part(
         self, name: str, read: Callable[[Readable, DefinitionAddress], T], weigh: Callable[[T], int] = size_of
     ) -> T:
-        """Return a part, which is read the first time; an error is not kept. Two threads may read the same."""
         if name not in self.parts:
             found = read(self._catalog.storage, self.address)
             self.parts[name] = found

@@ -50,7 +50,6 @@ class EncryptedControls:
         )
 
     def __or__(self, other: EncryptedControls) -> EncryptedControls:
-        """Unite two: a control is encrypted that one of them names."""
         return EncryptedControls(self.paths | other.paths, self.values | other.values)
 
 
@@ -74,10 +73,6 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
 
     The sidecar has it, unless the definition was edited by hand or published by a version of the service that kept no
     metadata: then its content is parsed.
-
-    Raises:
-        DamagedError: the definition cannot be read.
-        DiskError: the disk refused.
     """
     found = storage.read(address, content=False)
     if found is not None and _must_be_parsed(found):
@@ -102,11 +97,7 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
 
 
 def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permissions | None:
-    """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content.
-
-    Raises:
-        DamagedError: neither has them.
-    """
+    """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content."""
     metadata = None
     with suppress(DamagedError):
         sidecar = storage.sidecar(address)
@@ -120,11 +111,7 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
 
 
 def parse_permissions(metadata: FormMetadata) -> Permissions | None:
-    """Parse the permissions in metadata, once for equal ones.
-
-    Raises:
-        BadRequestError: they are not permissions.
-    """
+    """Parse the permissions in metadata, once for equal ones."""
     text = metadata.permissions
     return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
 
@@ -135,11 +122,6 @@ def controls_from(
     """Read the controls of a version; ``None`` where it is not published.
 
     A definition that does not mention a word is not parsed, and counts as one without controls.
-
-    Raises:
-        DamagedError: the definition cannot be read.
-        BadRequestError: it is too large, or has too many controls.
-        DiskError: the disk refused.
     """
     found = storage.read(address, content=True)
     if found is None or found.file is None:

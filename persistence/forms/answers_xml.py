@@ -33,12 +33,6 @@ class ListedForm:
 
 
 def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
-    """Read a list of forms, in its order.
-
-    Raises:
-        MalformedXmlError: it is no well-formed XML, or a form has no version.
-        PersistenceError: ``pieces`` raises it.
-    """
     forms: list[ListedForm] = []
     with ChildReader(lambda form: forms.append(_listed(form))) as reader:
         reader.read(pieces)

@@ -115,7 +115,6 @@ def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:
 
 
 def _as_real(sidecar: Sidecar) -> Iterator[str]:
-    """Yield the elements of the real system; ``last-modified-by`` is that of the service's own, too."""
     if sidecar.creator is not None:
         group = "" if sidecar.group is None else attribute("groupname", sidecar.group)
         yield element("created-by", attribute("username", sidecar.creator) + group)
@@ -158,13 +157,7 @@ class _MetadataReader(ChildReader):
 
 
 def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
-    """Read the facts of a revision.
-
-    Raises:
-        MalformedXmlError: it is not well-formed, has a document type, or too many elements.
-        BadRequestError: it is too large, of a newer format, or a fact has a value that it cannot have.
-        PersistenceError: ``pieces`` raises it.
-    """
+    """Read the facts of a revision."""
     children: list[ET.Element] = []
     with _MetadataReader(children.append) as reader:
         root = reader.read(_measured(pieces)).root
@@ -234,7 +227,6 @@ def _value(name: str, child: ET.Element) -> Any:
 
 
 def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:
-    """Read a document of another shape: facts may be attributes, or elements at any depth, in any namespace."""
     found: dict[str, str] = {}
     unknown: list[str] = []
     said = [(_local(name), value) for name, value in attributes.items()]

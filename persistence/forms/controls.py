@@ -287,10 +287,6 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
 
     A control that appears twice under the same name and path is one, indexed or encrypted if one of them is. There are
     none without a form model.
-
-    Raises:
-        BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
-        DamagedError: it is not well-formed XML.
     """
     return on_definition(stored, _controls) or ()
 
@@ -330,12 +326,7 @@ def _controls_of(part: FormPart) -> Iterator[tuple[Control, Names]]:
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
-    """Read the keys of a stored definition, for data of a format: those with an element first (spec search 2.2).
-
-    Raises:
-        BadRequestError: the definition is too large, or has too many controls (``MOST_STEPS``), or too long paths.
-        DamagedError: it is not well-formed XML.
-    """
+    """Read the keys of a stored definition, for data of a format: those with an element first (spec search 2.2)."""
     indexed = [each for each in read_controls(stored) if each.is_indexed]
     paths = dict.fromkeys(each.path(data_format) for each in sorted(indexed, key=lambda each: not each.has_index))
     refusal = f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"

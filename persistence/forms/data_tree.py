@@ -37,7 +37,6 @@ class HeldValue:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no value."""
         return not (self.text or self.attributes or self.is_encrypted)
 
 
@@ -77,11 +76,7 @@ NO_DATA = DataNode()
 
 
 def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
-    """Read form data; return ``None`` where it has more elements than are compared (``MOST_DIFFED_ELEMENTS``).
-
-    Raises:
-        MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
-    """
+    """Read form data; return ``None`` where it has more elements than are compared (``MOST_DIFFED_ELEMENTS``)."""
     with _DataReader(outline) as reader:
         return reader.read(pieces).root
 
@@ -128,7 +123,6 @@ class _DataReader(Streaming):
         """The number of open elements from which on content is not the form's, but a runtime's; 0 outside of it."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element: one that the form knows, an item of a control, or any other."""
         super().start(name, attributes)
         self._count += 1
         if self._count > MOST_DIFFED_ELEMENTS:
@@ -153,7 +147,6 @@ class _DataReader(Streaming):
             self._note(f"{_BEGIN}{name}{_NAMED}")
 
     def end(self, name: str) -> None:
-        """Take the element."""
         if self._count <= MOST_DIFFED_ELEMENTS:
             if self._deeper:
                 self._leave()
@@ -162,7 +155,6 @@ class _DataReader(Streaming):
         super().end(name)
 
     def finish(self) -> None:
-        """Parse the end of the document; there is no tree of one with too many elements."""
         super().finish()
         if self._count > MOST_DIFFED_ELEMENTS:
             self.root = None
@@ -208,7 +200,6 @@ class _DataReader(Streaming):
 
 
 def _digest_of(other: Iterable[str]) -> bytes:
-    """Return a digest of content that no control has, empty where there is none; blank text does not count."""
     parts = list(filter(str.strip, _TAGS.split("".join(other))))
     return blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest() if parts else b""
 

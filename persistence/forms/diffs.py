@@ -77,7 +77,6 @@ class _Comparison:
         self._left = MOST_ALIGNED
 
     def within(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
-        """Yield the differences in an element that both revisions have, or that was added and so was empty."""
         if older.digest == newer.digest:
             return
         self.differs_elsewhere |= older is not NO_DATA and older.other != newer.other
@@ -104,7 +103,6 @@ class _Comparison:
     def _element(
         self, older: list[DataNode], newer: list[DataNode], outline: OutlineNode, place: Place, *, is_new: bool
     ) -> Iterator[Difference]:
-        """Yield the differences in an element of which there is one: of several the first counts."""
         is_around_iterations = any(each.is_iteration and each.name == outline.name for each in outline.inside.values())
         if older and not newer and not is_around_iterations:
             yield Difference(DiffKind.ELEMENT_REMOVED, outline, place)
@@ -136,7 +134,6 @@ class _Comparison:
                 yield from (replace(each, is_in_added=True) for each in values)
 
     def _aligned(self, older: Sequence[object], newer: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
-        """Yield the positions that belong together in two lists; ``None`` is for none, in one of them."""
         begins = sum(1 for _ in takewhile(bool, map(eq, older, newer)))
         most = min(len(older), len(newer)) - begins
         ends = sum(1 for _ in takewhile(bool, map(eq, older[::-1][:most], newer[::-1][:most])))
@@ -164,7 +161,6 @@ def _by_position(older: range, newer: range) -> Iterator[tuple[int | None, int |
 
 
 def _common(older: Sequence[object], newer: Sequence[object]) -> list[tuple[int, int]]:
-    """Return the positions of a longest common subsequence of two lists."""
     lengths = [[0] * (len(newer) + 1)]
     for before in reversed(older):
         below, row = lengths[-1], [0] * (len(newer) + 1)

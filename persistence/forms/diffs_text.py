@@ -67,7 +67,6 @@ def as_json(each: Difference, language: str | None = None, truncation: int | Non
 
 
 def _place(each: Difference) -> str:
-    """Return where something differs: elements of which there are several are numbered from 1."""
     names = [name if position == 0 else f"{name}[{position + 1}]" for name, position in each.place]
     own = [each.node.name] if each.node is not None and each.iterations else []
     return "/".join(names + own) or "elsewhere"

@@ -49,11 +49,7 @@ class StreamEditor(Streaming):
         self._replacements: list[tuple[int, int, bytes]] = []
 
     def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the changed document.
-
-        Raises:
-            MalformedXmlError: as ``Streaming`` does.
-        """
+        """Yield the changed document."""
         for piece in pieces:
             self._bytes += piece
             self.feed(piece)
@@ -182,7 +178,6 @@ class StreamEditor(Streaming):
         return text.encode(markup.markup_codec_of(self._begin), "surrogatepass")
 
     def _settled(self, end: int) -> bytes:
-        """Return the changed bytes up to ``end`` that have not been returned yet."""
         out, at = bytearray(), 0
         for begin, after, text in self._replacements:
             out += self._bytes[at : begin - self._from]

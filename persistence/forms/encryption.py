@@ -177,7 +177,6 @@ class LeafEditor(StreamEditor):
         self._give_up()
 
     def _begin_at(self, at: int, attributes: Mapping[str, str]) -> None:
-        """Hold the element that has begun last, if it is of interest."""
         self._at = None
         is_wanted = self._wanted_from > 0
         most = self.looks_at(attributes, is_wanted=is_wanted)
@@ -289,7 +288,6 @@ class ValueEncrypter(LeafEditor):
             raise BadRequestError("form data has text beside elements where a value is to be encrypted")
 
     def _retag(self, begun: OpenElement, added: str | None) -> int:
-        """Write the new start tag, and return the byte after the old one."""
         if begun.tag is None and added is None:
             return begun.at
         tag = begun.tag or self.tag_of(begun.at)
@@ -382,7 +380,6 @@ class EncryptionSurvey(LeafEditor):
 
 
 def _held(text: str, begun: OpenElement) -> AttachmentRef | None:
-    """Return the attachment that an element names, unless its text is a value that is to be encrypted."""
     held = parse_holder_path(text) if len(text) <= LONGEST_PATH else None
     return None if begun.is_wanted and begun.is_value else held
 

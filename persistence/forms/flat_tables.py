@@ -52,10 +52,6 @@ def read_flat_views(
     """Read the views of a stored definition, the one of documents first; none of a library, or without a form model.
 
     ``taken`` are names of other views.
-
-    Raises:
-        BadRequestError: the definition is too large, or has too many repeats or controls for views.
-        DamagedError: it is not well-formed XML.
     """
     if form.name == LIBRARY_FORM:
         return ()
@@ -74,7 +70,6 @@ class _Growing:
     columns: list[FlatColumn]
 
     def holding(self, path: Names) -> _Growing:
-        """Return the innermost view with rows in which an element lies."""
         view = self
         while view.around is not None and not (len(path) > len(view.path) and path[: len(view.path)] == view.path):
             view = view.around
@@ -105,12 +100,10 @@ class _Walk:
         self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
-        """Return the views, in the order of their elements in the definition."""
         self._walk(self._definition.main, (), _Place(self._add(FlatView(self._name(())), (), None)), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
     def _walk(self, part: FormPart, start: Names | None, outer: _Place, section: str | None) -> None:
-        """Go through a part, whose data is at ``start``, and which is shown by ``section`` if it is a template."""
         if part.body is None:
             return
         places = [outer]
@@ -136,14 +129,12 @@ class _Walk:
                 walk.skip_subtree()
 
     def _inside(self, container: Element, name: str | None, iterations: Steps | None, place: _Place) -> _Place:
-        """Return the place in a section or grid."""
         if name and iterations:
             path = path_in(V4_0_0, iterations)
             return _Place(self._repeat(name, place.view.holding(path), path), (*place.names, name))
         return replace(place, names=(*place.names, name)) if name and container.tag == SECTION else place
 
     def _repeat(self, name: str, around: _Growing, path: Names) -> _Growing:
-        """Return the view of the iterations of a repeat, whose name the column of numbers has."""
         outer, limit = around.view.repetitions, self._naming.limit
         number = joined((identifier(name), "repetition"), limit)
         repetitions = (*outer, UniqueNames(outer, limit).take(number))
@@ -152,7 +143,6 @@ class _Walk:
         return self._add(FlatView(self._name((name,)), (), around.view.name, inside, repetitions), path, around)
 
     def _column(self, name: str, place: _Place, section: str | None, path: Names) -> None:
-        """Add the column of a control, which stays empty without a path."""
         view = place.view.holding(path) if path else place.view
         inside = path[len(view.path) :] if path else ()
         self._count(*inside, name)
@@ -224,12 +214,7 @@ class RowReader:
         self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
-        """Read the rows of a document by the name of the view: the numbers of repetitions, and the values of controls.
-
-        Raises:
-            BadRequestError: there are too many (``MOST_CELLS``).
-            MalformedXmlError: the document is not well-formed, has a document type or passes a limit of ``Streaming``.
-        """
+        """Read the rows of a document by the name of the view: repetition numbers, then values of controls."""
         with _Rows([len(view.columns) for view in self.views], self._inside, self._start) as document:
             rows = document.read(pieces).rows
         return {view.name: list(map(tuple, each)) for view, each in zip(self.views, rows, strict=True)}
@@ -258,7 +243,6 @@ class _Rows(Streaming):
         self.parser.ProcessingInstructionHandler = self._settle
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Follow the paths to an element, and open a row if it is the element of one."""
         super().start(name, attributes)
         self._settle()
         self._places.append(self._place)
@@ -270,7 +254,6 @@ class _Rows(Streaming):
                 self._open(found)
 
     def end(self, name: str) -> None:
-        """Fill the cells of the element that ends."""
         super().end(name)
         self._settle()
         if self.depth < self._encrypted_from:
@@ -278,7 +261,6 @@ class _Rows(Streaming):
         self._place = self._places.pop()
 
     def _open(self, found: _Opens) -> None:
-        """Begin a row; the repeats inside count from one again."""
         numbers: list[Cell] = []
         if found.around is not None:
             self._opened[found.view] += 1
@@ -295,7 +277,6 @@ class _Rows(Streaming):
             self._opened[view] = 0
 
     def _settle(self, *_event: str) -> None:
-        """Fill cells with the text node that ends."""
         if not self._parts:
             return
         text = "".join(self._parts)

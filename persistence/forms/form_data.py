@@ -49,9 +49,6 @@ def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
 
     A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
     a document needs a root.
-
-    Raises:
-        DamagedError: the stored data is not well-formed.
     """
     try:
         with _Finder() as finder:
@@ -76,7 +73,6 @@ class _Finder(Streaming):
         self._is_edge_next = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin a stretch, if the element is not relevant."""
         super().start(name, attributes)
         self._next_event()
         if not self._cut_from and attributes.get(RELEVANT) == "false":
@@ -84,7 +80,6 @@ class _Finder(Streaming):
             self._cut(is_after=self.depth == 1)
 
     def end(self, name: str) -> None:
-        """End a stretch, if the element has begun it."""
         self._next_event()
         if self.depth == self._cut_from:
             self._cut_from = 0
@@ -92,7 +87,6 @@ class _Finder(Streaming):
         super().end(name)
 
     def _cut(self, *, is_after: bool) -> None:
-        """Record an edge before the markup of this event, or after it."""
         if is_after:
             self._is_edge_next = True
         else:

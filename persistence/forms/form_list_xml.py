@@ -76,11 +76,6 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
     """Read a request; the root's name does not matter, nor, unless ``is_strict``, unknown markup.
 
     The first exact filters of application, form and version are look-ups: exactly of that name, and of ``latest``.
-
-    Raises:
-        MalformedXmlError: the body is not well-formed, or has a document type.
-        BadRequestError: an attribute or a text is not one of the interface.
-        PersistenceError: ``pieces`` raises one about the client.
     """
     root = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
@@ -99,7 +94,6 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
 
 
 def _conditions(conditions: Iterable[ET.Element], language: str) -> tuple[dict[FormField, str], tuple[FormFilter, ...]]:
-    """Read the conditions as look-ups, by their field, and filters."""
     looked_up: dict[FormField, str] = {}
     filters: list[FormFilter] = []
     for condition in conditions:
@@ -211,19 +205,13 @@ def _children(published: PublishedVersion) -> Iterator[str]:
 
 
 def _verbatim(document: str) -> str:
-    """Return a well-formed document as an element, without what may only stand at a document's beginning."""
     if "<?" in document or "<!" in document:
         return ET.tostring(ET.fromstring(document), encoding="unicode")  # noqa: S314 - it was parsed when it was read
     return document
 
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
-    """Read the versions in the list that another service answers, in its order.
-
-    Raises:
-        MalformedXmlError: it is no well-formed XML.
-        PersistenceError: ``pieces`` raises it.
-    """
+    """Read the versions in the list that another service answers, in its order."""
     versions: list[ListedVersion] = []
 
     def take(form: ET.Element) -> None:

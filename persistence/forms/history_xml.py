@@ -72,12 +72,6 @@ class FoundHistory:
 
 
 def read_history(pieces: Iterable[bytes]) -> FoundHistory:
-    """Read a page of a history.
-
-    Raises:
-        MalformedXmlError: it is no well-formed XML.
-        PersistenceError: ``pieces`` raises it.
-    """
     revisions: list[Mapping[str, str]] = []
 
     def take(document: ET.Element) -> None:

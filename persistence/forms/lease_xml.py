@@ -34,12 +34,10 @@ class _LockReader(Streaming):
         self.parser.CharacterDataHandler = self._text
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element."""
         super().start(name, attributes)
         self._path.append(name.rpartition(SEPARATOR)[2])
 
     def end(self, name: str) -> None:
-        """End an element; of two with one path, the first counts."""
         super().end(name)
         if len(self._path) == len(_USER):
             self._seen.add(tuple(self._path))
@@ -52,13 +50,7 @@ class _LockReader(Streaming):
 
 
 def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
-    """Read the holder that a body names.
-
-    Raises:
-        MalformedXmlError: it is not well-formed, has a document type, or too many elements.
-        BadRequestError: it names no user, or a name is too long.
-        PersistenceError: ``pieces`` raises one about the client.
-    """
+    """Read the holder that a body names."""
     with _LockReader() as reader:
         found = reader.read(pieces).found
     return holder_named(found.get(_USER, ""), found.get(_GROUP, ""))

@@ -48,21 +48,12 @@ class UnusableMark:
 
 
 def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
-    """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE``.
-
-    Raises:
-        BadRequestError: the definition is too large, or too deeply nested.
-        DamagedError: it is not well-formed XML.
-    """
+    """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE``."""
     return on_stored_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)))
 
 
 def require_usable_marks(tree: Tree) -> None:
-    """Refuse a definition that has a mark without effect.
-
-    Raises:
-        BadRequestError: it has one, or is too deeply nested.
-    """
+    """Refuse a definition that has a mark without effect."""
     for mark in _unusable(tree):
         raise BadRequestError(mark.cause)
 
@@ -80,7 +71,6 @@ def _unusable(tree: Tree) -> Iterator[UnusableMark]:
 
 
 def _marks(element: Element) -> Iterator[tuple[str, Element]]:
-    """Yield the marks that an element is or has, each with the element that is marked."""
     around = element.getparent()
     if element.tag in _MARKS and around is not None:
         name = etree.QName(element).localname
@@ -102,7 +92,6 @@ class _Places:
         self._walk = Bound(MOST_WALKED, "the marks of the form are too many, or too deeply nested")
 
     def cause(self, control: Element) -> str | None:
-        """Return why a mark of an element leads to no path, empty where it leads to one; ``None`` within data."""
         body = None
         for above in control.iterancestors():
             if above.tag == INSTANCE:
@@ -138,7 +127,6 @@ class _Places:
 
 
 def _unreached(definition: DefinitionTree) -> Iterator[FormPart]:
-    """Yield the section templates that are shown in a place without data: in another template, or without a path."""
     reached = {(use.section, use.part.body) for use in template_uses(definition)}
     for part in (definition.main, *definition.templates.values()):
         for element in part.body.iterdescendants("*") if definition.templates and part.body is not None else ():

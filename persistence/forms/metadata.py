@@ -146,7 +146,6 @@ class MetadataReader(Streaming):
             check_permissions(self._values[_PERMISSIONS])
 
     def _follow(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle an element in the metadata, or one that may lead to it."""
         if self._item == _PERMISSIONS:
             self._keep_tag(name, attributes)
         elif self._matched == self.depth - 1 == len(_PATH):
@@ -207,7 +206,6 @@ def _local(name: str) -> str:
 
 
 def _check_names(name: str, attributes: dict[str, str]) -> None:
-    """Refuse an element, an attribute or a class that is about encryption, and not known."""
     namespace, _, local = name.rpartition(SEPARATOR)
     if name == _ENCRYPT:
         for key in attributes:
@@ -226,7 +224,6 @@ def _check_names(name: str, attributes: dict[str, str]) -> None:
 
 
 def _is_about_encryption(namespace: str, local: str) -> bool:
-    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
     return _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
 
 
@@ -249,9 +246,6 @@ def read_permissions(text: str) -> Permissions:
     """Read the permissions element as it is kept with a published version: without namespaces.
 
     Unknown words grant nothing: an unknown condition never holds, an unknown operation is no operation.
-
-    Raises:
-        MalformedXmlError: it is not well-formed.
     """
     root = _parsed(text)
     return tuple(
@@ -271,12 +265,7 @@ def _parsed(text: str) -> ET.Element:
 
 
 def check_permissions(text: str) -> None:
-    """Refuse permissions that this service might understand in another way than their author.
-
-    Raises:
-        BadRequestError: an operation, a condition, an element or an attribute is not known, or there is text.
-        MalformedXmlError: it is not well-formed.
-    """
+    """Refuse permissions that this service might understand in another way than their author."""
     _check_elements(_parsed(text))
     for permission in read_permissions(text):
         unknown = permission.operations - frozenset(OPERATIONS)
@@ -289,7 +278,6 @@ def check_permissions(text: str) -> None:
 
 
 def _check_elements(root: ET.Element) -> None:
-    """Refuse elements and attributes that the designer does not write: they may be misspelt ones."""
     for child in root:
         if child.tag != _PERMISSION:
             raise _unknown(f"the element <{child.tag}>", (_PERMISSION,))

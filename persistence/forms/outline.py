@@ -66,7 +66,6 @@ class OutlineNode:
     inside: dict[str, OutlineNode] = field(default_factory=dict)
 
     def at(self, path: Names) -> OutlineNode:
-        """Return the node at a path, which is made where there is none."""
         node = self
         for step in path:
             node = node.inside.setdefault(step, OutlineNode())
@@ -102,12 +101,7 @@ NO_OUTLINE = Outline(OutlineNode(), ())
 
 
 def read_outline(stored: bytes, data_format: str) -> Outline:
-    """Read the outline of a stored definition; it is empty without a form model.
-
-    Raises:
-        BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
-        DamagedError: it is not well-formed XML.
-    """
+    """Read the outline of a stored definition; it is empty without a form model."""
     return on_definition(stored, lambda definition: _Reading(definition, data_format).outline()) or NO_OUTLINE
 
 
@@ -122,7 +116,6 @@ class _Reading:
         self._steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
 
     def outline(self) -> Outline:
-        """Return the outline; parts of a section template appear in every section that shows it."""
         parts: dict[int, _Part] = {}
         for shown, start in shown_parts(self._definition):
             part = parts.setdefault(id(shown), _Part(shown))
@@ -163,7 +156,6 @@ class _Part:
 
     @cached_property
     def found(self) -> tuple[_Found, ...]:
-        """The sections, grids and controls in document order."""
         return tuple(self._find())
 
     def _find(self) -> Iterator[_Found]:
@@ -191,7 +183,6 @@ class _Part:
 
 
 def _resources(part: FormPart) -> dict[str, dict[str, str]]:
-    """Return the labels by language and name; of equal languages the first."""
     model = None if part.top is None else part.top.getparent()
     instance = None if model is None else instance_of(model, _RESOURCES_ID)
     found: dict[str, dict[str, str]] = {}

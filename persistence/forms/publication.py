@@ -51,13 +51,7 @@ class PreparedDefinition:
 def prepare(
     data: bytes, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
 ) -> PreparedDefinition:
-    """Make a definition ready; ``is_copied`` decides which attachments go with its form.
-
-    Raises:
-        BadRequestError: it does not say which form it is, names two attachments by one name, has a mark without effect,
-            or is too large; or the comment cannot be written as XML.
-        MalformedXmlError: it is not well-formed.
-    """
+    """Make a definition ready; ``is_copied`` decides which attachments go with its form."""
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
 
 
@@ -107,11 +101,6 @@ def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
 
 
 def _set(metadata: Element, name: str, text: str | None) -> None:
-    """Set the one element of a name in the metadata to a text, or remove it.
-
-    Raises:
-        BadRequestError: XML cannot hold the text.
-    """
     found = metadata.findall(name)
     if text is not None:
         element = found.pop(0) if found else etree.SubElement(metadata, name)
@@ -125,7 +114,6 @@ def _set(metadata: Element, name: str, text: str | None) -> None:
 
 
 def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
-    """Write the lists of the grids that have elements of their own, as binds lead to them."""
     repeated, plain = list[dict[str, str]](), list[dict[str, object]]()
     cells = cell_bound()
     size = Bound(MOST_STEPS, "the grids of the form are too many, or too deeply nested")

@@ -77,11 +77,6 @@ def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool 
     """Read a search of a user; the root's name does not matter. Unknown markup is refused only if ``is_strict``.
 
     Drafts are never found for anonymous users, even if they ask for them (spec search 1.5).
-
-    Raises:
-        MalformedXmlError: the body is not well-formed, or has a document type.
-        BadRequestError: an attribute or a text is not one of the interface (spec search 1.7).
-        PersistenceError: ``pieces`` raises one about the client.
     """
     document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
     queries = document.findall(_QUERY)
@@ -105,13 +100,7 @@ def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool 
 
 
 def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -> tuple[Field | str, ...]:
-    """Read the paths of controls and the fields whose values are asked for, in the order of the answer (spec search 3).
-
-    Raises:
-        MalformedXmlError: the body is not well-formed, or has a document type.
-        BadRequestError: there are no distinct values of a field, or markup is unknown and ``is_strict``.
-        PersistenceError: ``pieces`` raises one about the client.
-    """
+    """Read the control paths and fields whose values are requested, in the order of the answer (spec search 3)."""
     queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).findall(_QUERY)
     fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
     for each in fields:
@@ -125,7 +114,6 @@ def _count(document: ET.Element, name: str, default: int) -> int:
 
 
 def _free_text(queries: Iterable[ET.Element]) -> str:
-    """Return the text of the first query about no control or field: later ones do not count, even if it is blank."""
     free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return next(free, "")
 
@@ -159,7 +147,6 @@ def _bounded(term: str) -> str:
 
 
 def _match(attributes: Mapping[str, str]) -> TextMatch:
-    """Return the given match, else the usual one of the kind of control, else the exact one."""
     given = attributes.get("match")
     if given is not None:
         return word(TextMatch, given, "match")
@@ -183,7 +170,6 @@ def _field_filter(field: Field, query: ET.Element) -> FieldFilter:
 
 
 def _instant(field: Field, value: str) -> Instant:
-    """Round a bound up to whole milliseconds, as instants are stored: no stored instant is between the two."""
     try:
         return first_from(parse_time(value, field.value))
     except OverflowError as error:
@@ -299,7 +285,6 @@ def write_search_answer(
 
 
 def _attributes(hit: Hit, operations: Operations) -> str:
-    """Write the attributes in the order of the specification's example; unknown ones are left out."""
     known = {
         "created": hit.facts.created,
         "last-modified": hit.facts.modified,
@@ -332,12 +317,7 @@ def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) ->
 
 
 def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
-    """Read the answer of a search; of several details of one path the first counts.
-
-    Raises:
-        MalformedXmlError: it is no well-formed XML.
-        PersistenceError: ``pieces`` raises it.
-    """
+    """Read the answer of a search; of several details of one path the first counts."""
     documents: list[FoundDocument] = []
 
     def take(document: ET.Element) -> None:

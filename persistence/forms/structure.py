@@ -96,7 +96,6 @@ def is_legacy_repeat(container: Element) -> bool:
 
 
 def is_plain_grid(container: Element) -> bool:
-    """Return whether this is a grid that does not repeat."""
     return container.tag == GRID and not is_repeated(container)
 
 
@@ -128,7 +127,6 @@ class FormPart:
 
     @classmethod
     def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
-        """Index a model and a body."""
         tops = () if model is None else model.iterchildren(BIND)
         top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
         binds = () if top is None else tuple(top.iter(BIND))
@@ -136,7 +134,6 @@ class FormPart:
         return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
 
     def bind(self, name: str) -> Element | None:
-        """Return the bind of a name."""
         return self.binds.get(f"{name}-bind")
 
     def control(self, name: str) -> Element | None:
@@ -206,7 +203,6 @@ class DefinitionTree:
 
     @property
     def metadata(self) -> Element | None:
-        """The element of the metadata; ``None`` where there is none."""
         instance = instance_of(self.model, METADATA_ID)
         return None if instance is None else next(instance.iterchildren("*"), None)
 
@@ -217,12 +213,7 @@ class DefinitionTree:
 
 
 def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
-    """Return what ``work`` makes of a stored definition; ``None`` where it has no form model.
-
-    Raises:
-        BadRequestError: the definition is too large, or ``work`` says so.
-        DamagedError: it is not well-formed XML.
-    """
+    """Return what ``work`` makes of a stored definition; ``None`` where it has no form model."""
 
     def on_tree(tree: Tree) -> T | None:
         definition = DefinitionTree.read(tree)
@@ -232,7 +223,6 @@ def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | Non
 
 
 def instance_of(model: Element, identifier: str) -> Element | None:
-    """Return the instance of a model with an id."""
     return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
 
 
@@ -247,7 +237,6 @@ def reference(bind: Element) -> str:
 
 
 def _steps_of(bind: Element) -> Names | None:
-    """Return the names of elements that a bind adds to its path; ``None`` if it leads elsewhere."""
     leads = reference(bind).removesuffix(_EACH_LANGUAGE)
     if leads == ".":
         return ()
@@ -279,7 +268,6 @@ def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[
 
 
 def _body(root: Element) -> Element | None:
-    """Return the body of the form, or the group that stands for it in a designer's working copy."""
     groups = []
     for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
         if candidate.tag != f"{FR}body":
@@ -308,7 +296,6 @@ def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
-    """Yield each binding with the name of the elements it is for."""
     for element, namespaces in with_namespaces(root):
         if element.tag == BINDING:
             first = _QUALIFIED.fullmatch(element.get("element", "").partition(",")[0].strip())

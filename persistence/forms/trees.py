@@ -38,24 +38,13 @@ def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     """Return what ``work`` makes of the tree of a document; its exceptions pass through.
 
     ``work`` runs in another thread. Its result and its exceptions may hold no elements.
-
-    Raises:
-        BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``.
-        MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
-        BusyError: the process has had too many trees for too long.
     """
     _check(data)
     return _worked(data, work)
 
 
 def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Return what ``work`` makes of the tree of a stored document.
-
-    Raises:
-        BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses
-            what expat took: a namespace that is no URI, say.
-        DamagedError: it cannot have been stored so: it is not well-formed XML within the limits.
-    """
+    """Return what ``work`` makes of the tree of a stored document."""
     try:
         _check(data)
     except MalformedXmlError as error:
@@ -72,7 +61,6 @@ class _Limits(Streaming):
         self._nodes = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Count an element and its attributes."""
         super().start(name, attributes)
         self._nodes += 1 + len(attributes)
         if self._nodes > MOST_TREE_NODES:
@@ -81,7 +69,6 @@ class _Limits(Streaming):
             )
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
-        """Count a declaration."""
         super().declare(prefix, namespace)
         self._declarations += 1
         if self._declarations > MOST_DECLARATIONS:
@@ -96,11 +83,7 @@ class Bound:
         self._refusal = refusal
 
     def count(self, number: int = 1) -> None:
-        """Add to the sum.
-
-        Raises:
-            BadRequestError: the bound is passed.
-        """
+        """Add to the sum."""
         self._left -= number
         if self._left < 0:
             raise BadRequestError(self._refusal)
@@ -129,7 +112,6 @@ def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 def _work(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Work on a tree, and free it in every case."""
     try:
         return work(_parse(data))
     except Exception as error:
@@ -148,7 +130,6 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _parse(data: bytes) -> Tree:
-    """Parse without fetching, expanding or dropping anything; ``huge_tree``, as ``Streaming`` has set the limits."""
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
     )
@@ -159,7 +140,6 @@ def _parse(data: bytes) -> Tree:
 
 
 def _with_bom(data: bytes) -> bytes:
-    """Add a byte order mark if the document is UTF-16 without one, which libxml2 does not understand."""
     if data[:1] == b"\0":
         return codecs.BOM_UTF16_BE + data
     return codecs.BOM_UTF16_LE + data if data[1:2] == b"\0" else data

@@ -136,7 +136,6 @@ def readable(value: str) -> str:
 
 
 def _searched(text: str) -> str:
-    """Return the part of a text that is searched: without contents of files, which rich text has inside, too."""
     if not text.strip() or file_type(text) is not None:
         return ""
     if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
@@ -164,11 +163,6 @@ class ValueReader:
         self.start = path_matcher((key.steps, key.path) for key in keys if key.steps)
 
     def read(self, pieces: Iterable[bytes]) -> ExtractedText:
-        """Read a document.
-
-        Raises:
-            MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
-        """
         with TextExtraction(self) as extraction:
             return extraction.read(pieces).extracted()
 
@@ -195,7 +189,6 @@ class TextExtraction(Streaming):
         self._set_handlers(reader.start)
 
     def _set_handlers(self, place: PathState[str]) -> None:
-        """Let the parser call handlers, which share where they are in the document; ``place`` is before its root."""
         parts, opened, close = self._parts, self._opened, self._close
         places: list[PathState[str]] = []
         elements = encrypted_at = 0
@@ -279,7 +272,6 @@ class TextExtraction(Streaming):
             self.parser.CharacterDataHandler = None
 
     def _settle(self) -> None:
-        """Take the text of all nodes that have ended; more may follow of the last one."""
         parts = self._parts
         if NODE_END not in parts:
             return

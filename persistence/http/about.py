@@ -34,8 +34,6 @@ Line = tuple[str, str]
 
 
 def add_about(app: Flask, dialect: Dialect, metrics: Metrics | None) -> None:
-    """Add the routes; ``/metrics`` only if there are any."""
-
     def about() -> Response:
         lines = list(_to_strangers() if request.environ.get(IS_STRANGER) else _to_callers(dialect))
         if request.accept_mimetypes.best_match(("text/plain", "text/html")) == "text/html":
@@ -91,7 +89,6 @@ def _text(lines: list[Line]) -> str:
 
 
 def _page(lines: list[Line]) -> str:
-    """Return the same as HTML; the interface itself is nothing to look at with a browser."""
     shown = (f"<p>{_shown(path)}: {escape(text)}</p>" if path else f"<p>{escape(text)}</p>" for path, text in lines[1:])
     title = escape(lines[0][1])
     return (

@@ -46,7 +46,6 @@ class QueryApi:
     headers: ResponseHeaders
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         prefix = self.face.prefix
         for path in ("/form", "/form/<app>", "/form/<app>/<form>"):
             add_route(app, prefix + path, self.forms, "GET", touches=Touches.NAMED)
@@ -139,7 +138,6 @@ class PublishApi:
     parser: RequestParser
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         from_designer = f"{SERVICE_PREFIX}/{self.dialect.designer_app}/{DESIGNER_FORM}/publish/<document>"
         add_route(app, f"{SERVICE_PREFIX}/publish", self.from_body, "POST", touches=Touches.ALL)
         add_route(app, from_designer, self.from_designer, "POST", touches=Touches.ALL)
@@ -175,7 +173,6 @@ class PublishApi:
         )
 
     def _target(self) -> RemoteTarget | None:
-        """Return the other server that is to have the definition, if the request names one."""
         url = request.args.get("remote-server-url")
         if not url:
             return None
@@ -200,7 +197,6 @@ class ReindexApi:
     dialect: Dialect
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         prefix = f"{self.face.prefix}/reindex"
         add_route(app, prefix, self.all, "POST", touches=Touches.ALL)
         if self.dialect.has_proxy:
@@ -233,7 +229,6 @@ class ReindexApi:
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
-        """Answer ``GET /reindex/status``."""
         return xml(self.face.services(request).reindexing.status())
 
 
@@ -245,7 +240,6 @@ class ReencryptApi:
     reencrypts: ReencryptionJobs
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         prefix = f"{self.face.prefix}/reencrypt"
         add_route(app, prefix, self.status, "GET", touches=Touches.ALL)
         add_route(app, f"{prefix}/<app>/<form>", self.form, "POST", touches=Touches.NAMED)
@@ -258,7 +252,6 @@ class ReencryptApi:
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
-        """Answer ``GET /reencrypt``."""
         return xml(self.reencrypts.status())
 
 
@@ -271,7 +264,6 @@ class TokenApi:
     issuers: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the route."""
         add_route(app, f"{self.face.prefix}/token/<app>/<form>/<document>", self.issue, "POST", touches=Touches.NAMED)
 
     def issue(self, app: str, form: str, document: str) -> Response:

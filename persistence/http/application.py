@@ -107,7 +107,6 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _nearest(path: str) -> str:
-    """Return the end of a sentence that names the file in a document or definition whose directory was asked for."""
     own = path.removesuffix("/")
     names = own.split("/")
     if names[-5:-4] == ["crud"] and names[-2] in _OF_DOCUMENTS:

@@ -109,7 +109,6 @@ class RequestAudit:
             app.after_request(self._end)
 
     def _begin(self) -> None:
-        """Write the line before a change; without it the request is answered 507, 500 or 503."""
         route = self._audited()
         if route is not None and not route.is_read:
             request.environ[_BEGUN] = 0
@@ -135,7 +134,6 @@ class RequestAudit:
         return response
 
     def _audited(self) -> _Route | None:
-        """Return the action of the request that is being served, if it is to be in the audit."""
         found = request_ctx.request
         rule = "" if found.url_rule is None else found.url_rule.rule
         route = _route(rule, found.method) if rule else None
@@ -189,7 +187,6 @@ class RequestAudit:
 
 
 def _action(route: _Route, status: int) -> str:
-    """Return what was done: a PUT says only when it is stored whether something was created."""
     if route.action == "write":
         return _STORED.get(status, route.action)
     if route.action == "delete":

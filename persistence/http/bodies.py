@@ -44,14 +44,6 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
 
     What can be refused by the headers alone is refused before this returns. The body of a PUT is compared with its
     digests (RFC 9530), and may not be a part of a content (RFC 9110 14.5).
-
-    Raises:
-        BadRequestError: it is a part, or not what a digest says (raised while iterating).
-        EncodedBodyError: the body has a content coding.
-        NotSupportedError: it has a transfer coding other than chunked.
-        LengthRequiredError: no body is announced.
-        BodyTooLargeError: it is, or turns out to be, over the limit.
-        TruncatedBodyError: the client stopped early (raised while iterating).
     """
     coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if coding not in ("", "identity"):
@@ -90,11 +82,6 @@ def _counted(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[byte
 
 
 def _digests(environ: WSGIEnvironment) -> Iterator[tuple[str, str, bytes]]:
-    """Yield header, algorithm and value of each digest of an algorithm that is known; of others nothing is compared.
-
-    Raises:
-        BadRequestError: a header is malformed.
-    """
     for key, header in _DIGEST_HEADERS.items():
         for member in environ.get(key, "").split(",") if key in environ else ():
             found = _DIGEST.fullmatch(member)

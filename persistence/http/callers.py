@@ -77,11 +77,7 @@ class Policy:
 
 
 def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: bool) -> Policy:
-    """Return the policy of a service that starts now.
-
-    Raises:
-        StartupError: no caller could be admitted; its text lists the remedies.
-    """
+    """Return the policy of a service that starts now."""
     if insecure:
         return Policy(Opens.ALWAYS, trusted)
     if has_keys or not trusted.is_empty:
@@ -98,10 +94,6 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
     """Return who calls: a key that was shown, ``trusted``, or ``None`` where every caller is admitted.
 
     ``authorization`` is the header of that name.
-
-    Raises:
-        UnauthorizedError: a key is missing or wrong.
-        ForbiddenError: no key would help.
     """
     # Under gunicorn's own command another address may be bound than in the settings: the peer shows it.
     if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback(peer)):
@@ -158,9 +150,6 @@ class KeySetting:
 
         A trusted address is enough only if the setting names ``trusted``, which no key can be called. So it is where
         everybody is let in, and nobody has shown a key.
-
-        Raises:
-            ForbiddenError: it is none of these keys; ``action`` says in the error what they may do.
         """
         name: str = environ.get(CALLER, TRUSTED)
         if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
@@ -172,7 +161,6 @@ class AllowedSites:
     """The names that the service answers to, and the origins whose pages may change something."""
 
     def __init__(self, binds: Iterable[str], hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """``binds`` are the addresses that are served; ``hosts`` and ``origins`` come from the settings."""
         own = tuple(binds)
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, *map(host_of, own)) if host)
         self._is_everywhere = any(map(binds_everywhere, own))
@@ -183,10 +171,6 @@ class AllowedSites:
         """Check the name under which a caller without a key has reached the service, which a browser always sends.
 
         And check whose page has made a browser send a request that may change something.
-
-        Raises:
-            MisdirectedError: the service has no such name.
-            ForbiddenError: the page is a third party's.
         """
         host = environ.get("HTTP_HOST")
         if not has_key and host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
@@ -203,11 +187,9 @@ class AllowedSites:
             raise ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
 
     def _is_own_origin(self, origin: str, host: str) -> bool:
-        """Return whether an origin is the name under which the service was reached, or in the settings."""
         return origin in self._origins or (host != "" and origin in (f"http://{host}", f"https://{host}"))
 
     def _look_up(self, host: str) -> bool:
-        """Return whether a ``Host`` header, with or without port, is a name of the service."""
         name = host_of(host).lower().rstrip(".")
         found = address(name)
         return (
@@ -270,7 +252,6 @@ class CallersOnly:
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read, which the log explains."""
         path = path_of(environ)
         is_page = f"{path}/".startswith(f"{PAGES_PATH}/")
         is_here = path in HEALTH_PATHS or self._pages.serves(environ, pages=is_page)
@@ -320,7 +301,6 @@ class Forwarding:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Keep a request, and pass it on."""
         fields = tuple(_fields(environ))
         client_request.begin(ClientRequest(environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""), fields))
         return self._app(environ, start_response)

@@ -49,7 +49,6 @@ class ByteRange:
 
     @property
     def length(self) -> int:
-        """The number of bytes."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:
@@ -57,12 +56,7 @@ class ByteRange:
 
 
 def parse_range(header: str, size: int) -> ByteRange:
-    """Return the range to serve: the first one of several, its end clamped to the content.
-
-    Raises:
-        BadRequestError: a suffix range, a reversed one, another unit, or no range at all.
-        RangeError: it starts at or past the end.
-    """
+    """Return the range to serve: the first one of several, its end clamped to the content."""
     match = _RANGES.fullmatch(header)
     if match is None:
         raise BadRequestError(f"only ranges such as bytes=0-99 or bytes=100- are served, not {header!r}")
@@ -172,7 +166,6 @@ def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Hea
 
 
 def _begin(file: BufferedReader) -> None:
-    """Read the beginning: what keeps a content from being read at all is still an answer."""
     try:
         file.peek(1)
     except Exception:
@@ -205,11 +198,6 @@ class _Measured:
             self.fileno = file.fileno
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            OSError: they cannot be read, or not be decrypted; the connection must break.
-        """
         try:
             data = self._file.read(size)
         except (PersistenceError, OSError) as error:
@@ -218,16 +206,10 @@ class _Measured:
         return data
 
     def seek(self, offset: int) -> int:
-        """Go to an offset: this is how ``socket.sendfile`` reports its progress."""
         self._at = self._file.seek(offset)
         return self._at
 
     def close(self) -> None:
-        """Close the content.
-
-        Raises:
-            OSError: not all of it was sent, and nothing has failed yet.
-        """
         self._file.close()
         if self._at < self._end and sys.exc_info()[0] is None:
             raise broken_off(self._request_id, f"the content ends {self._end - self._at} bytes early")

@@ -48,7 +48,6 @@ class CrudApi:
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         form = f"{self.face.prefix}/crud/<app>/<form>"
         add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS, touches=Touches.NAMED)
         add_route(app, f"{form}/form/<name>", self.no_lease, *LEASE_METHODS, touches=Touches.ALL)
@@ -131,11 +130,7 @@ class CrudApi:
         return empty(HTTPStatus.OK, [])
 
     def no_lease(self, app: str, form: str, name: str) -> Response:
-        """Refuse LOCK and UNLOCK of a definition (spec crud 2.1).
-
-        Raises:
-            BadAddressError: always.
-        """
+        """Refuse LOCK and UNLOCK of a definition (spec crud 2.1)."""
         raise BadAddressError(f"only form data can be leased, and {app}/{form}/form/{name} is a definition's")
 
     def discard_draft(self, app: str, form: str, document: str) -> Response:

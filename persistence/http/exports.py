@@ -49,7 +49,6 @@ class ExportApi:
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         for path in ("", "/<app>", "/<app>/<form>", "/<app>/<form>/<document>"):
             touches = Touches.NAMED if path else Touches.ALL
             url = f"{self.face.prefix}/export{path}"
@@ -89,7 +88,6 @@ def _headers() -> Headers:
 
 
 def _parameters(asked: Request) -> list[tuple[str, str]]:
-    """Return the parameters of the query, and of a form-encoded body."""
     pairs = list(asked.args.items(multi=True))
     if asked.method == "POST":
         body = b"".join(body_of(asked.environ, LARGEST_QUERY))

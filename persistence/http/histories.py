@@ -31,7 +31,6 @@ class HistoryApi:
     headers: ResponseHeaders
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         path = f"{self.face.prefix}/history/<app>/<form>/<document>"
         add_route(app, path, self.revisions, "GET", "HEAD", touches=Touches.NAMED)
         add_route(app, f"{path}/diff", self.diff, "GET", "HEAD", touches=Touches.NAMED)
@@ -50,7 +49,6 @@ class HistoryApi:
         return xml(answered.body, self.headers.of_notice(answered.notice))
 
     def diff(self, app: str, form: str, document: str) -> Response:
-        """Answer ``/history/$app/$form/$document/diff``."""
         address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
         pair, options, reader = _pair(request), _diff_options(request), self.face.parser.bearer(request)
         return xml(self.face.services(request).histories.diffs.between(address, pair, reader, options))

@@ -34,7 +34,6 @@ class ImportApi:
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the route."""
         add_route(app, f"{PUBLIC_PREFIX}/import", self.receive, "POST", touches=Touches.ALL)
 
     def receive(self) -> Response:

@@ -86,11 +86,6 @@ def line(facts: Mapping[str, Any]) -> bytes:
 
 
 def _write(event: str, level: LogLevel, facts: Mapping[str, object], exception: BaseException | None = None) -> None:
-    """Write a line about an event to standard error, with its time, unless its level is below that of this process.
-
-    Raises:
-        OSError, ValueError: it cannot be written.
-    """
     if LEVELS[level] < _Chosen.level:
         return
     every = {**facts, "event": event, "level": level, "timestamp": _now()}
@@ -117,7 +112,6 @@ def announce(text: str, level: LogLevel = "info") -> None:
 
 
 def _now() -> str:
-    """Return the time now as the log has it."""
     return f"{datetime.now(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
 
 
@@ -125,7 +119,6 @@ class ServerLines(logging.Formatter):
     """Formats what gunicorn and libraries log as the lines of the service are; the event is ``server``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line."""
         level = record.levelname.lower()
         facts: dict[str, Any] = {
             "event": "server",
@@ -140,7 +133,6 @@ class ServerLines(logging.Formatter):
 
 
 def _text(facts: dict[str, Any]) -> bytes:
-    """Return a line for people: time, level, event or message, and the rest as ``name=value``."""
     timestamp, level = facts.pop("timestamp", _now()), facts.pop("level", "info")
     event, exception = facts.pop("event", ""), facts.pop("exception", None)
     words = [timestamp, f"{level:<7}", one_line(str(facts.pop("message", event)))]
@@ -179,7 +171,6 @@ class Unbroken:
             raise broken_off(self._number, str(error)) from error
 
     def close(self) -> None:
-        """Close what has the pieces."""
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
@@ -202,7 +193,6 @@ class RequestLog:
         self._failed = failed
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serve one request; ``ms`` in its line is the time until the response could begin."""
         began = time.perf_counter()
         sent = environ.get("HTTP_X_REQUEST_ID", "")
         number = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)

@@ -132,7 +132,6 @@ class RequestParser:
         )
 
     def delete(self, request: Request) -> Delete:
-        """Read a DELETE."""
         _refuse_purge(request)
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
@@ -236,11 +235,9 @@ class RequestParser:
         return False
 
     def _raw(self, environ: WSGIEnvironment) -> dict[str, str]:
-        """Return the headers that were sent, by name, as WSGI passes them on: Latin-1 (PEP 3333)."""
         return {name: environ[key] for name, key in self._keys.items() if key in environ}
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        """Return the headers that were sent, by name; they are UTF-8 where their bytes are, else Latin-1."""
         sent = self._raw(environ)
         for name, value in sent.items():
             if not value.isascii():
@@ -275,11 +272,6 @@ class RequestParser:
         return user
 
     def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
-        """Refuse headers that are not UTF-8: guessed at, one could be the name of another user.
-
-        Raises:
-            BadRequestError: one is not, so it is still as it was sent.
-        """
         for name in names:
             if not (value := sent.get(name, "")).isascii() and value == environ[self._keys[name]]:
                 raise BadRequestError(f"the header that ends in {name} is not UTF-8")
@@ -306,7 +298,6 @@ class ProxiedParser(RequestParser):
         return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
 
     def delete(self, request: Request) -> Delete:
-        """Read a DELETE."""
         delete = super().delete(request)
         return replace(delete, origin=self._origin(request, delete.user))
 
@@ -320,7 +311,6 @@ class ProxiedParser(RequestParser):
         return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        """Return the headers that were sent, whole where another such service is the proxy."""
         sent = self._raw(environ)
         whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
         return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
@@ -329,7 +319,6 @@ class ProxiedParser(RequestParser):
         pass
 
     def _origin(self, request: Request, user: User) -> Origin | None:
-        """Return the creation and the owner that the proxy has found, if it says so; old ones do not."""
         sent = self._sent(request.environ)
         created = instant_of(sent.get("Created-Existing"), "the creation that exists")
         if created is None:
@@ -358,11 +347,7 @@ def reader_of_users(dialect: Dialect) -> Callable[[Request], User]:
 
 
 def instant_of(value: str | None, name: str) -> Instant | None:
-    """Return an instant; ``None`` where nothing, or only blanks, was sent. ``name`` is for the error.
-
-    Raises:
-        BadRequestError: it is no instant.
-    """
+    """Return an instant; ``None`` where nothing, or only blanks, was sent. ``name`` is for the error."""
     if not value or not value.strip():
         return None
     try:
@@ -379,7 +364,6 @@ def _date(header: str) -> datetime | None:
 
 
 def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
-    """Return the instant of the revision that is meant, and the one at which it was current: at most one of them."""
     instant = instant_of(args.get("last-modified-time"), "last-modified-time")
     as_of = instant_of(args.get("as-of"), "as-of")
     if instant is not None and as_of is not None:
@@ -421,11 +405,7 @@ class Face:
     named: Mapping[str, Services] | None = None
 
     def services(self, request: Request) -> Services:
-        """Return the services that a request asks (spec crud 10.2).
-
-        Raises:
-            BadRequestError: it names a data source that there is not.
-        """
+        """Return the services that a request asks (spec crud 10.2)."""
         name = "" if self.named is None else self.parser.datasource(request)
         if self.named is None or not name:
             return self.default

@@ -52,9 +52,6 @@ def clean(path: str) -> str:
 
     A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
     client sends that has lost the document's id.
-
-    Raises:
-        ValueError, BadRequestError: says what is refused and why.
     """
     if _CLEAN.fullmatch(path.removesuffix("/")):
         return path
@@ -92,11 +89,7 @@ def _segment(part: str) -> str:
 
 
 def sent_path(environ: WSGIEnvironment) -> str:
-    """Return the path as it was sent, percent-encoded, below where the application is mounted.
-
-    Raises:
-        ValueError: there is none, or it has a fragment.
-    """
+    """Return the path as it was sent, percent-encoded, below where the application is mounted."""
     sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
     if "#" in sent:  # no part of a request (RFC 9112 3.2); a proxy in front may read the path as ending there
         raise ValueError("the path must not contain '#': it is %23 in a name, and a fragment is not sent")

@@ -42,7 +42,6 @@ class PurgeApi:
     administrators: KeySetting
 
     def add_to(self, app: Flask) -> None:
-        """Add the routes."""
         for path in ("", "/<app>", "/<app>/<form>", "/<app>/<form>/<document>"):
             add_route(app, f"{self.face.prefix}/purge{path}", self.purge, "POST", touches=Touches.NAMED)
 

@@ -87,7 +87,6 @@ class BareResponse(Response):
         super().__init__(body, status=status, headers=fields, direct_passthrough=True)
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
-        """Return the headers as they are."""
         return self.headers
 
 
@@ -102,14 +101,12 @@ def head(headers: Headers) -> Response:
 
 
 def text(status: int, line: str, headers: Headers | None = None) -> Response:
-    """Return one line of plain text."""
     body = f"{line}\n".encode()
     fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *(headers or [])]
     return BareResponse(body, status, fields)
 
 
 def whole(body: bytes, headers: Headers) -> Response:
-    """Return a body that was made for this answer."""
     return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
 
 
@@ -128,7 +125,6 @@ def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in larger pieces: each is a call of the operating system and a chunk on the wire."""
     block: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -236,7 +232,6 @@ class ResponseHeaders:
         return headers
 
     def _whole(self, fields: list[tuple[str, str]]) -> Headers:
-        """Return again, whole, the fields with characters that Latin-1 lacks."""
         beyond = {name for name, value in fields if in_latin_1(value) != value}
         return [(self._names[name] + WHOLE, quote(value, safe="")) for name, value in fields if name in beyond]
 
@@ -276,7 +271,6 @@ class ResponseHeaders:
 
 
 def _optional(read: Read) -> list[tuple[str, str | None]]:
-    """Return the headers of a read that not every resource has, without prefix; those with ``None`` are not sent."""
     sidecar, hashed = read.found.sidecar, read.found.sidecar.client_hash
     fields = [
         ("Last-Modified-By-Username", sidecar.modifier),
@@ -301,12 +295,10 @@ def rfc1123(instant: Instant) -> str:
 
 @lru_cache(maxsize=1024)
 def _utf_8(text: str) -> str:
-    """Return a text as a header value: UTF-8 bytes as Latin-1 characters, as WSGI wants them (PEP 3333)."""
     if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
         text = one_line(text)
     return text if text.isascii() else text.encode().decode("latin-1")
 
 
 def _latin_1(text: str) -> str:
-    """Return a text as a header value for the proxy of a runtime."""
     return in_latin_1(text if text.isprintable() else one_line(text))

@@ -34,11 +34,7 @@ _NAMES = 6
 
 
 def _check_query(query: str) -> None:
-    """Refuse what would be decoded to U+FFFD: two different texts would become one.
-
-    Raises:
-        ValueError: the query is not UTF-8.
-    """
+    """Refuse what would be decoded to U+FFFD: two different texts would become one."""
     for part in query.split("&"):
         try:
             unquote_to_bytes(part.encode("latin-1")).decode()
@@ -65,7 +61,6 @@ class CleanRequests:
         self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Pass the request on, or refuse it."""
         if UNCLEAR in environ:
             return refusal(environ, HTTPStatus.BAD_REQUEST, environ[UNCLEAR])(environ, start_response)
         try:
@@ -79,7 +74,6 @@ class CleanRequests:
         return self._app(environ, start_response)
 
     def _refuse_foreign(self, environ: WSGIEnvironment) -> None:
-        """Raise ``BadRequestError`` unless a supervisor asks: a proxy in front may add headers to every request."""
         if environ["PATH_INFO"] not in HEALTH_PATHS:
             sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
             raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
@@ -161,7 +155,6 @@ class Dispatch(Flask):
         """Do nothing at the end of its context either."""
 
     def _answered(self, request: Request) -> Response:
-        """Return the answer to the request of the context."""
         names = (*request.blueprints, None)
         try:
             if LIMITED_KEY in request.environ:

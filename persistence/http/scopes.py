@@ -49,11 +49,7 @@ class ScopedRoute(Rule):
 
 
 def require_within(key: Key, request: Request) -> None:
-    """Make sure that a request is one that a limited key may send.
-
-    Raises:
-        ForbiddenError: it is not.
-    """
+    """Make sure that a request is one that a limited key may send."""
     route = request.url_rule
     if route is None:  # 404 or 405, and nothing is touched
         return
@@ -75,5 +71,4 @@ def is_for_some_forms(request: Request) -> bool:
 
 
 def _covers(key: Key, app: str | None = None, form: str | None = None, **_: object) -> bool:
-    """Return whether a key is for an application, or for the form of that."""
     return app in key.forms or (form is not None and f"{app}/{form}" in key.forms)

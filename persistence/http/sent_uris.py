@@ -42,7 +42,6 @@ class SentUris:
         self._proxies = proxies
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Find out the URI, and pass the request on."""
         said = environ.pop(_KEY, None)
         if "RAW_URI" not in environ:
             is_proxy = self._proxies.includes(peer_of(environ))
@@ -57,11 +56,7 @@ class SentUris:
 
 
 def sent_uri(path: str, query: str, said: str | None, *, is_proxy: bool) -> str:
-    """Return the URI of a request: of its decoded ``path``, in Latin-1, its ``query``, and what the header says.
-
-    Raises:
-        ValueError: it is not known.
-    """
+    """Return the URI of a request: of its decoded ``path``, in Latin-1, its ``query``, and what the header says."""
     if said is None:
         if path.startswith("/") and path.count("/") == 1:  # the slash at the beginning cannot have been encoded
             return f"{quote(path.encode('latin-1'))}?{query}"
@@ -75,7 +70,6 @@ def sent_uri(path: str, query: str, said: str | None, *, is_proxy: bool) -> str:
 
 
 def _require_significant(environ: WSGIEnvironment) -> None:
-    """Raise ``ValueError`` of an empty header: granian hands one on that is not ASCII as an empty one."""
     for key, value in environ.items():
         if value == "" and key not in _INSIGNIFICANT and (key.startswith("HTTP_") or key == "CONTENT_TYPE"):
             name = key.removeprefix("HTTP_").replace("_", "-").title()

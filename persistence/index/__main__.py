@@ -29,7 +29,6 @@ def main() -> int:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """End as an exception does: unfinished files are removed, and the processes that read are ended."""
     raise SystemExit(_ENDED)
 
 

@@ -92,7 +92,6 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
 
     @property
     def facts(self) -> DocumentFacts:
-        """The facts alone."""
         return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
@@ -124,7 +123,6 @@ decode = msgspec.json.Decoder(Card).decode
 
 
 def encode(card: Card) -> str:
-    """Return a card as JSON."""
     return _encoder.encode(card).decode()
 
 
@@ -164,7 +162,6 @@ def hit_of(card: Card, document: str, paths: Mapping[int, str], *, is_draft: boo
 
 
 def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Return the values of a document that are indexed; those beyond the limits are left out, each as a whole."""
     left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
     found = {}
     for number, each in values.items():

@@ -41,11 +41,9 @@ class Budget:
         self._allowed = max(self._allowed, SEARCH_SECONDS + documents * SEARCH_SECONDS_PER_DOCUMENT)
 
     def start(self) -> None:
-        """Start the clock."""
         self._running_since = time.thread_time()
 
     def stop(self) -> None:
-        """Stop the clock."""
         if self._running_since is not None:
             self._used += time.thread_time() - self._running_since
             self._running_since = None

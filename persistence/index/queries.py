@@ -49,11 +49,7 @@ def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets 
 def owner_groups(
     searched: Iterable[OwnedPartition], *, is_by_saved: bool
 ) -> dict[tuple[OwnerSets, OwnerFacts], list[int]]:
-    """Return the numbers of partitions by the owners whose documents are seen, and the facts that name these.
-
-    Raises:
-        BadRequestError: the permissions have too many conditions on owners.
-    """
+    """Return the numbers of partitions by the owners whose documents are seen, and the facts that name these."""
     groups: dict[tuple[OwnerSets, OwnerFacts], list[int]] = {}
     for partition in searched:
         facts = OF_DRAFTS if is_by_saved and partition.is_draft else OWNER_FACTS
@@ -67,7 +63,6 @@ def owner_groups(
 
 
 def _size(owner_sets: OwnerSets) -> int:
-    """Return the number of conditions on owners in owner sets."""
     return sum(max(1, len(holder.organizations)) for owner_set in owner_sets for holder in owner_set.holders)
 
 
@@ -80,7 +75,6 @@ class TimeRange(NamedTuple):
 
 
 def time_ranges(filters: Iterable[FieldFilter]) -> Iterator[TimeRange]:
-    """Yield the conditions on times, those on one field as one."""
     limits: dict[Field, list[FieldFilter]] = {}
     for each in filters:
         if each.comparison is not Comparison.EXACT:

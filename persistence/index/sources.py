@@ -108,7 +108,6 @@ class ExtractionCache:
 
     @property
     def is_used(self) -> bool:
-        """Return whether any are kept."""
         return bool(self._kept)
 
     def pop(self, content: str, definition: str) -> ExtractedText | None:
@@ -204,7 +203,6 @@ class Source:
 
     @property
     def form(self) -> Form:
-        """Return the form."""
         return self.described.form
 
     @property
@@ -229,7 +227,6 @@ class Source:
         return self._stated(self.catalog.of(self.described.form, version))
 
     def definition(self, version: int) -> IndexedDefinition:
-        """Return the definition of a version."""
         if self.is_designer:
             return _DESIGNER
         definition = self.catalog.of(self.form, version)
@@ -324,7 +321,6 @@ class Source:
                 yield DocumentName(document, collection is Collection.DRAFT)
 
     def _saved(self, name: DocumentName) -> Sidecar | None:
-        """Return the sidecar of the saved document of a draft, if there is one."""
         saved = self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
         return None if saved is None or saved.deleted else saved
 
@@ -336,7 +332,6 @@ class Source:
         saved: Sidecar | None,
         definitions: Callable[[int], IndexedDefinition],
     ) -> IndexedDocument | None:
-        """Return a document; ``None`` where it was found without its content, and its values are not in the cache."""
         decides = saved or found.sidecar
         extracted = self._extracted(found, decides.version, definitions(decides.version))
         if extracted is None:
@@ -351,7 +346,6 @@ class Source:
         return IndexedDocument(hit, fingerprint, extracted.rest)
 
     def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText | None:
-        """Return the values of a document, by the cache or by its content, which is closed; ``None`` without both."""
         with closing(found):
             if found.etag == found.sidecar.id:
                 cached = self.cache.pop(found.etag, definition.fingerprint)
@@ -388,7 +382,6 @@ class Source:
         return self.is_designer or fingerprint.startswith(_RULES)
 
     def _stated(self, definition: Definition) -> str:
-        """Return the fingerprint of the keys that a definition has, which depend on rules and on the format of data."""
         return f"{_RULES}{self.described.data_format}{_text(definition.fingerprint)}"
 
 

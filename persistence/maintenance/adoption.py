@@ -53,12 +53,7 @@ class AdoptedContent:
 
 
 def read_through(address: Address, path: str) -> AdoptedContent:
-    """Read a content to its end, and check it if it must be XML.
-
-    Raises:
-        BadRequestError: it must be XML, and is not; or it is a definition with unknown permissions.
-        OSError: it cannot be read.
-    """
+    """Read a content to its end, and check it if it must be XML."""
     hashing, size = hashlib.sha256(), 0
     reader = definition_reader(address)
     check = reader or (XmlCheck() if address.is_main else None)
@@ -87,14 +82,7 @@ class Adoption:
     modifier: str | None = None
 
     def take_in(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
-        """Adopt the content of a finding, whose kind must allow it (``Adopts``).
-
-        Raises:
-            BadRequestError: it must be XML, and is not; or it is a definition with unknown permissions.
-            BusyError: it is being edited now.
-            DamagedError: its sidecar cannot be decoded.
-            OSError: the disk refused.
-        """
+        """Adopt the content of a finding, whose kind must allow it (``Adopts``)."""
         try:
             current = stored_revision.read_sidecar(place)
         except ChangedSidecarError as error:
@@ -114,7 +102,6 @@ class Adoption:
             self.adopt(folder, place, over=current)
 
     def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
-        """Adopt a changed sidecar; one that was moved together with its content then belongs to its new place."""
         self.quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.sidecar.deleted or is_whole(place, error.sidecar))):
             version = self._version(folder, place, error.sidecar)
@@ -146,7 +133,6 @@ class Adoption:
 
     @staticmethod
     def _version(folder: Folder, place: FilePaths, over: Sidecar) -> int:
-        """Return the form version of a resource: its directory's or its document's, if known, else ``over``'s."""
         if folder.collection is None:
             return int(folder.name)
         main = folder.paths(folder.main)
@@ -175,7 +161,6 @@ class Adoption:
         )
 
     def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:
-        """Return the next revision: owner and stage stay; validity and the client's hash are unknown."""
         modified = next_after(over.modified)
         return Sidecar(
             schema=SCHEMA,
@@ -199,7 +184,6 @@ class Adoption:
 
 
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
-    """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
         kept = commit.keep(place, tombstone)
         try:
@@ -209,13 +193,7 @@ def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
 
 
 def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
-    """Compare the content of a place with the stored one: a line with size and digest, and a unified diff of XML.
-
-    Raises:
-        BadRequestError: it would be refused: it must be XML, and is not, or has unknown permissions.
-        DamagedError: its sidecar cannot be decoded.
-        OSError: it cannot be read.
-    """
+    """Compare the content of a place with the stored one: a line with size and digest, and a unified diff of XML."""
     is_changed = False
     try:
         stored = stored_revision.read_sidecar(place)
@@ -235,7 +213,6 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
 
 
 def _difference(folder: Folder, place: FilePaths, stored: Sidecar) -> Iterator[str]:
-    """Compare with the stored content if it has a second name, else with the newest whole revision."""
     kept = newest_whole(list_history(folder.path), place.name, living=True)
     if kept is None:
         yield "no older revision to compare with is left"
@@ -252,7 +229,6 @@ def _difference(folder: Folder, place: FilePaths, stored: Sidecar) -> Iterator[s
 
 
 def _lines(path: str) -> list[str] | None:
-    """Return the lines of XML, with a break between tags; ``None`` if it is too large."""
     with open(nofollow.open_file(path), "rb") as file:
         data = file.read(_LARGEST_COMPARED + 1)
     if len(data) > _LARGEST_COMPARED:

@@ -73,12 +73,6 @@ class Backup:
     """
 
     def __init__(self, sources: Sources, destination: str) -> None:
-        """Check the destination.
-
-        Raises:
-            StartupError: it is a backup itself, or it and a directory to be saved lie inside each other; or others may
-                write to it, and this is root.
-        """
         self.path = ""
         self.folders = 0
         self.count = BackupCount()
@@ -99,17 +93,10 @@ class Backup:
         """Make the backup: yield ``None`` for a folder that is done, and a line for each problem.
 
         If a tree cannot be used, the others are saved all the same.
-
-        Raises:
-            StartupError: no tree or database can be saved.
-            BusyError: all trees are being restored or upgraded, another backup is being made there, or a writer kept a
-                document locked beyond the deadline.
-            DiskFullError, DiskError: the destination refused; earlier backups stay as they are.
         """
         yield from owner.each_as(self._keeper, self._run())
 
     def _run(self) -> Iterator[str | None]:
-        """Make the backup as the user to whom the destination belongs."""
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(exclusively(self._destination))
@@ -130,10 +117,6 @@ class Backup:
         """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
 
         The next backup links nothing to a backup in which a file was wrong.
-
-        Raises:
-            DamagedError: its list cannot be read.
-            DiskError: the disk refuses.
         """
         with disk_errors(f"verifying {self.path}"):
             for problem in owner.each_as(self._keeper, manifest.verify(self.path)):
@@ -143,11 +126,6 @@ class Backup:
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
-        """Read the layouts of the trees with their times; they stay locked until the stack ends.
-
-        Raises:
-            PersistenceError: no tree can be saved; the error is the first tree's.
-        """
         found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
             try:
@@ -197,7 +175,6 @@ class Backup:
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:
-        """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
         has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
         is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
@@ -227,7 +204,6 @@ def exclusively(destination: str) -> Iterator[None]:
 
 
 def _instant_after(newest: str | None) -> Instant:
-    """Return the instant of a backup that is made now, after the newest one."""
     if newest is None:
         return next_after(None)
     day, _, clock = os.path.basename(newest).partition("T")
@@ -238,7 +214,6 @@ def _instant_after(newest: str | None) -> Instant:
 
 
 def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
-    """Read the layout of a tree and its time; until the stack ends, the tree cannot be restored or upgraded."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error

@@ -21,12 +21,7 @@ from persistence.storage.traces import files_below, remove_wholly
 
 
 def backups_in(destination: str) -> list[str]:
-    """Return the backup at a path, or all complete ones in it.
-
-    Raises:
-        StartupError: there is none.
-        DiskError: it cannot be read.
-    """
+    """Return the backup at a path, or all complete ones in it."""
     path = os.path.realpath(destination)
     with disk_errors(f"backups in {destination}"):
         if os.path.lexists(f"{path}/{SUMS}"):
@@ -38,12 +33,7 @@ def backups_in(destination: str) -> list[str]:
 
 
 def copies(backup: str, documents: Sequence[tuple[Form, str]]) -> list[TracedFile]:
-    """Return the files that a backup has of documents, in any part; their paths are in the backup.
-
-    Raises:
-        StartupError: its manifest cannot be read.
-        DiskError: it cannot be read.
-    """
+    """Return the files that a backup has of documents, in any part; their paths are in the backup."""
     with disk_errors(f"backup {backup}"):
         return [each for folder in _folders(backup, documents) for each in files_below(f"{backup}/{folder}", backup)]
 
@@ -65,7 +55,6 @@ def _alone(backup: str) -> Iterator[None]:
 
 
 def _folders(backup: str, documents: Sequence[tuple[Form, str]]) -> Iterator[str]:
-    """Yield the directories that documents may have in a backup, which need not be there."""
     names = Layout("")
     for part in manifest.read(backup).parts:
         for form, document in documents:

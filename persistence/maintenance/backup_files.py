@@ -96,12 +96,7 @@ class PartFiles:
                 copies.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
-        """Add a content, which ``sidecar`` describes.
-
-        Raises:
-            DamagedError: it cannot be read, or only looks like the content of its sidecar. It is copied all the same,
-                as far as it can be read.
-        """
+        """Add a content, which ``sidecar`` describes."""
         status, hashing = os.fstat(source.fileno()), hashlib.sha256()
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
@@ -139,11 +134,7 @@ class PartFiles:
         return is_linked
 
     def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
-        """Copy a content that is in no file, with the stamp of its revision.
-
-        Raises:
-            DamagedError: it is not what its sidecar says. It is copied all the same, as far as it can be read.
-        """
+        """Copy a content that is in no file, with the stamp of its revision."""
         hashing = hashlib.sha256()
         with being(self._backup.keeper):
             target = self._target(path, sidecar.size)
@@ -155,7 +146,6 @@ class PartFiles:
             raise DamagedError(f"{path}: its digest is not {sidecar.digest}")
 
     def _target(self, path: str, size: int) -> str:
-        """Return the path of a copy, whose directory is made, and count it."""
         self._backup.count.copied += 1
         self._backup.count.copied_bytes += size
         target = f"{self._backup.directory}/{self._part.path(path)}"
@@ -200,11 +190,7 @@ def _read(last: PreviousBackup, path: str) -> bytes:
 
 
 def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:
-    """Yield the content of an open file, and pass each chunk to ``seen``.
-
-    Raises:
-        DamagedError: the disk refuses to read it, or a part is missing; an ``OSError`` would mean a full destination.
-    """
+    """Yield the content of an open file, and pass each chunk to ``seen``."""
     try:
         while chunk := source.read(CHUNK):
             seen(chunk)

@@ -105,7 +105,6 @@ class _Records:
 
     @classmethod
     def of(cls, folder: Folder, tree: FolderTree) -> _Records:
-        """Read the records of a document in its tree. Raises ``OSError``."""
         path = tree.layout.paths(folder.address(DATA_XML)).directory
         records = cls()
         try:
@@ -124,7 +123,6 @@ class _Records:
         return records
 
     def _read(self, place: FilePaths) -> Sidecar | None:
-        """Read a record that may have its body elsewhere; that of a revision that was taken over does not say so."""
         record = None
         with suppress(DamagedError, OSError):
             record = stored_revision.read_sidecar(place)
@@ -149,7 +147,6 @@ class AttachmentsCheck:
         remedies: frozenset[Remedy],
         lock_timeout: float,
     ) -> None:
-        """Raise ``StartupError`` if there is no directory ``base``."""
         self._treatment = Treatment(remedies)
         self.totals = self._treatment.totals
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
@@ -163,11 +160,7 @@ class AttachmentsCheck:
         self._access = AccessCheck(self.tree.root, user)
 
     def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:
-        """Check the documents below some names; yield ``None`` for a document that is done.
-
-        Raises:
-            DiskError: the directory cannot be looked at.
-        """
+        """Check the documents below some names; yield ``None`` for a document that is done."""
         with disk_errors(f"directory of attachments {self.tree.root}"):
             for finding in () if only else service_files.strays(self.tree.layout):
                 yield self._settle(finding)
@@ -206,7 +199,6 @@ class AttachmentsCheck:
         return self._treatment.apply(finding, partial(self._repair, finding, finish))
 
     def _repair(self, finding: Finding, finish: Callable[[], None] | None) -> None:
-        """Repair a finding; ``finish`` ends what crashes have left, while the document is locked."""
         if not files.exists(finding.path):
             return  # the repair of another finding took care of it
         if finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
@@ -215,8 +207,6 @@ class AttachmentsCheck:
             repair_path(finding, self._quarantine)
 
     def _finish(self, tree: FolderTree, folder: Folder) -> None:
-        """Finish or remove what crashes have left of a document's bodies; its lock is held."""
-
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
             place = tree.layout.paths(address)
             return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
@@ -261,7 +251,6 @@ class AttachmentsCheck:
             yield FindingKind.EMPTY_DIRECTORY.at(path, _EMPTY)
 
     def _body(self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool) -> Iterator[Finding]:
-        """Find fault with an entry in the directory of a version, or in the history there."""
         content = next_content_of(entry.name)
         name = entry.name if content is None else content[0]
         is_name = revision_of(name) is not None if is_older else is_file_name(name)

@@ -99,12 +99,6 @@ class Check:
 
         Names of one file limit adoption to that file, and let damage be adopted, too. With ``slices``, only their
         folders are checked, and no index as a whole.
-
-        Raises:
-            StartupError: the tree has another format, or is incomplete; or it is to be changed, and belongs to another
-                user or is open on another machine.
-            BusyError: it is being restored or upgraded.
-            DiskError: the root cannot be looked at.
         """
         layout = self._tree.layout
         with disk_errors(f"data directory {layout.root}"), ExitStack() as stack:
@@ -136,7 +130,6 @@ class Check:
                 yield None
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
-        """Return the content at some names, which may be its sidecar's; ``None`` for a directory."""
         if len(names) <= FOLDER_DEPTH:
             return None
         path = self._tree.layout.own("/".join(names))
@@ -144,7 +137,6 @@ class Check:
         return content if content != path and os.path.lexists(content) else path
 
     def _remedy_of(self, finding: Finding) -> Remedy:
-        """Return the remedy that this check applies to a finding in a folder."""
         kind, place = finding.kind, finding.place
         if Remedy.ADOPT in self._remedies and place is not None:
             is_named = place.content == self._file
@@ -177,7 +169,6 @@ class Check:
             yield self.totals.add(Report(FindingKind.BUSY.at(folder.path, str(error)), Outcome.FOUND))
 
     def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
-        """Take care of a folder under its lock, until nothing more can be done."""
         failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
         for _ in range(_ROUNDS):
@@ -206,7 +197,6 @@ class Check:
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
     def _take_care(self, folder: Folder, finding: Finding) -> str:
-        """Repair or adopt; return a description."""
         if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
             return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
@@ -226,7 +216,6 @@ class Check:
 
 
 def _is_file(path: str) -> bool:
-    """Return whether there is a file, and no link to one; nor does the path lead through a link."""
     try:
         os.close(nofollow.open_file(path))
     except OSError:

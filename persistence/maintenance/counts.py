@@ -93,11 +93,7 @@ def last_days() -> list[str]:
 
 
 def count_documents(place: CountedPlace, form: Form) -> FormCounts:
-    """Count the documents of a form. One that cannot be read counts as not deleted.
-
-    Raises:
-        DiskError: they cannot be listed, or one cannot be looked at.
-    """
+    """Count the documents of a form. One that cannot be read counts as not deleted."""
     counted, first_day = FormCounts(), last_days()[0]
     deleted = list[DeletedDocument]()
     for collection in (Collection.DATA, Collection.DRAFT):
@@ -117,7 +113,6 @@ def count_documents(place: CountedPlace, form: Form) -> FormCounts:
 
 
 def _looked_at(place: CountedPlace, main: DocumentAddress) -> tuple[bool, Sidecar | None]:
-    """Return whether there is a document, and its record, unless that cannot be read."""
     try:
         sidecar = place.store.sidecar(main)
     except DamagedError:

@@ -132,7 +132,6 @@ class FindingKind(Enum):
         self.adopts = adopts
 
     def at(self, path: str, what: str, place: FilePaths | None = None) -> Finding:
-        """Return a finding of this kind."""
         return Finding(self, path, what, place)
 
 

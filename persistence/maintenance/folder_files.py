@@ -61,11 +61,9 @@ class FolderListing:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the folder is empty."""
         return not (self.names or self.has_history or self.strangers or self.obstacles or self.others)
 
     def add(self, entry: os.DirEntry[str]) -> None:
-        """Add an entry of the directory."""
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
         if name == HISTORY:
             self._add_history(entry)
@@ -125,7 +123,6 @@ class History:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the directory is empty."""
         return not (self.rewritten or self.revisions or self.strays or self.strangers or self.obstacles)
 
     def of(self, name: str) -> list[OlderRevision]:
@@ -169,11 +166,7 @@ class ContentMatch(Enum):
 
 
 def compare(place: FilePaths, sidecar: Sidecar, *, deep: bool) -> ContentMatch:
-    """Compare by size and time as readers do; by digest if ``deep``, or if size and time leave a doubt.
-
-    Raises:
-        OSError: the content cannot be read.
-    """
+    """Compare by size and time as readers do; by digest if ``deep``, or if size and time leave a doubt."""
     try:
         status = os.lstat(place.content)
         if not stat.S_ISREG(status.st_mode):
@@ -207,11 +200,7 @@ def _has_digest(place: FilePaths, sidecar: Sidecar) -> bool:
 
 
 def is_encrypted_for(address: Address, path: str) -> bool:
-    """Return whether a file is an attachment that the service encrypted for an address; this needs no key.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return whether a file is an attachment that the service encrypted for an address; this needs no key."""
     if not isinstance(address, DocumentAddress) or address.is_main:
         return False
     with open(path, "rb") as file:
@@ -249,11 +238,9 @@ class AccessCheck:
         self._is_open = bool(os.stat(root).st_mode & stat.S_IXOTH)
 
     def directory(self, path: str) -> Iterator[Finding]:
-        """Find fault with a directory."""
         return self._check(path, _OWN_DIRECTORY)
 
     def file(self, path: str) -> Iterator[Finding]:
-        """Find fault with a file."""
         return self._check(path, _OWN_FILE)
 
     def history(self, folder: Folder, history: History) -> Iterator[Finding]:

@@ -44,14 +44,7 @@ _ABANDONED_AFTER = 60.0
 
 @contextmanager
 def writable_tree(path: str) -> Iterator[StoreReader]:
-    """Open a tree to write its index; it cannot be restored or upgraded during the block.
-
-    Raises:
-        StartupError: there is none, it has another format, is incomplete, belongs to another user, or is open on
-            another machine.
-        BusyError: it is being restored or upgraded.
-        DiskError: it cannot be looked at, or not be written.
-    """
+    """Open a tree to write its index; it cannot be restored or upgraded during the block."""
     view = StoreReader(path)
     with ExitStack() as stack:
         with disk_errors(f"data directory {view.root}"):
@@ -65,12 +58,6 @@ def writable_tree(path: str) -> Iterator[StoreReader]:
 def plan(
     view: StoreReader, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
 ) -> RebuildJob:
-    """Plan the rebuild of the index of a form, of one of its versions, or of all forms.
-
-    Raises:
-        NotFoundError: there is no such form or version.
-        BadAddressError: a name cannot be a directory's.
-    """
     if form is None:
         return index.job(sorted(view.forms(), key=lambda form: (form.app, form.name)), aim)
     require_form(view, index, form)
@@ -80,11 +67,7 @@ def plan(
 
 
 def rebuild_without_trace(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
-    """Rebuild the index of a form, so that no value that is not there any more stays in a file of it.
-
-    Raises:
-        DiskError: a file of an index before cannot be removed; or as ``RebuildJob.run``.
-    """
+    """Rebuild the index of a form, so that no value that is not there any more stays in a file of it."""
     plan(view, index, RebuildAim.REBUILT, form).run(lambda _: None)
     with disk_errors("removing what the index had of", form):
         for path in index.stray_files(form):
@@ -92,12 +75,7 @@ def rebuild_without_trace(view: StoreReader, index: MaintainedIndex, form: Form)
 
 
 def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
-    """Check that a form has data or a definition in the tree, or a definition elsewhere.
-
-    Raises:
-        NotFoundError: it has none.
-        BadAddressError: a name cannot be a directory's.
-    """
+    """Check that a form has data or a definition in the tree, or a definition elsewhere."""
     if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")
 
@@ -111,35 +89,19 @@ class FormSearch:
     def __init__(
         self, reader: TreeReader, index: SearchIndex, dialect: Dialect, form: Form, version: int | Searched
     ) -> None:
-        """Find the versions.
-
-        Raises:
-            BadRequestError: its name cannot be a directory's, or it has version 1 only and another is asked for.
-            DamagedError: a definition cannot be read.
-        """
         self._index = index
         self._form = form
         self._asked = version
         self._versions = searched_versions(form, reader.properties.of(form), reader.catalog_of(form), version, dialect)
 
     def require_controls(self, paths: Iterable[str]) -> None:
-        """Check that all paths are those of indexed controls, by the definition that counts for the search.
-
-        Raises:
-            NotFoundError: one is not; the text has the nearest.
-        """
+        """Check that all paths are those of indexed controls, by the definition that counts for the search."""
         indexed = self._versions.index_paths or ()
         unknown = unknown_controls(self._form, self._versions.definition.version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
 
     def run(self, query: Query, drafts: DraftFilter) -> Hits:
-        """Return the hits of a query.
-
-        Raises:
-            NotFoundError: nothing is found, and the version that was asked for is not published.
-            BusyError: documents have been being indexed for very long.
-        """
         end = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -196,7 +158,6 @@ class IndexInspector:
 
     @cached_property
     def _is_possible(self) -> bool:
-        """Return whether indexes can be compared; asked after the repair of the root."""
         try:
             StoreReader(self._tree.root)
         except StartupError:

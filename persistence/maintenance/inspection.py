@@ -107,7 +107,6 @@ class _Inspection:
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def resources(self) -> Iterator[Finding]:
-        """Compare the sidecar and the content of each resource."""
         for name in self.listing.names:
             place, has_sidecar = self.folder.paths(name), name in self.listing.sidecars
             if has_sidecar:
@@ -130,7 +129,6 @@ class _Inspection:
                 yield from self._content(place, self.sidecars.get(name))
 
     def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
-        """Find what a crash has left of a write: before its commit, or after it."""
         named = None
         if place.name in self.listing.next_sidecars:
             named = commit.next_id(place)
@@ -189,7 +187,6 @@ class _Inspection:
             yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
-        """Judge a content that is not the sidecar's: another revision's, damaged, or edited by a person."""
         for _, older in readable(self.history, place.name):
             if bears(place, older) and is_whole(place, older):
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
@@ -217,14 +214,12 @@ class _Inspection:
         return f"the newest whole revision is of {newest[1].modified}"
 
     def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
-        """Find an attachment that cannot be decrypted: encrypted for another place, or without its header."""
         is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
         if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
             what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
             yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
     def _marks(self, name: str, path: str, sidecar: Sidecar) -> Iterator[Finding]:
-        """Find marks without effect in a definition, and data that is plain although its definition marks it."""
         if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
             return
         try:
@@ -235,7 +230,6 @@ class _Inspection:
         yield from (kind.at(path, what) for kind, what in found)
 
     def _damaged_sidecar(self, place: FilePaths, error: DamagedError) -> Finding:
-        """Judge a sidecar that cannot be read; a JSON file unlike any sidecar that belongs to nothing is foreign."""
         if isinstance(error, ChangedSidecarError):
             kind = FindingKind.MISPLACED if error.is_misplaced else FindingKind.SIDECAR_CHANGED
             return kind.at(place.sidecar, error.cause, place)
@@ -246,7 +240,6 @@ class _Inspection:
         return FindingKind.SIDECAR_UNREADABLE.at(place.sidecar, _after_colon(error), place)
 
     def revisions(self) -> Iterator[Finding]:
-        """Check the older revisions."""
         yield from (FindingKind.FOREIGN.at(path, what) for path, what in self.history.strangers)
         for path in self.history.strays:
             yield FindingKind.STRAY_FILE.at(path, "an older content without a sidecar")
@@ -299,7 +292,6 @@ class _Inspection:
                 yield from self._marks(revision.name, place.content, sidecar)
 
     def versions(self) -> Iterator[Finding]:
-        """Check that a definition has the version of its directory, and an attachment that of its document."""
         main = self.sidecars.get(self.folder.main)
         expected = int(self.folder.name) if self.folder.collection is None else main and main.version
         for name, sidecar in self.sidecars.items():
@@ -335,7 +327,6 @@ class _Inspection:
 
 
 def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
-    """Find fault with a content that looks like its sidecar's; ``newest`` names the newest whole revision."""
     if match is ContentMatch.ROTTEN:
         yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}{newest}", place)
     elif match is ContentMatch.TIMES_LOST:
@@ -349,7 +340,6 @@ def _without_sidecar(place: FilePaths) -> Finding:
 
 
 def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator[Finding]:
-    """Find what is not the service's, and what is in its way."""
     yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
     obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
     for name in sorted(found.others):

@@ -70,11 +70,7 @@ def record(home: str, run: msgspec.Struct) -> None:
 
 
 def last(home: str, kind: type[R]) -> R | None:
-    """Return the record of a kind; ``None`` where there is none that can be read.
-
-    Raises:
-        DiskError: the disk refuses.
-    """
+    """Return the record of a kind; ``None`` where there is none that can be read."""
     with disk_errors("looking for the last run"):
         try:
             descriptor = nofollow.open_to_read(_path(home, kind))

@@ -83,11 +83,9 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: str = ""
 
     def path(self, inside: str) -> str:
-        """Return the path in the backup of a path in the part."""
         return f"{self.directory}/{inside}" if self.directory else inside
 
     def inside(self, path: str) -> str | None:
-        """Return the path in the part of a path in the backup; ``None`` if it is in another part."""
         if not self.directory:
             return None if path.split("/", 1)[0] == DIRECTORY else path
         prefix = f"{self.directory}/"
@@ -106,7 +104,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     saved_keys: tuple[str, ...] = ()
 
     def part(self, name: str) -> BackupPart | None:
-        """Return the part of a name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
@@ -116,7 +113,6 @@ def tree_name(datasource: str) -> str:
 
 
 def attachments_name(provider: str) -> str:
-    """Return the name of the directory of a provider of attachments."""
     return f"{_ATTACHMENTS}/{provider}"
 
 
@@ -135,12 +131,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def read(backup: str) -> Manifest:
-    """Read the manifest of a backup; without one the backup has the first format, and holds one tree.
-
-    Raises:
-        StartupError: the manifest cannot be read, or a newer version has written it.
-        OSError: it cannot be opened.
-    """
+    """Read the manifest of a backup; without one the backup has the first format, and holds one tree."""
     path = f"{backup}/{MANIFEST}"
     try:
         with FileIO(nofollow.open_file(path)) as file:
@@ -160,11 +151,7 @@ def open_sums(directory: str) -> BinaryIO:
 
 
 def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Yield the digest and the relative path of each line.
-
-    Raises:
-        DamagedError: a line is malformed, or its path leads out of the directory.
-    """
+    """Yield the digest and the relative path of each line."""
     for number, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
         path = os.fsdecode(text[_PATH:].removesuffix(b"\n"))
         parts = path.split("/")
@@ -184,10 +171,6 @@ def verify(directory: str, part: BackupPart | None = None) -> Iterator[str | Non
     """Read every file of a backup from the disk; yield ``None`` after each, and before it a line if it is wrong.
 
     With ``part``, only its files are read.
-
-    Raises:
-        DamagedError: the list cannot be read.
-        OSError: the list cannot be opened.
     """
     with open_sums(directory) as file:
         for digest, path in listed(file):

@@ -42,10 +42,6 @@ class ObjectCopies:
 
         ``earlier`` are the paths that it may have had in the previous backup, too. ``None`` is returned of a revision
         whose body is no object: the tree has it.
-
-        Raises:
-            DamagedError: the object is missing.
-            BusyError: the store cannot be used.
         """
         bodies, address = self.bodies(folder), folder.address(name)
         if bodies is None or record.body is None or record.deleted or isinstance(address, DefinitionAddress):

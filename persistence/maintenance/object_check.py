@@ -41,11 +41,7 @@ class ObjectsCheck:
         self._known = cache(self._is_known)
 
     def run(self, below: str = "") -> Iterator[Report | None]:
-        """Check the objects below the names of a key; yield ``None`` for each that is in order.
-
-        Raises:
-            BusyError: the store cannot be used.
-        """
+        """Check the objects below the names of a key; yield ``None`` for each that is in order."""
         for each in stray_objects(self._bodies, self._main_of, below.strip("/")):
             if each is None:
                 yield None

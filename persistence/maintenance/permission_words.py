@@ -33,7 +33,6 @@ def in_words(permissions: Permissions | None) -> Iterator[str]:
 
 
 def whom(permission: Permission) -> str:
-    """Return whom a permission is for."""
     return " and ".join(_condition(each) for each in permission.conditions) or "anyone"
 
 

@@ -53,7 +53,6 @@ class Repair:
     """Repairs findings in the tree of one root. Methods raise ``OSError`` and ``DamagedError``."""
 
     def __init__(self, layout: Layout, quarantine: Quarantine, adoption: Adoption, *, may_guess: bool) -> None:
-        """``may_guess`` allows an unknown form version to become that of a new document."""
         self._layout = layout
         self._may_guess = may_guess
         self._quarantine = quarantine
@@ -108,7 +107,6 @@ class Repair:
         directories.sync(place.directory)
 
     def _save_from_overwriting(self, folder: Folder, finding: Finding, place: FilePaths, committed: Sidecar) -> None:
-        """Save the content that the end of a commit replaces, unless it is in the history, as it usually is."""
         following = FilePaths(place.directory, os.path.basename(place.next_content(committed.id)))
         if not os.path.lexists(place.content):
             return
@@ -128,7 +126,6 @@ class Repair:
         return _CORRECTED
 
     def _content_damaged(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
-        """Go back to the newest whole revision, which may be the current one under its second name."""
         if place.is_older:
             self._quarantine_both(finding, place)
             return "moved it to .quarantine"
@@ -147,7 +144,6 @@ class Repair:
         return "moved what is left of it to .quarantine"
 
     def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
-        """Give the acknowledged content a new sidecar; without a content, go back to an older revision."""
         if os.path.isfile(place.sidecar) and _corrected(place):
             return _CORRECTED
         has_content = os.path.lexists(place.content)
@@ -169,7 +165,6 @@ class Repair:
         return f"made a new sidecar for the content, with form version {known.version}; the old one is in .quarantine"
 
     def _sidecar_missing(self, folder: Folder, _finding: Finding, place: FilePaths) -> str:
-        """Replace a sidecar that was lost, for example by a copying tool that skips files replaced under it."""
         older = list(readable(list_history(folder.path), place.name))
         for _, sidecar in older:
             if not sidecar.deleted and is_whole(place, sidecar):
@@ -181,7 +176,6 @@ class Repair:
         return f"made a new sidecar from that of {older[0][1].modified}"
 
     def _known(self, folder: Folder, place: FilePaths) -> Sidecar | None:
-        """Return what is certain of a resource without its sidecar, by an older revision or another file beside it."""
         older = next(readable(list_history(folder.path), place.name), None)
         if older is not None:
             return older[1]
@@ -243,7 +237,6 @@ class Repair:
         directories.sync(place.directory)
 
     def _kept_twice(self, _folder: Folder, finding: Finding, revision: FilePaths) -> None:
-        """Remove the second name of the content; if that is another content by now, keep it in the quarantine."""
         sidecar = stored_revision.read_sidecar(revision)
         if os.path.lexists(revision.content) and (sidecar is None or not is_whole(revision, sidecar)):
             self._quarantine.move(revision.content, finding)
@@ -260,7 +253,6 @@ class Repair:
             files.stamp(file.fileno(), stamp(sidecar))
 
     def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: FilePaths) -> None:
-        """Move it under the name of a next content: without its sidecar it is then a stray, and not put in by hand."""
         sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
@@ -278,7 +270,6 @@ class Repair:
 
 
 def _corrected(place: FilePaths) -> bool:
-    """Correct a sidecar if exactly one bit was flipped, and return whether it was. Raises ``OSError``."""
     with FileIO(nofollow.open_file(place.sidecar)) as file:
         sidecar = sidecars.corrected(nofollow.read_small(file.fileno()), place.sidecar, place.address)
     if sidecar is None:

@@ -96,12 +96,7 @@ class TreeReader:
         definitions_root: Callable[[Form], str] | None = None,
         integrity: Integrity | None = None,
     ) -> Self:
-        """Open the tree of a root; ``definitions_root`` gives that of the tree with the definitions of a form.
-
-        Raises:
-            StartupError: there is none, it has another format, or it is incomplete.
-            DiskError: it cannot be looked at.
-        """
+        """Open the tree of a root; ``definitions_root`` gives that of the tree with the definitions of a form."""
         catalog_at = cache(lambda path: Catalog(StoreReader(path, integrity)))
         root_of, store = definitions_root or (lambda _: root), StoreReader(root, integrity)
         return cls(store, Layout(store.root), properties, lambda form: catalog_at(root_of(form)))
@@ -163,13 +158,7 @@ class FormSummary:
 
 
 def overview(reader: TreeReader, app: str | None = None, name: str | None = None) -> Iterator[FormSummary]:
-    """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted.
-
-    Raises:
-        NotFoundError: there is no such application or form.
-        BadAddressError: its name cannot be a directory.
-        DiskError: the tree cannot be listed.
-    """
+    """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted."""
     found = (form for form in reader.store.forms(app) if name in (None, form.name))
     forms = sorted(found, key=lambda form: (form.app, form.name))
     if app is not None and not forms:
@@ -215,14 +204,7 @@ class VersionReport:
 
 
 def report_version(reader: TreeReader, form: Form, version: int | None = None) -> VersionReport:
-    """Report a version of a form, by default the highest published one.
-
-    Raises:
-        NotFoundError: it was never published.
-        DeletedError: it was deleted.
-        BadAddressError: a name cannot be a file name.
-        DamagedError: it cannot be read.
-    """
+    """Report a version of a form, by default the highest published one."""
     number = Catalog(reader.store).latest_version(form) if version is None else version
     if number is None:
         raise NotFoundError(f"{form} has no published version")
@@ -282,13 +264,7 @@ class DocumentReport:
 
 
 def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisions: bool = True) -> DocumentReport:
-    """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones.
-
-    Raises:
-        NotFoundError: nothing of it was ever stored, or it is a draft that is gone.
-        BadAddressError: a name cannot be a file name.
-        DamagedError: it cannot be read.
-    """
+    """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones."""
     found, named = _current(reader, address)
     other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
     attachments = tuple(reader.attachments(address))
@@ -310,7 +286,6 @@ def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisi
 def _current(
     reader: TreeReader, address: DocumentAddress
 ) -> tuple[StoredRevision | None, frozenset[str] | Unreadable | None]:
-    """Return the current revision and the attachments that it names; of a damaged content only the sidecar."""
     try:
         found = reader.store.read(address, content=True)
     except DamagedError as error:
@@ -330,7 +305,6 @@ def _named(address: DocumentAddress, file: BinaryIO, size: int) -> frozenset[str
 def _revisions(
     reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
 ) -> Iterator[Sidecar | Unreadable]:
-    """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
     for instant in reader.store.revisions(address):
         found = _if_readable(instant, partial(reader.store.read_older, address, instant, content=False))
         if isinstance(found, Unreadable):

@@ -48,12 +48,7 @@ class ChosenBackup:
 
 
 def choose(source: str) -> ChosenBackup:
-    """Return the backup at a path, or the newest complete one in it.
-
-    Raises:
-        StartupError: there is none, or it has a newer format.
-        DiskError: it cannot be read.
-    """
+    """Return the backup at a path, or the newest complete one in it."""
     path = os.path.realpath(source)
     with owner.being(owner.identity_of(path, trusting=True)), disk_errors(f"backup {source}"):
         if os.path.lexists(f"{path}/{SUMS}"):
@@ -85,7 +80,6 @@ class Restore:
     """
 
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
-        """Open the parts. Raises ``StartupError`` if one is not a tree, and ``DiskError``."""
         self.count = RestoreCount()
         self.source = backup.path
         self._extra = extra
@@ -110,12 +104,6 @@ class Restore:
         A damaged file goes to the quarantine, so that it is not served. The directories are marked one after the other
         before anything is restored, and ``end`` removes the markers in the same order. So if the last one is marked,
         those without a marker are complete.
-
-        Raises:
-            StartupError: a directory is not empty, or a file of ``extra`` is there already.
-            BusyError: a service uses a tree.
-            DamagedError: the list of digests cannot be read.
-            DiskFullError, DiskError: the disk refused; restoring again goes on from there.
         """
         to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
@@ -147,12 +135,6 @@ class Restore:
             _at_each(self._targets, lambda each: each.end())
 
     def _opened(self, path: str) -> FileIO:
-        """Open a file of the backup.
-
-        Raises:
-            DamagedError: it is no regular file, or below a link.
-            OSError: it cannot be opened.
-        """
         with owner.being(self._reader):
             try:
                 return FileIO(nofollow.open_file(f"{self.source}/{path}"))
@@ -162,7 +144,6 @@ class Restore:
                 raise
 
     def _due(self) -> list[_Target]:
-        """Return the targets that are not complete yet; nothing is changed."""
         states = list[tuple[bool, bool]]()
         _at_each(self._targets, lambda each: states.append((each.is_half(), each.is_whole())))
         due = self._targets
@@ -181,7 +162,6 @@ class Restore:
         return due
 
     def _owner_of(self, path: str) -> Identity:
-        """Return the identity that writes a file of ``extra``: its directory's owner, else that of the first tree."""
         return owner.identity_for(path, self._targets[0].root if self._targets else os.path.dirname(path))
 
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
@@ -201,7 +181,6 @@ class Restore:
         yield from self._unlisted(due)
 
     def _unlisted(self, due: list[_Target]) -> Iterator[str]:
-        """Yield a line for each file in the backup that is not in its list, which may have lost its end."""
         for directory, _, names in owner.each_as(self._reader, os.walk(self.source)):
             for name in names:
                 path = os.path.relpath(f"{directory}/{name}", self.source)
@@ -226,7 +205,6 @@ class Restore:
         return None
 
     def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
-        """Restore a file; ``path`` is its path in the backup, ``inside`` that in the part. Return a problem."""
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
@@ -257,7 +235,6 @@ class Restore:
         return problem
 
     def _has_time(self, path: str, target: str) -> bool:
-        """Return whether a file has the time of that in the backup, which it gets last: a kill may have come before."""
         try:
             with self._opened(path) as file:
                 return os.fstat(file.fileno()).st_mtime_ns == os.stat(target).st_mtime_ns
@@ -266,7 +243,6 @@ class Restore:
 
 
 def _at_each(targets: list[_Target], act: Callable[[_Target], object]) -> None:
-    """Act on each target as the user to whom its directory belongs."""
     for each in targets:
         with owner.being(each.writer):
             act(each)
@@ -290,11 +266,9 @@ class _Target:
         self.quarantine = f"{self._layout.own(QUARANTINE)}/{file_name(next_after(None))}"
 
     def inside(self, path: str) -> str | None:
-        """Return the path here of a file of the backup; ``None`` if it is not to be restored here."""
         return self._part.inside(path)
 
     def restoring(self) -> str | None:
-        """Return the backup whose restore is incomplete, empty if none is; ``None`` without any marker."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(_RESTORING))) as file:
                 return os.fsdecode(nofollow.read_small(file.fileno())) or None
@@ -302,11 +276,9 @@ class _Target:
             return None
 
     def is_half(self) -> bool:
-        """Return whether a restore of this backup is incomplete here."""
         return self.restoring() == self._backup
 
     def is_whole(self) -> bool:
-        """Return whether a restore of this backup is complete here, and was not when it was interrupted elsewhere."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
                 is_named = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
@@ -315,7 +287,6 @@ class _Target:
             return False
 
     def check(self) -> None:
-        """Check that it is empty, or half of this backup. Raises ``StartupError``."""
         if not os.path.isdir(self.root):
             return
         restoring = self.restoring()
@@ -329,25 +300,20 @@ class _Target:
         return all(map(_UNFINISHED.fullmatch, names))
 
     def prepare(self) -> None:
-        """Make the directory, and what ``locked`` needs."""
         directories.ensure(self.root)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep services out for a block. Raises ``BusyError`` if one uses the directory."""
         return nullcontext()
 
     def begin(self) -> None:
-        """Mark it as incomplete."""
         files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
 
     def finish(self) -> None:
-        """Mark it as whole."""
         files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         files.remove(self._layout.own(_RESTORING))
         directories.sync(self.root)
 
     def end(self) -> None:
-        """Remove the marker."""
         if files.remove(self._layout.own(RESTORED)):
             directories.sync(self.root)
 
@@ -358,7 +324,6 @@ class _Tree(_Target):
     own = frozenset(OWN)
 
     def __init__(self, part: BackupPart, path: str, backup: str, writer: Identity) -> None:
-        """Read the saved layout. Raises ``StartupError`` if the part is no tree, or has a newer format."""
         super().__init__(part, path, backup, writer)
         saved = f"{backup}/{part.path(LAYOUT)}"
         layout = root.read_layout(saved)

@@ -33,7 +33,6 @@ _PROVIDER = (*_PREFIX, "provider")
 
 
 def _defaults(release: str) -> dict[Name, str]:
-    """Return the properties that a runtime ships, as far as they decide here."""
     found = {(*_PROVIDER, ANY, ANY, ANY): _BUILT_IN, (*_PREFIX, _BUILT_IN, "active"): "true"}
     if release != "2023.1":
         found |= {(*_PROVIDER, app, ANY, FORM): _BUILT_IN for app in _OWN_APPS}
@@ -85,12 +84,7 @@ class RuntimeProperties:
 
     @classmethod
     def load(cls, path: str, release: str) -> RuntimeProperties:
-        """Read a file.
-
-        Raises:
-            NotFoundError, DiskError: there is no such file, or it cannot be read.
-            BadRequestError: it is too large, not XML, has a document type, or no properties.
-        """
+        """Read a file."""
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path}")
         with disk_errors(path), open(path, "rb") as file:
@@ -211,13 +205,11 @@ def _word(value: bool) -> str:  # noqa: FBT001 - a value of a property
 
 
 def _plain(value: str) -> str:
-    """Return a value as XML Schema compares it: 1 and 0 are booleans, too."""
     plain = value.strip()
     return {"1": "true", "0": "false"}.get(plain, plain)
 
 
 def _read(data: bytes) -> dict[Name, str]:
-    """Read the properties that are of no processor; the last one of a name counts."""
     found = dict[Name, str]()
 
     def take(child: Any) -> None:

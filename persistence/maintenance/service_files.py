@@ -32,12 +32,7 @@ from persistence.storage.store import outdated_links
 
 
 def require_tree(tree: FolderTree) -> None:
-    """Check that this is a tree of the service at all, before anything in it is changed.
-
-    Raises:
-        StartupError: there is no such directory, or it has neither ``layout.json`` nor locks nor any sidecar.
-        OSError: it cannot be looked at.
-    """
+    """Check that this is a tree of the service at all, before anything in it is changed."""
     if any(os.path.lexists(tree.layout.own(name)) for name in (LAYOUT, LOCKS)):
         return
     for item in tree.walk() if os.path.isdir(tree.root) else ():
@@ -54,12 +49,7 @@ def _is_sidecar(folder: Folder, name: str) -> bool:
 
 
 def check_format(layout: Layout) -> Iterator[Finding]:
-    """Find fault with ``layout.json``.
-
-    Raises:
-        StartupError: the tree has another format, or is incomplete: then it cannot be checked.
-        OSError: it cannot be looked at.
-    """
+    """Find fault with ``layout.json``."""
     path = layout.own(LAYOUT)
     try:
         found = root.read_layout(path)
@@ -108,7 +98,6 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
 
 
 def _special_files(path: str) -> Iterator[str]:
-    """Find everything below a directory that is neither a file nor a directory."""
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -140,7 +129,6 @@ def _strays(layout: Layout) -> Iterator[str]:
 
 
 def _directory(layout: Layout, name: str) -> str:
-    """Return the path of one of the service's own directories; raise ``FileNotFoundError`` if it is a link, say."""
     path = layout.own(name)
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise FileNotFoundError(path)
@@ -148,7 +136,6 @@ def _directory(layout: Layout, name: str) -> str:
 
 
 def _is_old(entry: os.DirEntry[str]) -> bool:
-    """Judge by the time of the rename: the content may be much older."""
     try:
         return time.time() - entry.stat(follow_symlinks=False).st_ctime > uploads.ABANDONED_AFTER
     except FileNotFoundError:

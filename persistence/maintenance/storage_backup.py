@@ -47,12 +47,7 @@ class StorageBackup:
     folders: int = 0
 
     def run(self) -> Iterator[str | None]:
-        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem.
-
-        Raises:
-            PersistenceError: the storage cannot be read any more.
-            OSError: the destination refused.
-        """
+        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
         with self.database.snapshot():
             for main in _mains(self.database.storage):
@@ -77,11 +72,6 @@ class StorageBackup:
                     yield str(error)
 
     def _save_revision(self, revisions: Revisions, address: Address, instant: Instant, *, is_current: bool) -> None:
-        """Save a revision.
-
-        Raises:
-            DamagedError: it cannot be read, or is not what its sidecar says; as far as it can be read, it is saved.
-        """
         current = _inside(address)
         place, earlier = (current, ()) if is_current else (current.revision(instant), (current.content,))
         try:
@@ -113,7 +103,6 @@ class StorageBackup:
             self.part.copy_content(place.content, content, sidecar)
 
     def _save_body(self, address: Address, record: Sidecar, place: FilePaths, earlier: tuple[str, ...]) -> None:
-        """Save the body of a record, which is elsewhere."""
         sidecar, bodies = described(record), None
         if self.part.link_content(place.content, sidecar, *earlier):
             return
@@ -129,7 +118,6 @@ class StorageBackup:
 
 
 def _mains(storage: Readable) -> Iterator[Address]:
-    """Yield all definitions, drafts and documents, by their main files."""
     for form in storage.forms():
         for version in storage.versions(form):
             yield DefinitionAddress(form, version, FORM_XHTML)
@@ -139,6 +127,5 @@ def _mains(storage: Readable) -> Iterator[Address]:
 
 
 def _inside(address: Address) -> FilePaths:
-    """Return the paths of a resource in a tree, relative to the root."""
     place = _LAYOUT.paths(address)
     return FilePaths(place.directory.removeprefix("/"), place.name)

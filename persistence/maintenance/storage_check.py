@@ -61,11 +61,7 @@ class StorageCheck:
     totals: FindingTotals = field(default_factory=FindingTotals)
 
     def run(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Report | None]:
-        """Check the database once: yield its findings below some names, and ``None`` for a folder that is done.
-
-        Raises:
-            PersistenceError: it, or a store of bodies, cannot be read.
-        """
+        """Check the database once: yield its findings below some names, and ``None`` for a folder that is done."""
         if not parts:
             return
         treatment = Treatment(self.remedies, self.is_dry, self.totals)
@@ -84,11 +80,7 @@ class StorageCheck:
                 yield treatment.apply(finding, _nothing)
 
     def part(self, path: str) -> tuple[str, ...]:
-        """Return the names of a path, as in a tree.
-
-        Raises:
-            BadRequestError: the database has nothing there.
-        """
+        """Return the names of a path, as in a tree."""
         names = tuple(path.strip("/").split("/"))
         if not _has(self.database.storage, names):
             raise BadRequestError(f"{path} is not in the database")
@@ -123,7 +115,6 @@ def _is_within(place: str, parts: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _has(storage: ManagedStorage, names: tuple[str, ...]) -> bool:
-    """Return whether there is anything at the path of a form, a collection, a document or version, or a file."""
     forms = [form for form in storage.forms() if (form.app, form.name)[: len(names)] == names[:_OF_FORM]]
     if len(names) <= _OF_FORM or not forms:
         return bool(forms)
@@ -140,7 +131,6 @@ def _has(storage: ManagedStorage, names: tuple[str, ...]) -> bool:
 
 
 def _main(form: Form, kind: str, folder: str) -> Address | None:
-    """Return the main file of a document, or of a version; ``None`` if that is no number."""
     if kind != _DEFINITIONS:
         return DocumentAddress(form, Collection(kind), folder, DATA_XML)
     return DefinitionAddress(form, int(folder), FORM_XHTML) if folder.isascii() and folder.isdecimal() else None

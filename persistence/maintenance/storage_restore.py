@@ -63,13 +63,7 @@ class StorageRestore:
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
-        """Restore: yield ``None`` for a file or document that is done, and a line for a problem.
-
-        Raises:
-            StartupError: the storage has forms already.
-            DamagedError: the list of digests cannot be read.
-            PersistenceError: the storage cannot be used any more; restoring again goes on from there.
-        """
+        """Restore: yield ``None`` for a file or document that is done, and a line for a problem."""
         source = self._source()
         self.require_empty()
         yield from manifest.verify(self.backup.path, self.part)
@@ -96,11 +90,7 @@ class StorageRestore:
         return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
 
     def require_empty(self) -> None:
-        """Check that the storage has no forms but those that an earlier call has begun to restore.
-
-        Raises:
-            StartupError: it has others.
-        """
+        """Check that the storage has no forms but those that an earlier call has begun to restore."""
         begun = self.target.arrivals.begun(self._source().name)
         for form in self.target.storage.forms():
             if form not in begun:

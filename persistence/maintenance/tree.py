@@ -88,7 +88,6 @@ class Folder:
         return DocumentAddress(self.form, self.collection, self.name, unescape(name))
 
     def paths(self, name: str) -> FilePaths:
-        """Return the paths of the resource with a file name."""
         return FilePaths(self.path, name)
 
     @property
@@ -125,10 +124,6 @@ class FolderTree:
         """Keep writers out of a folder for a block, which tells the change what it changes.
 
         Nobody writes in a tree that lacks the lock file.
-
-        Raises:
-            BusyError: a writer was there until the deadline.
-            OSError: the lock file cannot be opened.
         """
         change = ChangeEvents(self._listener)
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
@@ -147,11 +142,7 @@ class FolderTree:
         return os.path.relpath(path, self.root)
 
     def parts(self, path: str) -> tuple[str, ...]:
-        """Return the names between the root and a path, which is relative to the root or to the current directory.
-
-        Raises:
-            BadRequestError: nothing is there, or it is not in the tree.
-        """
+        """Return the names between the root and a path, which is relative to the root or to the current directory."""
         for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
             relative = os.path.relpath(candidate, self.root)
             is_inside = relative.split(os.sep)[0] != os.pardir
@@ -232,7 +223,6 @@ def is_version(name: str) -> bool:
 
 
 def _is_own(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a root is the service's or the file system's; applications are directories."""
     if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
         return True
     return is_unfinished_own(entry.name) and not entry.is_dir(follow_symlinks=False)

@@ -44,7 +44,6 @@ class _Body:
     sidecar: Sidecar
 
     def add(self) -> None:
-        """Copy it. Raises as ``PartFiles.add``."""
         self.part.add(self.path, self.file, self.sidecar, *self.earlier)
 
 
@@ -70,7 +69,6 @@ class _Snapshot:
     history: History = field(default_factory=History)
 
     def sidecar(self, name: str) -> Sidecar | None:
-        """Return the sidecar of a content, if it can be decoded."""
         return self.sidecars[name].sidecar if name in self.sidecars else None
 
 
@@ -94,12 +92,7 @@ class TreeBackup:
         return ObjectCopies(self.part, self.bodies_of)
 
     def run(self) -> Iterator[str | None]:
-        """Save the tree: yield ``None`` for a folder that is done, and a line for each problem.
-
-        Raises:
-            BusyError: a writer kept a document locked beyond the deadline.
-            OSError: the destination refused.
-        """
+        """Save the tree: yield ``None`` for a folder that is done, and a line for each problem."""
         above = f"{self.tree.root}/"
         for item in self.tree.walk():
             if isinstance(item, Folder):
@@ -110,7 +103,6 @@ class TreeBackup:
                 yield f"{item.path.removeprefix(above)}: {item.what}; it is not saved"
 
     def _save(self, folder: Folder) -> list[str]:
-        """Save a document with its draft, unless it was saved with the draft, or a version of a definition."""
         folders = [folder]
         if folder.collection is not None:
             folders = [self.tree.folder_in(collection, folder) for collection in Collection]
@@ -160,11 +152,6 @@ class TreeBackup:
                     self.part.add(self.tree.inside(path), stray, None)
 
     def _add_revision(self, folder: Folder, revision: OlderRevision) -> None:
-        """Copy an older revision; it may have been the current one in the previous backup.
-
-        Raises:
-            DamagedError: a part of it is missing or cannot be read; the rest is copied.
-        """
         place, earlier = self._inside(revision.place), self._inside(folder.paths(revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
@@ -189,11 +176,6 @@ class TreeBackup:
                 body.add()
 
     def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
-        """Copy a content as it is.
-
-        Raises:
-            DamagedError: it is neither its sidecar's nor an edit by hand; or it cannot be read.
-        """
         damage, status = None, os.fstat(file.fileno())
         if sidecar is not None and not sidecar.deleted:
             is_it = status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar)
@@ -227,7 +209,6 @@ class TreeBackup:
         raise BusyError(f"{revision.place.content} is being rewritten too often to be saved")
 
     def _current_bodies(self, opened: _Snapshot, stack: ExitStack, problems: list[str]) -> Iterator[_Body]:
-        """Open the bodies of a document's attachments that are in another directory; its lock is held."""
         for name in opened.sidecars:
             record = opened.sidecar(name)
             if record is None or record.deleted or record.size or name == DATA_XML:
@@ -268,7 +249,6 @@ class TreeBackup:
         return _Body(part, path, (), file, described(record)), problem
 
     def _directory(self, folder: Folder) -> BodiesReader | None:
-        """Return the directory of the bodies of a form's attachments, if it is saved."""
         try:
             bodies = self.bodies_of(folder.form)
         except ConfigurationError:  # the form has no provider any more
@@ -283,9 +263,6 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     """Open the files of a folder until the stack ends, also contents that are committed and not yet renamed.
 
     ``problems`` gets a line for each file that is missing or cannot be opened.
-
-    Raises:
-        OSError: it cannot be listed, or there are not enough descriptors.
     """
     found, snapshot = list_folder(folder.path), _Snapshot(folder)
     if found.has_history:
@@ -315,9 +292,6 @@ def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, Binar
     """Open the sidecar and the content of an older revision until the stack ends; ``None`` if it is gone.
 
     No lock is held. If the revision is rewritten meanwhile, it is opened again.
-
-    Raises:
-        DamagedError: it cannot be opened.
     """
     while True:
         with _opened(place.sidecar) as file:
@@ -334,7 +308,6 @@ def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, Binar
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO | None]:
-    """Open a file for a block; ``None`` if it is gone. Raises ``DamagedError`` if it cannot be opened."""
     try:
         file = FileIO(nofollow.open_file(path))
     except FileNotFoundError:
@@ -347,7 +320,6 @@ def _opened(path: str) -> Iterator[BinaryIO | None]:
 
 
 def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
-    """Read an open sidecar. Raises ``DamagedError`` if it is larger than any sidecar."""
     status = os.fstat(file.fileno())
     data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()
     if len(data) < status.st_size:
@@ -361,7 +333,6 @@ def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
 
 @contextmanager
 def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
-    """Add damage, or that the file at ``path`` cannot be opened, to the problems; the rest is saved all the same."""
     try:
         yield
     except DamagedError as error:

@@ -34,9 +34,6 @@ def add_checksums(path: str) -> None:
 
     A sidecar is written aside, made durable and renamed over the old one, hundreds at a time: an interruption leaves
     each old or new, and the next run goes through all of them again.
-
-    Raises:
-        OSError: the disk refused.
     """
     folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
@@ -53,7 +50,6 @@ def add_checksums(path: str) -> None:
 
 
 def _write_aside(directory: str) -> Iterator[str]:
-    """Write the upgraded sidecars of a directory beside the old ones, and yield the paths of the old ones."""
     with suppress(FileNotFoundError, NotADirectoryError):
         names = os.listdir(directory)
         for name in names:
@@ -72,7 +68,6 @@ def _aside(sidecar: str) -> str:
 
 
 def _upgraded(directory: str, name: str) -> bytes | None:
-    """Return the upgraded sidecar; ``None`` if the file is not one of the old schema."""
     path = f"{directory}/{name}"
     content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
     try:
@@ -103,24 +98,13 @@ STEPS = (
 
 
 def steps_due(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:
-    """Return the steps that a tree still needs; nothing is changed.
-
-    Raises:
-        StartupError: there is no tree, a newer version wrote it, or it is being restored.
-        DiskError: it cannot be read.
-    """
+    """Return the steps that a tree still needs; nothing is changed."""
     with disk_errors(f"data directory {path}"):
         return _due(_read(path), steps)
 
 
 def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[UpgradeStep]:
-    """Run the steps that a tree still needs; yield each when it is done and recorded.
-
-    Raises:
-        StartupError: as ``steps_due``.
-        BusyError: a service uses the tree.
-        DiskError: the disk refused; a later run goes on from there.
-    """
+    """Run the steps that a tree still needs; yield each when it is done and recorded."""
     with disk_errors(f"data directory {path}"):
         found, layout = _read(path), Layout(path)
         file, service = layout.own(LAYOUT), layout.own(SERVICE)

@@ -87,7 +87,6 @@ class Instruments:
 
 
 def _summed(name: str, meaning: str, registry: CollectorRegistry) -> Gauge:
-    """Return a gauge whose value is the sum of those of all living workers."""
     return Gauge(name, meaning, multiprocess_mode="livesum", registry=registry)
 
 
@@ -103,7 +102,6 @@ def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
 
 @cache
 def instruments() -> Instruments:
-    """Return the instruments of this process."""
     return Instruments()
 
 

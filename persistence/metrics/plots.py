@@ -138,7 +138,6 @@ def _span(before: Totals, after: Totals) -> Span:
 
 
 def _quantile(classes: list[float], part: float) -> float | None:
-    """Return the latency that a part of the requests did not exceed, as evenly spread within each class."""
     rank = sum(classes) * part
     if rank <= 0:
         return None

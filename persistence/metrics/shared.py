@@ -71,11 +71,7 @@ class SharedMetrics:
 
 
 def begin() -> None:
-    """Make the directory for the workers of this process; it is removed when the process ends.
-
-    Raises:
-        DiskError, DiskFullError: it cannot be made.
-    """
+    """Make the directory for the workers of this process; it is removed when the process ends."""
     above = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
     above = os.path.realpath(above)
     with disk_errors(f"metrics in {above}"):
@@ -90,9 +86,6 @@ def own_directory(above: str) -> str:
     """Make a directory, and lock it until the last of the processes ends.
 
     Another service that starts may take one for a dead service's before it is locked, and remove it.
-
-    Raises:
-        OSError: it cannot be made, or others have removed each.
     """
     for _ in range(_ATTEMPTS):
         path = tempfile.mkdtemp(prefix=_PREFIX, dir=above)
@@ -108,9 +101,6 @@ def joined() -> SharedMetrics:
     """Return the directory for this process, which counts there from now on, under a number of its own.
 
     Without a master, the process makes the directory for itself.
-
-    Raises:
-        DiskError, DiskFullError: there is no room.
     """
     if not os.path.isdir(os.environ.get(_VARIABLE, "")):
         begin()
@@ -142,7 +132,6 @@ def _merged(paths: list[str]) -> Iterable[Metric]:
 
 
 def _is_readable(path: str) -> bool:
-    """Return whether the library can read a file; it raises anything where the file holds anything."""
     try:
         _merged([path])
     except Exception:  # noqa: BLE001 - see above
@@ -151,7 +140,6 @@ def _is_readable(path: str) -> bool:
 
 
 def _is_taken(path: str) -> bool:
-    """Lock a file for as long as this process lives; return ``False`` if another process has it."""
     descriptor = files.open_shared(path)
     if try_lock(descriptor):
         return True
@@ -160,7 +148,6 @@ def _is_taken(path: str) -> bool:
 
 
 def _is_free(path: str) -> bool:
-    """Return whether no process has locked a file."""
     descriptor = nofollow.open_to_read(path)
     try:
         return try_lock(descriptor)
@@ -175,7 +162,6 @@ def _numbers(path: str) -> Iterator[int]:
 
 
 def _reserve(path: str, size: int) -> None:
-    """Take the room of a file, unless it has it. It gets its name when it has its room: others read all of a name."""
     with suppress(FileNotFoundError):
         if os.stat(path).st_size >= size:
             return
@@ -200,7 +186,6 @@ def sweep(above: str) -> None:
 
 
 def _remove_dead(path: str) -> None:
-    """Remove the directory of a service unless it lives; it cannot lock the directory meanwhile."""
     descriptor = nofollow.open_to_read(f"{path}/{_LOCK}")
     try:
         if try_lock(descriptor):

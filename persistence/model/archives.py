@@ -56,7 +56,6 @@ class ArchiveEntry:
 
     @property
     def path(self) -> str:
-        """The name of the entry."""
         address = self.address
         holder = (
             (_DEFINITIONS,) if isinstance(address, DefinitionAddress) else (address.collection.value, address.document)
@@ -78,9 +77,6 @@ def parse_entry(path: str) -> ArchiveEntry:
     """Read the name of an entry; instants may be written in any way that requests may write them.
 
     The names in it are not judged: whether a tree can keep them, the layout of the tree knows.
-
-    Raises:
-        BadRequestError: it is no name of a revision.
     """
     parts = path.split("/") if len(path) <= LONGEST_PATH else []
     if len(parts) not in (_OF_DEFINITION, _OF_DOCUMENT) or not all(parts) or not _VERSION.fullmatch(parts[2]):

@@ -50,7 +50,6 @@ class FormPattern:
         return None if self.app is None or self.name is None else Form(self.app, self.name)
 
     def matches(self, form: Form) -> bool:
-        """Return whether it is a pattern of a form."""
         return self.app in (None, form.app) and self.name in (None, form.name)
 
     def __str__(self) -> str:
@@ -109,7 +108,6 @@ class VersionFilter:
 
 
 def export_parameters(query: ExportQuery) -> list[tuple[str, str]]:
-    """Return the parameters of a request for an export."""
     pairs = [("match", str(pattern)) for pattern in query.patterns]
     pairs += [("content", ",".join(sorted(each.value for each in query.contents)))]
     pairs += [("data-revision-history", query.history.value)]
@@ -119,11 +117,7 @@ def export_parameters(query: ExportQuery) -> list[tuple[str, str]]:
 
 
 def parse_pattern(text: str) -> FormPattern:
-    """Read ``APP/FORM/VERSION``; parts that are empty, or missing at the end, stand for everything.
-
-    Raises:
-        BadRequestError: it is none.
-    """
+    """Read ``APP/FORM/VERSION``; parts that are empty, or missing at the end, stand for everything."""
     parts = text.split("/")
     if len(parts) > _NAMES_IN_PATTERN:
         raise BadRequestError(f"a match is APP/FORM/VERSION with a number, latest or all, not {text[:LONGEST_SHOWN]!r}")
@@ -136,11 +130,7 @@ def parse_pattern(text: str) -> FormPattern:
 
 
 def parse_patterns(texts: Sequence[str]) -> tuple[FormPattern, ...]:
-    """Read patterns; none at all match everything.
-
-    Raises:
-        BadRequestError: one is none, or there are too many.
-    """
+    """Read patterns; none at all match everything."""
     if len(texts) > MOST_EXPORT_PATTERNS:
         raise BadRequestError(f"more than {MOST_EXPORT_PATTERNS} matches are not accepted at once")
     return tuple(map(parse_pattern, texts)) or (FormPattern(),)
@@ -149,41 +139,25 @@ def parse_patterns(texts: Sequence[str]) -> tuple[FormPattern, ...]:
 def patterns_of(
     app: str | None, name: str | None, version: str | None, matches: Sequence[str]
 ) -> tuple[FormPattern, ...]:
-    """Read the forms that a request names: by its path and the parameter ``form-version``, or by ``matches``.
-
-    Raises:
-        BadRequestError: by both; or as ``parse_patterns``.
-    """
+    """Read the forms that a request names: by its path and the parameter ``form-version``, or by ``matches``."""
     if matches and (app or version):
         raise BadRequestError("match and the path, or form-version, are two ways to name forms: send one of them")
     return parse_patterns(matches or [f"{app or ''}/{name or ''}/{version or ''}"])
 
 
 def parse_contents(text: str | None) -> frozenset[ExportedContent]:
-    """Read the list of kinds of content; nothing means all.
-
-    Raises:
-        BadRequestError: a word is none.
-    """
+    """Read the list of kinds of content; nothing means all."""
     words = [each.strip() for each in (text or "").split(",") if each.strip()]
     return frozenset(word(ExportedContent, each, "content") for each in words) or frozenset(ExportedContent)
 
 
 def parse_history(text: str | None) -> RevisionHistory:
-    """Read whether older revisions are exported.
-
-    Raises:
-        BadRequestError: it is none of the words.
-    """
+    """Read whether older revisions are exported."""
     return word(RevisionHistory, text, "data-revision-history") if text else RevisionHistory.EXCLUDE
 
 
 def parse_range(since: str | None, until: str | None) -> tuple[Instant | None, Instant | None]:
-    """Read the times between which form data was stored: as those of searches, without a zone in the server's own.
-
-    Raises:
-        BadRequestError: one is none, or nothing can be between them.
-    """
+    """Read the times between which form data was stored: as those of searches, without a zone in the server's own."""
     first, end = _bound(since, SINCE), _bound(until, UNTIL)
     if first is not None and end is not None and first >= end:
         raise BadRequestError(f"there is no time from {first} to before {end}")

@@ -28,11 +28,7 @@ class PageRequest:
 
 
 def page_request(number: str | None, size: str | None) -> PageRequest:
-    """Read the page that a request names; a size that is too large means the largest.
-
-    Raises:
-        BadRequestError: one of the two is no positive integer.
-    """
+    """Read the page that a request names; a size that is too large means the largest."""
     wanted = count(size or "", "page-size", HISTORY_PAGE)
     return PageRequest(count(number or "", "page-number", 1), min(wanted, LARGEST_HISTORY_PAGE))
 

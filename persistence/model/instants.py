@@ -41,11 +41,7 @@ def from_datetime(moment: datetime) -> Instant:
 
 
 def first_from(moment: datetime) -> Instant:
-    """Return the first millisecond that begins at or after an aware ``datetime``.
-
-    Raises:
-        OverflowError: that is after the last year of the calendar.
-    """
+    """Return the first millisecond that begins at or after an aware ``datetime``."""
     return from_datetime(moment + timedelta(microseconds=-moment.microsecond % 1000))
 
 
@@ -54,9 +50,6 @@ def next_after(previous: Instant | None) -> Instant:
 
     Two saves within a millisecond, or a clock set back, would otherwise give two revisions one instant, and
     ``last-modified-time`` (spec crud 4.8) could no longer tell them apart.
-
-    Raises:
-        OverflowError: ``previous`` is the last of the calendar.
     """
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")
@@ -64,20 +57,12 @@ def next_after(previous: Instant | None) -> Instant:
 
 
 def one_later(instant: Instant) -> Instant:
-    """Return the instant one millisecond past an instant.
-
-    Raises:
-        OverflowError: it is the last of the calendar.
-    """
+    """Return the instant one millisecond past an instant."""
     return from_datetime(to_datetime(instant) + _MILLISECOND)
 
 
 def parse(text: str) -> Instant:
-    """Read an ISO 8601 instant with a time zone.
-
-    Raises:
-        ValueError: the text is no instant, has no time zone, or is finer than a millisecond.
-    """
+    """Read an ISO 8601 instant with a time zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
@@ -90,9 +75,6 @@ def parse_time(text: str, what: str) -> datetime:
     """Read a time of a query: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3).
 
     Without an offset it is in the server's own zone, and a date is its midnight. ``what`` names it in the error.
-
-    Raises:
-        BadRequestError: it is neither.
     """
     found = _TIME.fullmatch(text)
     if found is not None:

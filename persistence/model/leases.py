@@ -55,7 +55,6 @@ class DocumentLease(msgspec.Struct, frozen=True):
 
     @classmethod
     def beginning(cls, document: str, form: str, holder: LeaseHolder, seconds: int, now: Moment) -> DocumentLease:
-        """Return a lease that begins now."""
         return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall, form)
 
     def keeps_out(self, user: User, form: Form) -> bool:
@@ -97,11 +96,7 @@ class DocumentLease(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, seconds=self.remaining(now), boot=now.boot, ticks=now.ticks, wall=now.wall)
 
     def require_of(self, user: str | None) -> None:
-        """Make sure that it is the lease of a user, if one is given: who renews a lease keeps it.
-
-        Raises:
-            PreconditionError: it is another user's.
-        """
+        """Make sure that it is the lease of a user, if one is given: who renews a lease keeps it."""
         if user is not None and user != self.user:
             raise PreconditionError(f"{self.user} has leased the document {self.document} now")
 
@@ -114,11 +109,7 @@ class DocumentLease(msgspec.Struct, frozen=True):
 
 
 def parse_timeout(header: str | None) -> int:
-    """Read the header ``Timeout`` of a LOCK: seconds.
-
-    Raises:
-        BadRequestError: it is missing, malformed, endless, zero or too long.
-    """
+    """Read the header ``Timeout`` of a LOCK: seconds."""
     sent = (header or "").strip()
     if not sent:
         raise BadRequestError("a LOCK needs the header Timeout, such as Second-600")
@@ -140,11 +131,6 @@ def parse_remaining(header: str | None) -> int | None:
 
 
 def holder_named(user: str, group: str) -> LeaseHolder:
-    """Return the holder that a body names.
-
-    Raises:
-        BadRequestError: it names no user, or a name is too long or holds control characters.
-    """
     name = short(user.strip(), "user name of the lease")
     if name is None:
         raise BadRequestError("the body names no user: it needs lockinfo/owner/username")

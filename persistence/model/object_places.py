@@ -44,16 +44,11 @@ class ObjectPlace:
 
 
 def is_object_place(text: str) -> bool:
-    """Return whether a text is to be the address of such a place."""
     return text.strip().lower().startswith(f"{SCHEME}:")
 
 
 def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace:
-    """Read an address ``s3://BUCKET/PREFIX``.
-
-    Raises:
-        BadRequestError: it is none. The text is not in the error where it may have a password.
-    """
+    """Read an address ``s3://BUCKET/PREFIX``."""
     bucket, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
     prefix = prefix.strip("/")
     names = prefix.split("/") if prefix else []
@@ -66,11 +61,7 @@ def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace
 
 
 def addressed_place(text: str) -> ObjectPlace:
-    """Read an address ``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``; both may be missing.
-
-    Raises:
-        BadRequestError: it is none.
-    """
+    """Read an address ``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``; both may be missing."""
     address, _, query = text.strip().partition("?")
     given = parse_qs(query, keep_blank_values=True)
     is_known = set(given) <= {"endpoint", "region"} and all(len(values) == 1 for values in given.values())
@@ -81,11 +72,7 @@ def addressed_place(text: str) -> ObjectPlace:
 
 
 def object_endpoint(text: str) -> str:
-    """Return the address of a store that speaks S3, without a slash at its end; empty for a blank text.
-
-    Raises:
-        BadRequestError: it is none, or has a user or a path.
-    """
+    """Return the address of a store that speaks S3, without a slash at its end; empty for a blank text."""
     given = text.strip()
     try:
         parts = urlsplit(given)

@@ -31,7 +31,6 @@ def address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=1024)
 def is_loopback(peer: Peer) -> bool:
-    """Return whether a peer is on this machine: 127.0.0.0/8 or ::1."""
     return isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
 
 
@@ -69,22 +68,16 @@ class Trusted:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no peer is trusted."""
         return not self.networks and not self.unix
 
     def includes(self, peer: Peer) -> bool:
-        """Return whether a peer is trusted; one that is not known is not."""
         if isinstance(peer, IPv4Address | IPv6Address):
             return any(peer in network for network in self.networks)
         return self.unix and peer == UNIX
 
 
 def parse(entries: Iterable[str]) -> Trusted:
-    """Read the entries of the setting ``trusted``: addresses, networks such as 10.0.0.0/8, and the word ``unix``.
-
-    Raises:
-        StartupError: an entry is none of these; the text names it.
-    """
+    """Read the entries of the setting ``trusted``: addresses, networks such as 10.0.0.0/8, and the word ``unix``."""
     texts = list(entries)
     return Trusted(tuple(_network(text) for text in texts if text != UNIX), UNIX in texts)
 

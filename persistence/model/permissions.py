@@ -33,7 +33,6 @@ class Operations:
         object.__setattr__(self, "text", "*" if self.allowed is None else " ".join(self.allowed))
 
     def allows(self, *any_of: str) -> bool:
-        """Return whether one of the operations is allowed."""
         return self.allowed is None or any(name in self.allowed for name in any_of)
 
 
@@ -214,7 +213,6 @@ def owners_with(permissions: Permissions | None, user: User, any_of: Iterable[st
 
 
 def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
-    """Merge the patterns that differ only in an organization, of which a user may have hundreds."""
     united: dict[tuple[str | None, str | None], frozenset[str]] = {}
     left = set()
     for each in found:
@@ -304,11 +302,7 @@ _decoder = msgspec.json.Decoder(_PermissionsJson)
 
 
 def from_json(text: str) -> Permissions:
-    """Read the JSON of the property; here ``list`` is not implied (spec crud 6.3).
-
-    Raises:
-        BadRequestError: it is not the JSON object of the specification, or names an unknown operation.
-    """
+    """Read the JSON of the property; here ``list`` is not implied (spec crud 6.3)."""
     try:
         raw = _decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:

@@ -20,11 +20,7 @@ _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def span(text: str) -> int:
-    """Read weeks or years of 365 days, as 2y, or a shorter time span, as 30d or 1h30m; return its seconds.
-
-    Raises:
-        BadRequestError: it is none.
-    """
+    """Read weeks or years of 365 days, as 2y, or a shorter time span, as 30d or 1h30m; return its seconds."""
     found = _LONG.fullmatch(text)
     if found is not None:
         return int(found[1]) * _DAYS[found[2]] * _DAY
@@ -35,11 +31,7 @@ def span(text: str) -> int:
 
 
 def retention(text: str, *, may_be_none: bool) -> int | None:
-    """Read how long something is kept; return seconds, 0 for ``none``, and ``None`` for ``forever``.
-
-    Raises:
-        BadRequestError: it is neither a time span nor one of these words.
-    """
+    """Read how long something is kept; return seconds, 0 for ``none``, and ``None`` for ``forever``."""
     word = text.strip()
     if word == FOREVER:
         return None
@@ -53,7 +45,6 @@ def retention(text: str, *, may_be_none: bool) -> int | None:
 
 
 def is_retention(text: str, *, may_be_none: bool) -> bool:
-    """Return whether ``retention`` can read a text."""
     try:
         retention(text, may_be_none=may_be_none)
     except BadRequestError:
@@ -72,11 +63,7 @@ class RetentionPeriods:
 
 
 def cutoff(text: str, now: datetime) -> Instant:
-    """Read how old something must be: a time span before ``now``, or a time or date before which it was stored.
-
-    Raises:
-        BadRequestError: it is neither, or in the future.
-    """
+    """Read how old something must be: a time span before ``now``, or a time or date before which it was stored."""
     try:
         seconds = span(text)
     except BadRequestError:

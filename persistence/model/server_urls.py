@@ -61,11 +61,7 @@ class RemoteTarget:
 
 
 def parse(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
-
-    Raises:
-        BadRequestError: it is none, or not plain. The text does not repeat it: any part may be a password.
-    """
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:
@@ -83,11 +79,7 @@ def parse(text: str) -> ServerUrl:
 
 
 def basic_authorization(name: str, password: str) -> str | None:
-    """Return the header for a user and a password (RFC 7617); ``None`` where neither is given.
-
-    Raises:
-        BadRequestError: they cannot be sent.
-    """
+    """Return the header for a user and a password (RFC 7617); ``None`` where neither is given."""
     if not name and not password:
         return None
     if ":" in name or not (name + password).isprintable() or max(len(name), len(password)) > LONGEST_PASSWORD:
@@ -99,11 +91,7 @@ def basic_authorization(name: str, password: str) -> str | None:
 
 
 def parse_authorization(text: str) -> str:
-    """Read a header such as ``Bearer KEY`` that is meant for another server.
-
-    Raises:
-        BadRequestError: it is none.
-    """
+    """Read a header such as ``Bearer KEY`` that is meant for another server."""
     found = _AUTHORIZATION.fullmatch(text) if len(text) <= LONGEST_CREDENTIAL else None
     if found is None or found[1].lower() not in ("basic", "bearer"):
         raise BadRequestError("the header that ends in Remote-Authorization must be Basic or Bearer, and a token")
@@ -111,12 +99,7 @@ def parse_authorization(text: str) -> str:
 
 
 def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
-    """Read an address that must be one of those allowed, or below one of them.
-
-    Raises:
-        BadRequestError: it is no address.
-        ForbiddenError: it is not among them.
-    """
+    """Read an address that must be one of those allowed, or below one of them."""
     url = parse(text)
     if not any(each.includes(url) for each in allowed):
         raise ForbiddenError(
@@ -126,7 +109,6 @@ def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
 
 
 def _host(text: str) -> str:
-    """Return a host in its one spelling; a name is not looked up, and a number is not read as an IPv4 address."""
     if not text.startswith("["):
         if not (text[0].isalnum() and text[-1].isalnum()):
             raise BadRequestError("the host of a server must begin and end with a letter or a digit")

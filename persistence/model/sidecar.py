@@ -127,7 +127,6 @@ def digest_text(hexadecimal: str) -> str:
 
 
 def digits_of(digest: str) -> str:
-    """Return the digits of a digest."""
     return digest.removeprefix(f"{DIGEST_ALGORITHM}:")
 
 

@@ -45,9 +45,6 @@ def short(text: str | None, what: str) -> str | None:
     """Return the text without surrounding blanks; ``None`` where it is absent or blank.
 
     Only the blanks that may surround a header are dropped: a name with another character is another name.
-
-    Raises:
-        BadRequestError: it is longer than 255 characters or holds control characters.
     """
     clean = (text or "").strip(" \t")
     if not clean:
@@ -78,9 +75,6 @@ def require_plain(name: str) -> None:
     """Refuse a name in a path that has control characters, C1 included: a terminal may obey them.
 
     The tree accepts C1, as earlier versions did: files under such a name are kept, but no request reaches them.
-
-    Raises:
-        BadRequestError: it has one.
     """
     if _CONTROL.search(name):
         raise BadRequestError(f"a name in the path holds a character that is not allowed: {name!r}")
@@ -90,9 +84,6 @@ def flag(text: str | None, what: str, *, has_any_case: bool = False) -> bool | N
     """Read ``true`` or ``false``; return ``None`` where nothing was sent.
 
     Only the form metadata API accepts them in any letter case (spec search 4.1).
-
-    Raises:
-        BadRequestError: it is neither.
     """
     if text is None:
         return None
@@ -103,11 +94,7 @@ def flag(text: str | None, what: str, *, has_any_case: bool = False) -> bool | N
 
 
 def count(text: str, what: str, default: int) -> int:
-    """Read a positive integer; return the default where the text is blank.
-
-    Raises:
-        BadRequestError: it is not one, or too long.
-    """
+    """Read a positive integer; return the default where the text is blank."""
     trimmed = text.strip()
     if trimmed and not _COUNT.fullmatch(trimmed):
         raise BadRequestError(f"{what} must be a positive integer of at most 18 digits, not {text!r}")
@@ -118,9 +105,6 @@ def duration(text: str) -> int:
     """Read days, hours, minutes and seconds, each at most once and in this order.
 
     A number without a unit is refused: whoever writes it may mean days as well as seconds.
-
-    Raises:
-        BadRequestError: it is no such time span, or one of no time.
     """
     rest, total = text, 0
     for unit, seconds in _SECONDS_OF.items():
@@ -133,11 +117,7 @@ def duration(text: str) -> int:
 
 
 def is_descending(direction: str) -> bool:
-    """Read the direction of a sort, in any letter case.
-
-    Raises:
-        BadRequestError: it is neither ``asc`` nor ``desc``.
-    """
+    """Read the direction of a sort, in any letter case."""
     trimmed = direction.strip().lower()
     if trimmed not in _DIRECTIONS:
         raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
@@ -145,11 +125,7 @@ def is_descending(direction: str) -> bool:
 
 
 def word(words: type[_Word], text: str, what: str) -> _Word:
-    """Read one of the words of the interface, in exactly its letters.
-
-    Raises:
-        BadRequestError: it is none of them.
-    """
+    """Read one of the words of the interface, in exactly its letters."""
     try:
         return words(text)
     except ValueError:
@@ -164,9 +140,6 @@ def known_parameters(
 
     Requests that export or import accept no other ones: with a misspelt name, more would be exported than is meant, or
     imported what was only to be tried.
-
-    Raises:
-        BadRequestError: one is not known, or is sent twice.
     """
     found: dict[str, str] = {}
     for name, value in pairs:
@@ -191,12 +164,10 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | No
 
 
 def similar(name: str, known: Iterable[str]) -> str | None:
-    """Return the most similar known name; ``None`` where none is similar."""
     return nearest(name, known, cutoff=_LEAST_SIMILARITY)
 
 
 def _outside(name: str, other: str) -> int:
-    """Count the characters outside of the common beginning and end of two names: few where one is misspelt."""
     begins = _common(name, other)
     ends = _common(name[begins:][::-1], other[begins:][::-1])
     return len(name) + len(other) - 2 * (begins + ends)

@@ -72,11 +72,7 @@ _decoder = msgspec.json.Decoder(_CredentialsJson)
 
 
 def parse_credentials(text: str) -> User:
-    """Read the JSON object of the credentials header; its texts may be form-URL-encoded.
-
-    Raises:
-        BadRequestError: it is not the JSON object of spec crud 6.1.
-    """
+    """Read the JSON object of the credentials header; its texts may be form-URL-encoded."""
     try:
         raw = _decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -103,11 +99,7 @@ def credentials_of(user: User) -> str:
 
 
 def from_headers(name: str | None, group: str | None, roles: str | None) -> User:
-    """Read the caller from the individual headers; without a name they count for nothing.
-
-    Raises:
-        BadRequestError: a name is too long to be stored.
-    """
+    """Read the caller from the individual headers; without a name they count for nothing."""
     who = short(name, "user name")
     if who is None:
         return _NAMELESS if (group or "").strip() or (roles or "").strip() else ANONYMOUS
@@ -213,5 +205,4 @@ def admin_entries(admins: Iterable[Admin], user: User) -> tuple[Admin, ...]:
 
 
 def is_admin(entries: Iterable[Admin], form: Form) -> bool:
-    """Return whether one of the entries names a form."""
     return any(entry.app in (_ANY, form.app) and entry.form in (_ANY, form.name) for entry in entries)

@@ -147,12 +147,7 @@ ABSENT = VersionRequest()
 
 
 def parse(version: str | None, document: str | None, is_draft: str | None) -> VersionRequest:
-    """Read the three headers.
-
-    Raises:
-        VersionError: the version is neither ``next`` nor a positive integer.
-        BadRequestError: the draft flag is neither ``true`` nor ``false``.
-    """
+    """Read the three headers."""
     if version is None and document is None:
         return ABSENT
     if document is not None:
@@ -170,11 +165,7 @@ class Searched(Enum):
 
 
 def parse_searched(version: str | None) -> int | Searched:
-    """Read the version header of a search.
-
-    Raises:
-        VersionError: it is neither ``all`` nor a positive integer.
-    """
+    """Read the version header of a search."""
     if version is None:
         return Searched.LATEST
     text = version.strip()
@@ -182,11 +173,7 @@ def parse_searched(version: str | None) -> int | Searched:
 
 
 def parse_reindexed(version: str | None) -> int:
-    """Read the version header of a request to reindex, which must be there (spec search 5).
-
-    Raises:
-        VersionError: it is missing, or no positive integer.
-    """
+    """Read the version header of a request to reindex, which must be there (spec search 5)."""
     text = (version or "").strip()
     if not text:
         raise VersionError("the form definition version must be sent: of one form, one version is reindexed at a time")
@@ -201,11 +188,7 @@ def _number(text: str, or_what: str) -> int:
 
 
 def number_only(asked: VersionRequest, what: str) -> int | None:
-    """Return the number asked for, where ``next`` and for-document have no meaning.
-
-    Raises:
-        VersionError: one of the two was sent.
-    """
+    """Return the number asked for, where ``next`` and for-document have no meaning."""
     if asked.for_document is not None:
         raise VersionError(f"a for-document header has no meaning for {what}")
     if asked.wants_next:
@@ -214,43 +197,27 @@ def number_only(asked: VersionRequest, what: str) -> int | None:
 
 
 def must_be_sent(number: int | None, what: object) -> int:
-    """Return the number in a request that comes from a proxy, which always knows it (spec crud 11).
-
-    Raises:
-        VersionError: none was sent.
-    """
+    """Return the number in a request that comes from a proxy, which always knows it (spec crud 11)."""
     if number is None:
         raise VersionError(f"the form definition version of {what} must be sent, as a number")
     return number
 
 
 def only_first(asked: VersionRequest) -> VersionRequest:
-    """Restrict a request to version 1, where a form has one version only (spec crud 5.5).
-
-    Raises:
-        VersionError: it asks for another one, or for the next.
-    """
+    """Restrict a request to version 1, where a form has one version only (spec crud 5.5)."""
     if asked.wants_next or asked.number not in (None, 1):
         raise VersionError("versioning is switched off for this form: there is only version 1")
     return asked if asked.for_document is not None else VersionRequest(number=1)
 
 
 def must_equal(asked: int | None, stored: int, what: object) -> None:
-    """Compare the version of a request with the stored one (seed, Versioning 2).
-
-    Raises:
-        VersionError: a number was sent and differs.
-    """
+    """Compare the version of a request with the stored one (seed, Versioning 2)."""
     if asked is not None and asked != stored:
         raise VersionError(f"{what} has form definition version {stored}, not {asked}")
 
 
 def to_read(asked: VersionRequest, latest: int | None) -> int:
-    """Return the version a GET, HEAD or DELETE of a definition means (spec crud 5.1).
-
-    Raises:
-        VersionError: ``next`` was sent.
-    """
+    """Return the version a GET, HEAD or DELETE of a definition means (spec crud 5.1)."""
     return number_only(asked, "reading or deleting a form definition") or latest or 1
 
 
@@ -258,9 +225,6 @@ def must_leave_room(number: int, latest: int | None) -> None:
     """Refuse to publish a version by a number after which there is no ``next``, or soon not any more.
 
     A runtime's proxy makes a number of ``next``: one more than the latest version is always allowed.
-
-    Raises:
-        VersionError: the number is too high.
     """
     if number > max(HIGHEST_NAMED, (latest or 0) + 1):
         raise VersionError(
@@ -270,22 +234,14 @@ def must_leave_room(number: int, latest: int | None) -> None:
 
 
 def must_be_possible(number: int, what: object) -> int:
-    """Return the version of what comes from elsewhere.
-
-    Raises:
-        VersionError: no request could name it.
-    """
+    """Return the version of what comes from elsewhere."""
     if number > HIGHEST:
         raise VersionError(f"{what} has form definition version {number}, and no version is higher than {HIGHEST}")
     return number
 
 
 def to_publish(asked: VersionRequest, latest: int | None) -> int:
-    """Return the version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1).
-
-    Raises:
-        VersionError: a for-document header was sent, or there is no next version.
-    """
+    """Return the version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1)."""
     if asked.for_document is not None:
         raise VersionError("a for-document header has no meaning for publishing a form definition")
     if asked.wants_next:

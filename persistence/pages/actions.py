@@ -57,5 +57,4 @@ class Action:
 
     @property
     def path(self) -> str:
-        """The rule of its path."""
         return f"/admin/actions/{self.name}{self.subject}"

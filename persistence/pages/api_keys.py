@@ -31,7 +31,6 @@ class KeysPage:
     at_rest: EncryptionKeys
 
     def add_to(self, site: Site) -> None:
-        """Add the page and its actions."""
         site.page("/admin/keys", "keys", self.show, "Keys")
         site.action(Action("api-key-new", self._ask_to_add, self._add, ("name", "days", "scope", "forms")))
         site.action(Action("api-key-retire", self._ask_to_retire, self._retire, ("name",)))
@@ -109,11 +108,6 @@ class KeysPage:
 
 
 def _lifetime(values: Values) -> float | None:
-    """Return the seconds for which a key is to be valid; ``None`` where no days are given.
-
-    Raises:
-        BadRequestError: they are no number of days.
-    """
     days = values["days"]
     if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
         raise BadRequestError("days is a number of days")
@@ -121,11 +115,6 @@ def _lifetime(values: Values) -> float | None:
 
 
 def _scopes(values: Values) -> tuple[Scope, ...]:
-    """Return the scopes that a key is to be limited to.
-
-    Raises:
-        BadRequestError: there is no such scope.
-    """
     found = tuple(each for each in SCOPES if each == values["scope"])
     if values["scope"] and not found:
         raise BadRequestError(f"the scope of a key is {' or '.join(SCOPES)}, or none")
@@ -133,7 +122,6 @@ def _scopes(values: Values) -> tuple[Scope, ...]:
 
 
 def _forms(values: Values) -> tuple[str, ...]:
-    """Return the forms and applications that a key is to be limited to, one a line; raises as ``distinct_forms``."""
     return distinct_forms(each for line in values["forms"].splitlines() if (each := line.strip()))
 
 

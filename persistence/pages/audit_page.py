@@ -32,7 +32,6 @@ class AuditPage:
     verification: BackgroundCommand
 
     def add_to(self, site: Site) -> None:
-        """Add them."""
         site.page("/admin/audit", "audit", self.show, "Audit")
         site.action(Action("audit-verify", self._ask, self._verify))
 
@@ -61,7 +60,6 @@ class AuditPage:
         )
 
     def _absence(self) -> str:
-        """Return why there are no lines here, if there are none."""
         kind = self.settings.audit
         if kind == "off":
             return 'The audit is off. The setting audit = "file" begins one.'

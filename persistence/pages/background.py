@@ -49,11 +49,6 @@ class BackgroundCommand:
         self._process: Child | None = None
 
     def begin(self, arguments: Sequence[str]) -> None:
-        """Run the command with arguments.
-
-        Raises:
-            BusyError: it is running already.
-        """
         with disk_errors(f"running persistence {self._name}"):
             root.ensure_pages(self._effective.settings.home)
             lock = files.open_shared(f"{self._path}.lock")

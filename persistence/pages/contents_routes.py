@@ -45,7 +45,6 @@ class ContentRoutes:
     documents: Documents
 
     def add_to(self, site: Site) -> None:
-        """Add the routes."""
         site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
         site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
 

@@ -35,11 +35,9 @@ class DefinitionPage:
     forms: ServedForms
 
     def add_to(self, site: Site) -> None:
-        """Add the page."""
         site.page("/admin/forms/<app>/<form>/<int:version>/definition", "definition", self.show)
 
     def show(self, app: str, form: str, version: int) -> str:
-        """Answer the page."""
         shown = shown_version(self.forms, app, form, version)
         language = request.args.get("lang") or None
         definition = shown_definition(shown.route, version, language)

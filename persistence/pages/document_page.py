@@ -52,16 +52,13 @@ class ShownDocument:
 
     @property
     def address(self) -> DocumentAddress:
-        """Its address."""
         return self.report.address
 
     @property
     def is_deleted(self) -> bool:
-        """Return whether it is deleted."""
         return self.report.sidecar is not None and self.report.sidecar.deleted
 
     def path(self, endpoint: str, **values: Any) -> str:
-        """Return the path of one of its pages."""
         return document_path(endpoint, self.address, **values)
 
 
@@ -73,11 +70,9 @@ class DocumentPage:
     documents: Documents
 
     def add_to(self, site: Site) -> None:
-        """Add the page."""
         site.page(PATH, "document", self.show, reads="read")
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
-        """Answer the page."""
         address = address_of(app, form, collection, document)
         shown = self._shown(address, asked_instant())
         language = request.args.get("lang") or None
@@ -122,7 +117,6 @@ class DocumentPage:
         return ShownDocument(route, report, instant, revision)
 
     def _contents(self, shown: ShownDocument, language: str | None) -> ShownValues:
-        """Return the values and the XML of the revision; none of a deletion."""
         revision = shown.revision
         if revision is None or revision.deleted:
             return ShownValues()
@@ -134,7 +128,6 @@ class DocumentPage:
 
 
 def _kept(changed: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the page with others; a page of the history is not kept."""
     given = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
     return given | changed
 

@@ -21,7 +21,6 @@ def address_of(app: str, form: str, collection: str, document: str, name: str = 
 
 
 def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str:
-    """Return the path of a page of a document."""
     form = address.form
     collection, document = address.collection.value, address.document
     return url_for(
@@ -30,17 +29,12 @@ def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str
 
 
 def action_path(action: str, address: DocumentAddress, **values: Any) -> str:
-    """Return the path of an action on a document."""
     form = address.form
     return url_for(f"{NAME}.{action}", app=form.app, form=form.name, document=address.document, **values)
 
 
 def asked_instant(name: str = "at") -> Instant | None:
-    """Return the instant that a parameter of the request names, if there is one.
-
-    Raises:
-        NotFoundError: it is none.
-    """
+    """Return the instant that a parameter of the request names, if there is one."""
     return instant_of(request.args.get(name, ""))
 
 

@@ -45,12 +45,10 @@ class ShownVersion:
 
     @property
     def form(self) -> Form:
-        """Its form."""
         return self.route.form
 
     @property
     def title(self) -> str:
-        """Its title."""
         return title_of(self.published)
 
     @property
@@ -59,16 +57,10 @@ class ShownVersion:
         return None if self.of_form is None else self.of_form.of_version.get(self.version, DocumentCounts())
 
     def path(self, endpoint: str, **values: Any) -> str:
-        """Return the path of one of its pages."""
         return url_for(f"{NAME}.{endpoint}", app=self.form.app, form=self.form.name, version=self.version, **values)
 
 
 def shown_version(forms: ServedForms, app: str, name: str, version: int) -> ShownVersion:
-    """Return a version to be shown.
-
-    Raises:
-        NotFoundError: there is neither a definition nor a document of it.
-    """
     route = forms.providers.router.of(Form(app, name))
     published = published_of(route)
     found, counted = forms.counts(route.form)
@@ -87,7 +79,6 @@ class FormPages:
     forms: ServedForms
 
     def add_to(self, site: Site) -> None:
-        """Add the pages."""
         site.page(_PATH, "form", self.latest)
         site.page(f"{_PATH}/<int:version>", "version", self._of_version(self.documents), reads="search")
         csv = self._of_version(self.csv)
@@ -138,7 +129,6 @@ class FormPages:
 
 
 def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Return pieces after the first two are there: what cannot be searched is refused before an answer begins."""
     first = [piece for _, piece in zip(range(2), pieces, strict=False)]
 
     def all_of_them() -> Iterator[bytes]:
@@ -149,7 +139,6 @@ def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _found(table: VersionTable, asked: TableQuery) -> tuple[Hits, str]:
-    """Return the documents on a page, or why there are none."""
     if table.route.data.managed is None:
         return Hits(), f"The service {table.route.properties.route.data.name} has the documents: look at its pages."
     try:

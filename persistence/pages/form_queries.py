@@ -61,11 +61,7 @@ class TableQuery:
 
 
 def table_query(given: Mapping[str, str], shown: Sequence[str], paths: Sequence[str]) -> TableQuery:
-    """Read the parameters of a table, whose columns have the paths ``shown``, of all indexed ``paths``.
-
-    Raises:
-        BadRequestError: a value cannot be read, or is too long.
-    """
+    """Read the parameters of a table, whose columns have the paths ``shown``, of all indexed ``paths``."""
     names = ("q", "from", "to", "drafts", "sort", "order", "page", "lang", *_EXACT, *(f"{_CONTROL}{x}" for x in paths))
     known = {name: value for name in names if (value := given.get(name, "").strip())}
     if any(len(value) > LONGEST_SEARCHED for value in known.values()) or sum(map(len, known.values())) > MOST_SEARCHED:
@@ -103,7 +99,6 @@ def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
 
 
 def _midnight(day: str, days_later: int) -> Instant:
-    """Return the beginning of a day in UTC, or of a later one."""
     try:
         wanted = date.fromisoformat(day) + timedelta(days=days_later)
         return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=UTC))

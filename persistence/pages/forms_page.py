@@ -60,7 +60,6 @@ class ServedForms:
 
     @classmethod
     def of(cls, providers: Providers) -> ServedForms:
-        """Return those of open providers."""
         return cls(providers, FormCounting(lambda: _places(providers)))
 
     def routes(self) -> Iterator[Route]:
@@ -123,7 +122,6 @@ class FormsPage:
     forms: ServedForms
 
     def add_to(self, site: Site) -> None:
-        """Add the page."""
         site.page("/admin/forms", "forms", self.show, "Forms")
 
     def show(self) -> str:

@@ -90,7 +90,6 @@ class HealthPage:
     reencrypts: ReencryptionJobs
 
     def add_to(self, site: Site) -> None:
-        """Add them."""
         site.page("/admin/health", "health", self.show, "Health")
         site.action(Action("check", _ask_to_check, self._check, ("mode", "deep")))
         site.action(Action("mend", self._ask_to_mend, self._mend, ("tree", "path", "kind")))
@@ -139,11 +138,6 @@ class HealthPage:
         return Done(f"{finding.path} is being looked at. Load this page again to see what came of it.", _back())
 
     def _found(self, values: Values) -> CheckFinding:
-        """Return a finding of the last check that can be taken care of by itself.
-
-        Raises:
-            NotFoundError: there is none.
-        """
         asked = (values["tree"], values["path"], values["kind"])
         for each in _findings(self.check.output()) if values["tree"] in self.trees else ():
             if (each.tree, each.path, each.kind) == asked and each.is_open:
@@ -187,7 +181,6 @@ def _ask_to_reencrypt(values: Values) -> Question:
 
 
 def _findings(output: Output | None) -> list[CheckFinding]:
-    """Return the findings among the lines; the last line may be cut, or the summary."""
     found = []
     for line in () if output is None else output.lines:
         try:
@@ -198,18 +191,15 @@ def _findings(output: Output | None) -> list[CheckFinding]:
 
 
 def _is_older(mended: Output | None, checked: Output | None) -> bool:
-    """Return whether what was mended by itself was mended before the last check began."""
     return mended is None or (checked is not None and mended.began < checked.began)
 
 
 def _after(found: list[CheckFinding], mended: list[CheckFinding]) -> list[CheckFinding]:
-    """Return the findings of a check with what has become of those that were mended afterwards by themselves."""
     outcomes = {(each.path, each.kind): each for each in mended if each.outcome != _OPEN}  # of one tree, unnamed
     return [outcomes.get((each.path, each.kind), each) for each in found]
 
 
 def _unit(path: str) -> str:
-    """Return what is repaired as a whole: a document, a draft or a version of a form."""
     return "/".join(path.split("/")[:FOLDER_DEPTH])
 
 

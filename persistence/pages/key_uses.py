@@ -61,9 +61,5 @@ class KeyUses:
                 self._due.setdefault(name, at)
 
     def last(self) -> dict[str, float]:
-        """Return the last use of each key in seconds since the epoch, of this worker's also what is not yet written.
-
-        Raises:
-            DiskError, DamagedError: the file cannot be read.
-        """
+        """Return the last use of each key in seconds since the epoch, of this worker's also what is not yet written."""
         return {**self._file.read().used, **self._due}

@@ -28,7 +28,6 @@ class LoginPage:
         self._sessions = sessions
 
     def add_to(self, site: Site) -> None:
-        """Add the pages."""
         site.form("/admin/login", "login", self.log_in)
         site.form("/admin/logout", "logout", self.log_out)
 
@@ -71,7 +70,6 @@ def _refused(status: int, problem: str, headers: dict[str, str] | None = None) -
 
 
 def _target() -> str:
-    """Return the page that was asked for before the login, with its query; only the site's own pages count."""
     asked = request.values.get("next", "")
     path, _, query = asked.partition("?")
     if len(asked) > LONGEST_NEXT or not (query.isascii() and query.isprintable()):

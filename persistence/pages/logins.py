@@ -49,7 +49,6 @@ def _decoded(data: bytes, _status: os.stat_result) -> _Logins:
 
 
 def _until(now: float, failed: _Failed) -> _Failed:
-    """Let a login that failed before the clock was set back count from now on: for the whole window, and no longer."""
     return failed if failed.at <= now else _Failed(now, failed.peer)
 
 
@@ -62,11 +61,7 @@ class LoginRecord:
         )
 
     def begin(self, peer: str) -> None:
-        """Count a login as failed, before anything of it is looked at: many at once must not all be tried.
-
-        Raises:
-            TooManyLoginsError: too many of the peer, or of all, have failed.
-        """
+        """Count a login as failed, before anything of it is looked at: many at once must not all be tried."""
         with self._file.changing() as known:
             now = time.time()  # of who has the lock: whoever had it before is not of the future
             failed = tuple(_until(now, each) for each in known.failed if now - each.at < LOGIN_WINDOW)
@@ -93,5 +88,4 @@ class LoginRecord:
             self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def has_ended(self, session: str) -> bool:
-        """Return whether a session was ended."""
         return any(each.id == session for each in self._file.read().ended)

@@ -42,7 +42,6 @@ class OverviewPage:
     at_rest: EncryptionKeys
 
     def add_to(self, site: Site) -> None:
-        """Add the page."""
         site.page(ROOT, "overview", self.show, "Overview")
 
     def show(self) -> str:
@@ -77,7 +76,6 @@ class OverviewPage:
 
 
 def _plots(spans: Sequence[Span]) -> list[Markup]:
-    """Return the plots of the last hour."""
     if not spans:
         return []
     shown = list(_with_gaps(spans))
@@ -95,7 +93,6 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
 
 
 def _with_gaps(spans: Sequence[Span]) -> Iterator[Span | None]:
-    """Yield the spans, and ``None`` where some are missing between two of them."""
     before = spans[0].at
     for span in spans:
         if span.at - before > _LONGEST_GAP:

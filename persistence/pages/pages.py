@@ -48,7 +48,6 @@ class PageFiles:
         self.key_uses = KeyUses.of(home)
 
     def logins(self) -> LoginRecord:
-        """Return the record of logins."""
         return LoginRecord(f"{self._directory}/logins.json", tree=self._home)
 
 

@@ -77,7 +77,6 @@ def _rendered(  # noqa: PLR0913, PLR0917 - the parts of a plot
 
 
 def _top(values: Iterable[float | None]) -> float:
-    """Return a round number that no value exceeds."""
     highest = max((value for value in values if value is not None), default=0.0)
     if highest <= 0:
         return 1.0
@@ -98,7 +97,6 @@ def _drawn(series: Series, top: float, *, has_area: bool) -> _Shape:
 
 
 def _runs(values: Sequence[float | None], top: float) -> Iterator[list[tuple[float, float]]]:
-    """Yield the points of each run of values without a gap; a run of one is a dot."""
     run: list[tuple[float, float]] = []
     step = WIDTH / max(1, len(values) - 1)
     for number, value in enumerate(values):

@@ -28,7 +28,6 @@ class RevisionPages:
     documents: Documents
 
     def add_to(self, site: Site) -> None:
-        """Add the page and the actions."""
         site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
         site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
         site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
@@ -124,7 +123,6 @@ def _address(values: Values) -> DocumentAddress:
 
 
 def _current_tag(plan: RestorePlan) -> str:
-    """Return the entity tag of the current revision, which may be a tombstone."""
     return "" if plan.file.current is None else plan.file.current.etag
 
 
@@ -132,9 +130,6 @@ def _require_current(plan: RestorePlan, tag: str) -> None:
     """Make sure that the current revision is the one that the question was about.
 
     ``If-Match`` would not do: it holds for no revision where the current one is a tombstone.
-
-    Raises:
-        PreconditionError: it is another one.
     """
     if tag == _current_tag(plan):
         return

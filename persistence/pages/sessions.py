@@ -62,7 +62,6 @@ class Administrators:
         )
 
     def _keys(self) -> tuple[Key, ...]:
-        """Return the keys with which somebody could log in now."""
         return tuple(
             key for key in self.keys.read() if key.name in self.named and not key.is_limited and not key.is_expired
         )
@@ -76,11 +75,7 @@ class Sessions:
         self._record = record
 
     def log_in(self, name: str, secret: str, peer: str, *, is_secure: bool) -> LoginSession | None:
-        """Return a new session; ``None`` if the name has neither that API key nor that password.
-
-        Raises:
-            TooManyLoginsError: too many have failed.
-        """
+        """Return a new session; ``None`` if the name has neither that API key nor that password."""
         self._record.begin(peer)
         credential = self.administrators.credential(name, secret)
         if credential is None:
@@ -90,7 +85,6 @@ class Sessions:
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
 
     def of(self, request: Request) -> LoginSession | None:
-        """Return the session of a request; ``None`` where there is none, or it has ended."""
         found = session_cookies.decode(request.cookies.get(COOKIE, ""), self.administrators.keys.session_secret())
         if found is None:
             return None
@@ -101,7 +95,6 @@ class Sessions:
         return found if is_young and is_valid and not self._record.has_ended(found.id) else None
 
     def end(self, session: LoginSession) -> None:
-        """End a session everywhere."""
         self._record.end(session.id)
 
     def keep(self, response: Response, request: Request, session: LoginSession, notice: str | None = None) -> None:

@@ -30,7 +30,6 @@ class SettingsPage:
     effective: Effective
 
     def add_to(self, site: Site) -> None:
-        """Add the page."""
         site.page("/admin/settings", "settings", self.show, "Settings")
 
     def show(self) -> str:

@@ -122,7 +122,6 @@ class Site:
         self._blueprint.add_url_rule(rule, name, view, methods=allowed, provide_automatic_options=False)
 
     def _identify(self) -> str | AnyResponse | None:
-        """Find the session of a request for a page; who has none is led to the login."""
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
         if not self.sessions.administrators.exist():
             return refusal(request.environ, HTTPStatus.NOT_FOUND, "there is nothing under this path")
@@ -140,7 +139,6 @@ class Site:
         return None
 
     def _context(self) -> dict[str, object]:
-        """Return what every template may use."""
         session = g.get("session")
         return {
             "navigation": self._navigation,
@@ -152,7 +150,6 @@ class Site:
         }
 
     def _finish(self, response: Response) -> Response:
-        """Add the headers, and renew the cookie."""
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         session = g.get("session")

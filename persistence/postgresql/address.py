@@ -45,11 +45,7 @@ class DatabaseAddress:
 
 
 def parse(uri: str) -> DatabaseAddress:
-    """Read an address ``postgresql://…``: libpq's, and ``schema=NAME`` in its query.
-
-    Raises:
-        ConfigurationError: it is none. No part of it is in the text, because any part may be the password.
-    """
+    """Read an address ``postgresql://…``: libpq's, and ``schema=NAME`` in its query."""
     address, schema = _without_schema(uri)
     if _SCHEMA_NAME.fullmatch(schema) is None or len(schema) > LONGEST_SCHEMA:
         raise ConfigurationError(
@@ -82,7 +78,6 @@ def _unreadable() -> ConfigurationError:
 
 
 def _without_schema(uri: str) -> tuple[str, str]:
-    """Return the address without the parameter that is not libpq's, and its value."""
     base, mark, query = uri.partition("?")
     schema, rest = DEFAULT_SCHEMA, list[str]()
     for each in query.split("&") if mark else ():
@@ -95,7 +90,6 @@ def _without_schema(uri: str) -> tuple[str, str]:
 
 
 def _with_deadlines(known: dict[str, str]) -> dict[str, str]:
-    """Return the parameters with those by which a host that is silent is noticed, where the address has none."""
     between = SILENT_SECONDS // (_PROBES + 1)
     return {
         "connect_timeout": str(CONNECT_SECONDS),

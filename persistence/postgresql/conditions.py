@@ -56,9 +56,6 @@ def conditions(
     """Return the conditions of a search of some partitions; ``texts`` are known of controls in which one is looked for.
 
     Return ``None`` where no document can meet the conditions, because a control is not indexed.
-
-    Raises:
-        BadRequestError: the permissions have too many conditions on owners.
     """
     found = SearchConditions()
     numbers = [partition.number for partition in searched]
@@ -101,7 +98,6 @@ def _add_fields(found: SearchConditions, query: Query, partitions: list[int]) ->
 
 
 def _add_text(found: SearchConditions, folded: str, controls: list[int], partitions: list[int]) -> None:
-    """Add the condition that a text node of the document has the text in it."""
     pattern = like(folded)
     if len(folded) >= TRIGRAM:
         arms = [
@@ -124,7 +120,6 @@ def _add_text(found: SearchConditions, folded: str, controls: list[int], partiti
 
 
 def _add_owners(found: SearchConditions, searched: Sequence[SearchedPartition], *, is_by_saved: bool) -> None:
-    """Add the condition that documents are seen, where not all are."""
     if not any(partition.owner_sets for partition in searched):
         return
     groups = owner_groups(searched, is_by_saved=is_by_saved)
@@ -139,7 +134,6 @@ def _add_owners(found: SearchConditions, searched: Sequence[SearchedPartition], 
 
 
 def _key_of(owner_sets: OwnerSets, facts: OwnerFacts) -> EntryKey | None:
-    """Return the key of the documents in owner sets, where it is one value of one fact."""
     if len(owner_sets) != 1:
         return None
     holders = next(iter(owner_sets)).holders
@@ -148,7 +142,6 @@ def _key_of(owner_sets: OwnerSets, facts: OwnerFacts) -> EntryKey | None:
 
 
 def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
-    """Return the selection of the documents that are in all owner sets."""
     if not owner_sets:
         return BoundSql("SELECT seq FROM document WHERE partition = ANY(%s::int[])", (partitions,))
     ordered = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
@@ -160,7 +153,6 @@ def _of_owner_set(owner_set: OwnerSet, facts: OwnerFacts, partitions: list[int])
 
 
 def _of_holder(holder: OwnerPattern, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
-    """Return the selection of the documents of a holder: the values that apply to it are found apart."""
     selections = [key.on(partitions) for key in _keys(holder, facts)]
     selections += [_in_organization(facts[2], names, partitions) for names in holder.organizations]
     return _all_of(selections) if selections else _of_owners(frozenset(), facts, partitions)
@@ -172,7 +164,6 @@ def _keys(holder: OwnerPattern, facts: OwnerFacts) -> tuple[EntryKey, ...]:
 
 
 def _in_organization(fact: Fact, names: Iterable[str], partitions: list[int]) -> BoundSql:
-    """Return the selection of the documents whose owner belongs to one of some organizations."""
     keys = [EntryKey.of(int(fact), name) for name in sorted(names)]
     return BoundSql(
         "SELECT seq FROM entry WHERE control = %s AND partition = ANY(%s::int[])"
@@ -182,7 +173,6 @@ def _in_organization(fact: Fact, names: Iterable[str], partitions: list[int]) ->
 
 
 def _all_of(selections: Sequence[BoundSql]) -> BoundSql:
-    """Return the selection of the documents that are in all of some selections."""
     first, *others = selections
     if not others:
         return first

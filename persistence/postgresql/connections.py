@@ -90,11 +90,7 @@ class PooledConnections(Closable):
         return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
 
     def take(self, doing: str, what: object) -> Session:
-        """Return a connection; a thread that has one already gets another without waiting for threads that have.
-
-        Raises:
-            BusyError: none was to be had.
-        """
+        """Return a connection; a thread that has one already gets another without waiting for threads that have."""
         POOL_WAITING.append(1)
         try:
             with database_errors(doing, what):
@@ -106,11 +102,6 @@ class PooledConnections(Closable):
         return connection
 
     def _free(self, doing: str, what: object) -> Session:
-        """Return a connection of the pool, waiting for one to be free; not for long while the server refuses new ones.
-
-        Raises:
-            BusyError: none was to be had.
-        """
         begun, waits = time.monotonic(), min(self._patience, OUTAGE_SECONDS)
         while True:
             try:
@@ -130,7 +121,6 @@ class PooledConnections(Closable):
                 return connection
 
     def _beside(self) -> Session:
-        """Return a connection of the pool that is free, or a new one that is not the pool's."""
         pool = self._pool()
         try:
             return pool.getconn(_AT_ONCE)
@@ -182,7 +172,6 @@ class PooledConnections(Closable):
             return pool
 
     def _session_class(self) -> type[Session]:
-        """Return the class of connections that records why none can be had: the pool says only that it waited."""
         connections = self
 
         class Recording(Session):
@@ -207,7 +196,6 @@ class PooledConnections(Closable):
         self._probe.doubt()
 
     def _give_up(self, cause: str) -> None:
-        """Take no other idle connection to a server that does not answer."""
         self._refused = cause
         self._pool().drain()
 
@@ -230,11 +218,6 @@ class PooledConnections(Closable):
 
 
 def _require_open(connection: Session) -> None:
-    """Make sure that the server has not ended an idle connection: without a round trip.
-
-    Raises:
-        OperationalError: it has; the pool takes another one.
-    """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):  # an idle server says nothing but that it ends

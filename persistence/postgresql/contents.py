@@ -63,7 +63,6 @@ class PiecedContents:
         return DatabaseUpload(self._local, self._database, folder)
 
     def opened(self, content: str, size: int, body: bytes | None) -> BinaryIO:
-        """Return a content of ``size`` bytes, open: that of a row, or where it has none the pieces."""
         if body is not None:
             return io.BytesIO(body)
         return cast("BinaryIO", io.BufferedReader(_Pieces(self._database, content, size)))
@@ -170,11 +169,6 @@ class _Pieces(io.RawIOBase):
         return len(found)
 
     def _read(self, number: int) -> bytes:
-        """Return a piece.
-
-        Raises:
-            ReplacedError: it is gone: the content was replaced long ago.
-        """
         with self._database.reading("reading", "a content") as connection:
             row = connection.execute(_READ, (self._content, number), binary=True).fetchone()
         expected = min(PIECE, self._size - number * PIECE)

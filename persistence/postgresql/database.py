@@ -51,11 +51,6 @@ class Database(Closable):
     """
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
-        """Know a database; connect to it when it is first used.
-
-        Raises:
-            ConfigurationError: the address is none.
-        """
         self.address = parse(uri)
         self.lock_timeout = lock_timeout
         self._probe = Probe(self.apart, self.address)
@@ -85,11 +80,6 @@ class Database(Closable):
         The statements ``first`` are run in the same round trip that begins it; ``Session.first`` has their results.
         If they are ``None``, nothing is waited for but the results that are fetched, and at last the commit.
         All reads of this thread within the block are part of the transaction.
-
-        Raises:
-            OutcomeUnknownError: the connection was lost within the commit.
-            BusyError: the database cannot be had, or a lock or statement took too long.
-            DiskError: it refused, or has no room left; or a statement of the block has failed, whoever caught that.
         """
         connection = self._connections.take(doing, what)
         try:
@@ -176,11 +166,7 @@ class Database(Closable):
         return self._probe.cause()
 
     def require_committing(self) -> None:
-        """Begin nothing that would wait for replicas, or for a disk that hangs, as another commit did.
-
-        Raises:
-            BusyError: no commit succeeds yet.
-        """
+        """Begin nothing that would wait for replicas, or for a disk that hangs, as another commit did."""
         cause = self._probe.cause() if self._probe.is_doubted else None
         if cause is not None:
             raise BusyError(cause, RETRY_AFTER)
@@ -190,9 +176,6 @@ class Database(Closable):
         """Connect once, apart from the pool and before it: at a start, when the cause of a failure has to be said.
 
         Each statement is a transaction. The server has no deadline for it; ``patience`` is for its answer, in seconds.
-
-        Raises:
-            StartupError: it cannot be had, or is too old; the text has no password.
         """
         with ExitStack() as opened:
             try:

@@ -57,8 +57,7 @@ class database_errors:  # noqa: N801 - a context manager, named like those of co
         self._doing = doing
         self._what = what
 
-    def __enter__(self) -> None:
-        """Nothing is to be done."""
+    def __enter__(self) -> None: ...
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -68,7 +67,6 @@ class database_errors:  # noqa: N801 - a context manager, named like those of co
 
 
 def as_domain_error(error: psycopg.Error, doing: str, what: object = "") -> PersistenceError:
-    """Return the domain error for an error of the database."""
     action = f"{doing} {what}".rstrip()
     found = ((domain, text) for kinds, domain, text in _KINDS if isinstance(error, kinds))
     domain, text = next(found, (DiskError, ""))

@@ -73,7 +73,6 @@ def ask_states(connection: Rows, form: Form) -> States:
 
 
 def states(asked: States) -> tuple[tuple[int, int, int], ...]:
-    """Return what ``ask_states`` has asked for."""
     return tuple((number, version, state) for number, version, state in asked)
 
 
@@ -170,7 +169,6 @@ def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str])
 
 
 def _columns(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of the views of some names that are there."""
     found = connection.execute(
         "SELECT relname, array_agg(attname::text ORDER BY attnum) FROM pg_attribute JOIN pg_class ON oid = attrelid"
         " WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) AND attnum > 0 GROUP BY relname",

@@ -85,22 +85,18 @@ class DatabaseIndex(Closable):
         self.jobs.close()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """See ``SearchIndex``."""
         found = self._ask(form, scope, query, budget, lambda search: search.find(query))
         return Hits() if found is None else found
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """See ``SearchIndex``."""
         yield from self._ask(form, scope, Query(), budget, lambda search: list(search.distinct(by))) or ()
 
     def checking(self, definition: Definition) -> Streaming:
-        """See ``SearchIndex``."""
         return self._source_of(definition.form).checking(definition)
 
     def _ask(
         self, form: Form, scope: Scope, query: Query, budget: Budget | None, work: Callable[[DatabaseSearch], T]
     ) -> T | None:
-        """Return what some work finds, after documents were read again where that is due; nothing of no such form."""
         number = self._numbers.find(form)
         if number is None:
             return None
@@ -128,11 +124,6 @@ class DatabaseIndex(Closable):
         )
 
     def _bring_up_to_date(self, form: Form, stale: _Stale) -> None:
-        """Read documents again.
-
-        Raises:
-            BusyError: they are many, and a job reads them.
-        """
         for version in sorted(stale.versions):
             with self._database.transaction("indexing", form) as connection:
                 self._rows.versions.renew(connection, form, version)
@@ -152,9 +143,6 @@ class DatabaseIndex(Closable):
         """Search in one transaction, which sees one state; give a function that allows the time of some documents.
 
         The partitions of the form have been asked for, and what is known of the texts of a query.
-
-        Raises:
-            BadRequestError: a statement takes longer than that.
         """
         allowed = SEARCH_WAITS
 
@@ -206,7 +194,6 @@ class _Partition:
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether its documents have to be read again."""
         return not self.is_seen and self.indexed.state is not DefinitionState.DELETED
 
     def owners(self, scope: Scope) -> OwnerSets | None:
@@ -225,21 +212,17 @@ class DatabaseReindexer:
         self._jobs = jobs
 
     def all(self) -> None:
-        """See ``Reindexer``."""
         self._jobs.run(self._view.forms())
 
     def version(self, form: Form, number: int | None) -> None:
-        """See ``Reindexer``."""
         if form in set(self._view.forms(form.app)):
             self._jobs.run((form,), number)
 
     def status(self) -> ReindexingStatus:
-        """See ``Reindexer``."""
         return self._jobs.status()
 
 
 def _first_rows(connection: Session) -> tuple[list[TupleRow], list[TupleRow]]:
-    """Return the rows of the two queries that begin a search; of the second one none if nothing is asked there."""
     found = []
     while connection.first.nextset():
         if connection.first.description is not None:

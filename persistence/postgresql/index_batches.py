@@ -147,7 +147,6 @@ class _BatchedChange:
         *,
         is_rewritten: bool,
     ) -> None:
-        """Note what is to be written of a document and its draft."""
         for is_draft in (True, False):
             before, after = kept.get(is_draft), now.get(is_draft)
             if before is not None:
@@ -162,7 +161,6 @@ class _BatchedChange:
                 self.changed.append((before.seq, after))
 
     def write(self) -> None:
-        """Write all that was noted."""
         if self.gone:
             self.connection.execute(_REMOVE, {"seqs": self.gone})
         if self.changed:
@@ -188,7 +186,6 @@ class _BatchedChange:
 
 
 def _facts(documents: Iterable[ReadDocument]) -> tuple[list[int], list[str], list[str]]:
-    """Return the columns of documents: partitions, instants, and cards."""
     documents = list(documents)
     return (
         [each.partition for each in documents],

@@ -69,7 +69,6 @@ class IndexInspection:
                 yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), what, mend)
 
     def _suspected(self, connection: Rows) -> Iterator[tuple[int, str]]:
-        """Yield the documents to be compared, by the numbers of their forms."""
         if not self.is_deep:
             yield from ((int(number), str(document)) for number, document in connection.execute(_DIFFERENT.encode()))
             return

@@ -153,7 +153,6 @@ class IndexRows:
             return next(filter(None, found), None)
 
     def _kept(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
-        """Lock the rows of a document and its draft, and ask for them."""
         connection.execute(_LOCK, (self.lock(number, document),))
         return connection.execute(_KEPT, (number, document))
 
@@ -178,7 +177,6 @@ class DocumentReading:
     def __init__(
         self, number: int, source: Source, versions: IndexedVersions, current: Callable[[int], VersionState]
     ) -> None:
-        """Read by ``current``, the indexed versions of a form with a number."""
         self._number = number
         self._source = source
         self._versions = versions
@@ -231,7 +229,6 @@ class _Change:
     def replace(
         self, kept: KeptDocument | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
     ) -> None:
-        """Write what differs."""
         if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
             self._connection.execute(_REMOVE, {"seq": kept.seq})
             self._totals[kept.partition] -= 1
@@ -248,7 +245,6 @@ class _Change:
         self._totals[now.partition] += 1
 
     def count(self) -> None:
-        """Add what has come and gone to the totals."""
         count(self._connection, self._totals)
 
     def _change(self, kept: KeptDocument, now: ReadDocument, text: str) -> None:
@@ -275,7 +271,6 @@ def plain(text: str) -> str:
 
 
 def _stored(entry: EntryRow) -> tuple[int, str, str, int]:
-    """Return an entry as a row has it: a control without a value has empty texts, which no value has."""
     number, fold, value, edge = entry
     return number, "" if fold == NOTHING else plain(str(fold)), "" if value == NOTHING else plain(str(value)), edge
 

@@ -80,7 +80,6 @@ class VersionState:
 
     @classmethod
     def of_row(cls, row: tuple[int, str, str, str, str]) -> VersionState:
-        """Return the indexed version of a row."""
         return cls(row[0], DefinitionState[row[1]], *row[2:])
 
     @property
@@ -200,7 +199,6 @@ class IndexedVersions:
         return int(row[0])
 
     def _read(self, connection: Rows, form: Form, version: int) -> VersionState:
-        """Return the first state of a version, by its definition as it is now; its new controls get numbers."""
         source = self._source_of(form)
         definition = source.definition(version)
         numbers = self._numbered(connection, self._numbers.require(form), definition.paths)

@@ -77,13 +77,11 @@ class _Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The path of the resource."""
         form = f"{self.app}/{self.form_name}" if self.app is not None else f"the form number {self.form}, which is lost"
         return f"{form}/{_FOLDERS.get(self.kind, self.kind)}/{self.folder}/{self.name}"
 
     @property
     def address(self) -> DocumentAddress | None:
-        """The address of a file of a document; ``None`` of a definition, and if the form is lost."""
         if self.app is None or self.form_name is None or self.kind not in _COLLECTIONS:
             return None
         return DocumentAddress(Form(self.app, self.form_name), _COLLECTIONS[self.kind], self.folder, self.name)
@@ -119,7 +117,6 @@ class RevisionInspection:
             last = found[-1][:5]
 
     def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[StorageFinding]:
-        """Inspect the revisions of one resource, the oldest first."""
         newest = rows[-1]
         for row in rows:
             yield from self._revision(connection, row)
@@ -150,12 +147,10 @@ class RevisionInspection:
             yield StorageFinding(fault[0], row.place, fault[1])
 
     def _is_still_there(self, row: _Row) -> bool:
-        """Return whether a revision is there now, and not only in the snapshot: its body goes after it."""
         with self.database.apart("looking at", row.place) as connection:
             return connection.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
 
     def _content(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
-        """Return what is wrong with the content of a revision; empty if nothing is."""
         if sidecar.deleted:
             return "a deletion has a content" if row.size is not None or row.pieces else ""
         if row.size is None:
@@ -181,7 +176,6 @@ class RevisionInspection:
         return digest.hexdigest()
 
     def _contents(self, connection: Rows) -> Iterator[StorageFinding]:
-        """Find contents in pieces that no revision has, and those that only seem so."""
         for (content,) in connection.execute(_STRAY).fetchall():
             mend = partial(self._changed, _REMOVE_STRAY, content)
             yield StorageFinding(StorageFault.STRAY_CONTENT, f"content {content}", "no revision has it", mend)

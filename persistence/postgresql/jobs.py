@@ -34,7 +34,6 @@ class DatabaseJob(JobRecord):
 
     @contextmanager
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> Iterator[None]:
-        """See ``JobRecord``."""
         ends = time.monotonic() + timeout
         with ExitStack() as stack:
             try:
@@ -56,18 +55,15 @@ class DatabaseJob(JobRecord):
                     connection.execute(_GIVE, (self._key,))
 
     def is_taken(self) -> bool:
-        """See ``JobRecord``."""
         with self._database.reading(f"looking for a running {self._doing}") as connection:
             return connection.execute(_TRY_TO_SHARE, (self._key,)).fetchone() == (False,)
 
     def read(self) -> bytes:
-        """See ``JobRecord``."""
         with self._database.reading(f"looking at the progress of the {self._doing}") as connection:
             row = connection.execute(_READ, (self._doing,), binary=True).fetchone()
         return b"" if row is None else bytes(row[0])
 
     def write(self, text: bytes) -> None:
-        """See ``JobRecord``."""
         with self._database.apart(f"recording the progress of the {self._doing}") as connection:
             connection.execute(_WRITE, (self._doing, text))
 

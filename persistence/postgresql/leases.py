@@ -61,7 +61,6 @@ class DatabaseLeases(ManagedLeases):
         is_stored: bool = True,
         is_by_form: bool = False,
     ) -> None:
-        """See ``Leases``."""
         with self._alone("leasing", address) as connection:
             held = _living(connection, address.document)
             own = address.form if is_by_form else None
@@ -76,7 +75,6 @@ class DatabaseLeases(ManagedLeases):
             connection.execute(_TAKE, values | {"form": form, "seconds": seconds})
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
-        """See ``Leases``."""
         with self._alone("giving back the lease of", address) as connection:
             held = _living(connection, address.document)
             if held is not None and held.is_in_the_way(holder, address.form if is_by_form else None):
@@ -84,14 +82,12 @@ class DatabaseLeases(ManagedLeases):
             connection.execute(_END, (address.document,))
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        """See ``Leases``."""
         check(address)
         with self._database.reading("reading the lease of", address) as connection:
             _require(_living(connection, address.document), user, address)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
-        """See ``Leases``; within a transaction, until that commits."""
         check(address)
         with self._database.joined("reading the lease of", address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
@@ -99,7 +95,6 @@ class DatabaseLeases(ManagedLeases):
             yield
 
     def listed(self) -> Iterator[DocumentLease]:
-        """See ``ManagedLeases``; none is ever damaged."""
         last = ""
         while True:
             with self._database.reading("listing leases") as connection:
@@ -110,7 +105,6 @@ class DatabaseLeases(ManagedLeases):
             last = rows[-1][0]
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
-        """See ``ManagedLeases``."""
         with self._database.joined("breaking the lease of", document) as connection:
             is_there = connection.execute(_KEEP, (document,)).fetchone() is not None
             held = _living(connection, document) if is_there else None
@@ -134,13 +128,11 @@ class DatabaseLeases(ManagedLeases):
 
 
 def _living(connection: Rows, document: str) -> DocumentLease | None:
-    """Return the lease of a document that has not expired."""
     row = connection.execute(_FIND, (document,)).fetchone()
     return None if row is None or not row[3] else _lease(*row)
 
 
 def _lease(document: str, holder: str, group: str | None, left: int, form: str) -> DocumentLease:
-    """Return a lease with what is left of it, as if it began now."""
     return DocumentLease(document, holder, group, left, "", 0.0, time.time(), form)
 
 
@@ -154,11 +146,6 @@ def _refusal(held: DocumentLease) -> LockedError:
 
 
 def _evict_expired(connection: Rows, bucket: int, most: int) -> None:
-    """Remove some expired leases beside a new one.
-
-    Raises:
-        BusyError: too many live.
-    """
     connection.execute(_SWEEP, (bucket,))
     row = connection.execute(_COUNT, (bucket,)).fetchone()
     if row is not None and row[0] >= most:

@@ -54,11 +54,7 @@ def select_sidecars(number: int, address: Address) -> tuple[str, tuple[object, .
 
 
 def decoded(data: bytes, address: object) -> Sidecar:
-    """Read the sidecar in a row.
-
-    Raises:
-        DamagedError: it is none.
-    """
+    """Read the sidecar in a row."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -123,20 +119,17 @@ class Lookup:
 
 
 def _versions(rows: Sequence[LookupRow]) -> dict[int, _FormXhtml | None]:
-    """Return the versions of rows of definitions, each with its ``form.xhtml`` where there is one."""
     found = dict.fromkeys((int(folder) for _, folder, *_ in rows), None)
     return found | {int(folder): _FormXhtml(content, data) for _, folder, _, content, data in rows if data is not None}
 
 
 def _named(address: Address, kind: int, name: str) -> Address:
-    """Return the address of a name beside one, in the collection of a kind."""
     if isinstance(address, DefinitionAddress):
         return DefinitionAddress(address.form, address.version, name)
     return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
 
 
 def _beside(address: Address) -> list[Address]:
-    """Return the addresses that are looked at together with one."""
     if isinstance(address, DefinitionAddress):
         return [address, address.main]
     return [each.moved(collection) for collection in Collection for each in (address, address.main)]

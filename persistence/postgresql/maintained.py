@@ -36,29 +36,24 @@ class DatabaseArrivals(Arrivals):
         self._numbers = FormNumbers(database)
 
     def begun(self, source: str) -> set[Form]:
-        """See ``Arrivals``."""
         with self._database.reading("looking what is moved to", self._database.address) as connection:
             return {Form(*row) for row in connection.execute(_BEGUN, (source,)).fetchall()}
 
     def begin(self, source: str, form: Form) -> None:
-        """See ``Arrivals``."""
         number = self._numbers.require(form)
         with self._database.apart("beginning to move", form) as connection:
             connection.execute(_BEGIN, (source, number))
 
     def end(self, source: str, forms: Iterable[Form]) -> None:
-        """See ``Arrivals``."""
         ended = list(forms)
         with self._database.apart("ending a move to", self._database.address) as connection:
             connection.execute(_END, ([form.app for form in ended], [form.name for form in ended], source))
 
     def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
-        """See ``Arrivals``."""
         with self._database.apart("moving drafts to", self._database.address) as connection:
             connection.execute(_BRING, (source, list(etags)))
 
     def drafts_of(self, source: str) -> set[str]:
-        """See ``Arrivals``."""
         with self._database.reading("looking what was moved to", self._database.address) as connection:
             return {etag for (etag,) in connection.execute(_DRAFTS, (source,)).fetchall()}
 

@@ -29,7 +29,6 @@ class PageOrder:
 
     @classmethod
     def of(cls, query: Query, searched: Sequence[SearchedPartition]) -> PageOrder:
-        """Return the order that a query asks for, and its page."""
         by = query.sort.by
         if isinstance(by, Field):
             control: int | None = FACTS.get(by)
@@ -85,7 +84,6 @@ class PageOrder:
         )
 
     def _walked(self, selection: Selection, partitions: list[int], documents: int) -> BoundSql:
-        """Return the page among the first in order of saves, or fewer rows than it has; NULL if few were ``found``."""
         if self.control is not None:
             return BoundSql("NULL::bigint[]")
         enough = max(FEW_FOUND, (self.offset + self.size) * documents // NEWEST_TRIED)

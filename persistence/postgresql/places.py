@@ -29,7 +29,6 @@ class ResourceKey(NamedTuple):
 
 
 def kind_of(address: Address) -> int:
-    """Return the kind of a resource."""
     if isinstance(address, DefinitionAddress):
         return DEFINITION
     return DRAFT if address.is_draft else DATA
@@ -41,16 +40,11 @@ def folder_of(address: Address) -> str:
 
 
 def place_of(form: int, address: Address) -> ResourceKey:
-    """Return the key of an address of a form with a number."""
     return ResourceKey(form, kind_of(address), folder_of(address), address.name)
 
 
 def check(address: Address) -> None:
-    """Refuse names that a file tree cannot keep: what is here can be moved there.
-
-    Raises:
-        BadAddressError: there is one.
-    """
+    """Refuse names that a file tree cannot keep: what is here can be moved there."""
     _LAYOUT.paths(address)
 
 

@@ -85,7 +85,6 @@ class SearchPlanner:
     partitions: tuple[int, ...]
 
     def plan(self, asked: SearchConditions) -> SearchPlan:
-        """Return the plan for some conditions."""
         selections = asked.all_selections(self.partitions)
         tests = tuple(asked.tests)
         first = self._narrowest(selections) if selections else None
@@ -121,7 +120,6 @@ class SearchPlanner:
         return next((each for each, n in zip(texts, counts, strict=False) if n <= sampled * _BROAD), None)
 
     def _newest(self, texts: Sequence[Selection]) -> BoundSql:
-        """Return the query for the number of newest documents that are looked at, and for those in each selection."""
         if not texts:
             return BoundSql("NULL::bigint[]")
         counts = joined(
@@ -133,7 +131,6 @@ class SearchPlanner:
 
 
 def _counts(selections: Sequence[Selection], most: int) -> BoundSql:
-    """Return an array of how many documents selections have, counted no further than where they have too many."""
     counts = [
         BoundSql(f"(SELECT count(*) FROM ({each.sql.text} LIMIT {most + 1}) c)", each.sql.parameters)
         for each in selections

@@ -78,7 +78,6 @@ class Probe:
 
 
 def _is_confirmed(connection: Session) -> bool:
-    """Commit; return whether replicas have confirmed it. Unlike a save, this one may be cancelled: it shows nothing."""
     kept = connection.overdue_after, connection.on_overdue
     connection.warnings.clear()
     connection.overdue_after, connection.on_overdue = CONFIRMING_SECONDS, _cancel

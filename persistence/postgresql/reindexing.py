@@ -163,7 +163,6 @@ class RereadDocuments:
 
 
 def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None], at_once: int) -> Iterator[int]:
-    """Read documents again in batches, several of them at once; yield the number of each batch that is done."""
     batches = iter(lambda: list(islice(documents, REREAD_AT_ONCE)), [])
     if at_once == 1:
         for batch in batches:
@@ -225,11 +224,7 @@ class IndexJobs(Closable):
             thread.start()
 
     def run(self, forms: Iterable[Form], version: int | None = None) -> None:
-        """Write all rows of forms again, or those of one version.
-
-        Raises:
-            BusyError: so many wait already that others could not be served, or the service ends.
-        """
+        """Write all rows of forms again, or those of one version."""
         if not self._turns.acquire(blocking=False):
             raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
         forms = tuple(forms)
@@ -258,11 +253,6 @@ class IndexJobs(Closable):
                 self._failed(form, error)
 
     def _work(self, total: int, looked_at: Iterator[int]) -> None:
-        """Go through documents when it is this process's turn, and say how far it is.
-
-        Raises:
-            BusyError: the service ends, or others have their turn for very long.
-        """
         with self._job.turn("another index is being made", _LONGEST_WAIT, self._is_closing.is_set):
             self._say(0, total)
             said, current = time.monotonic(), 0

@@ -105,7 +105,6 @@ class _FormViews:
         ]
 
     def write(self, connection: Rows, source: Source, documents: Sequence[str]) -> None:
-        """Replace the rows of documents; those of generations that were dropped are removed."""
         read: list[str] = []
         found: list[tuple[DocumentRows, Generation]] = []
         for document in documents:
@@ -137,12 +136,7 @@ class DatabaseReports:
         self._source_of = source_of
 
     def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its stored definition, with rows of all its documents; none if it is deleted.
-
-        Raises:
-            BadRequestError: the definition has too much for views; the existing ones stay.
-            DamagedError: the definition cannot be parsed.
-        """
+        """Make the views of a version by its stored definition, with rows of all its documents; none if deleted."""
         number = self._begin(form, version)
         if number is not None:
             try:
@@ -183,7 +177,6 @@ class DatabaseReports:
         self._clean(form)
 
     def _begin(self, form: Form, version: int) -> int | None:
-        """List a generation by the stored definition, and return its number; ``None`` where no rows are needed."""
         with self._changing(form) as connection:
             own = self._generations(connection, form, version)
             stored = self._defined(form, version)
@@ -199,7 +192,6 @@ class DatabaseReports:
             return None if same or not views else flat_catalogue.add(connection, form, version, views)
 
     def _defined(self, form: Form, version: int) -> bytes | None:
-        """Return the stored definition of a version; ``None`` where it is deleted."""
         definition = self._source_of(form).catalog.of(form, version)
         found = definition.stored()
         if found is None or found.file is None:
@@ -208,7 +200,6 @@ class DatabaseReports:
             return file.read(LARGEST_TREE + 1)
 
     def _fill(self, form: Form, number: int) -> bool:
-        """Write the rows of all documents; return whether the generation was kept so long."""
         documents = self._source_of(form).view.documents(form)
         while batch := list(islice(documents, _BATCH)):
             with self._database.transaction("filling the flat views of", form) as connection:
@@ -223,7 +214,6 @@ class DatabaseReports:
                     flat_catalogue.remove_purged(connection, form, list(each.numbers.values()))
 
     def _install(self, form: Form, version: int, number: int) -> None:
-        """Let the views show a generation, unless a later publication has made another one."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._changing(form) as connection:
@@ -272,7 +262,6 @@ class DatabaseReports:
                         flat_catalogue.forget(connection, each.number)
 
     def _hide(self, form: Form) -> bool:
-        """Drop the views that show nothing but generations that were dropped; return whether that was possible."""
         try:
             with self._changing(form) as connection:
                 every = self._generations(connection, form)
@@ -284,7 +273,6 @@ class DatabaseReports:
         return True
 
     def _await_writers(self, form: Form) -> None:
-        """Wait for the transactions that may not have seen what was changed in the catalogue."""
         deadline = time.monotonic() + _WAITS_FOR_WRITERS
         doing = "looking for writers while making the flat views of"
         with self._database.reading(doing, form) as connection:
@@ -306,7 +294,6 @@ class DatabaseReports:
 
     @contextmanager
     def _changing(self, form: Form) -> Iterator[Rows]:
-        """Change the catalogue in one transaction, while nobody else does."""
         with self._database.transaction("making flat views of", form) as connection:
             flat_catalogue.lock(connection, self._database.address)
             yield connection

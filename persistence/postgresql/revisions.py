@@ -63,7 +63,6 @@ class RevisionReader:
     database: Database
 
     def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
-        """Return the sidecar of the current revision, or of that of an instant."""
         with self.database.reading("reading", address) as connection:
             statement = _CURRENT if instant is None else _REVISION
             values = place if instant is None else (*place, instant)
@@ -81,7 +80,6 @@ class RevisionReader:
         return None if row is None else (row[0], row[1])
 
     def content_id(self, place: ResourceKey, address: Address) -> str | None:
-        """Return the content id of the current revision."""
         with self.database.reading("looking at", address) as connection:
             row = connection.execute(_ID, place).fetchone()
         return None if row is None else str(row[0])
@@ -93,12 +91,10 @@ class RevisionReader:
         return [Instant(each) for (each,) in rows]
 
     def names(self, place: ResourceKey, address: Address) -> list[str]:
-        """Return the names of what is beside a resource."""
         with self.database.reading("listing", address) as connection:
             return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
 
     def folder(self, form: int, kind: int, folder: str) -> Iterator[FolderRow]:
-        """Yield all revisions of all that is in a folder."""
         last = ("", "")
         while True:
             with self.database.reading("listing", folder) as connection:
@@ -109,7 +105,6 @@ class RevisionReader:
             last = rows[-1][:2]
 
     def forms(self, app: str | None) -> Iterator[Form]:
-        """Yield all forms, or those of an application, of which there is a revision."""
         last = ("", "")
         while True:
             with self.database.reading("listing the forms") as connection:
@@ -168,23 +163,18 @@ class DatabaseRevisions(RevisionList):
 
     @property
     def total(self) -> int:
-        """See ``RevisionList``."""
         return len(self.instants)
 
     def instant(self, position: int) -> Instant:
-        """See ``RevisionList``."""
         return self.instants[position]
 
     def since(self, instant: Instant) -> int:
-        """See ``RevisionList``."""
         return count_since(self, instant)
 
     def revision(self, position: int) -> ListedRevision | None:
-        """See ``RevisionList``."""
         return next(iter(self.page(position, position + 1)), None)
 
     def page(self, begin: int, end: int) -> list[ListedRevision]:
-        """See ``RevisionList``."""
         wanted = self.instants[begin:end]
         if not wanted:
             return []

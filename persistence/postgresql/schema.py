@@ -26,21 +26,13 @@ _UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 
 def missing(database: Database) -> list[str]:
-    """Return the names of the steps that are to be applied yet: all of them in an empty database. Nothing is changed.
-
-    Raises:
-        StartupError: the schema is newer than this version of the service, or the database cannot be had.
-    """
+    """Return the names of the steps that have not been applied: all of them in an empty database."""
     with database.connected() as connection:
         return [step.name for step in STEPS[_applied(connection, database) :]]
 
 
 def require(database: Database) -> None:
-    """Make sure that the database has the tables of this version of the service.
-
-    Raises:
-        StartupError: it has none, older or newer ones, or it cannot be had.
-    """
+    """Make sure that the database has the tables of this version of the service."""
     names = missing(database)
     if len(names) == len(STEPS):
         raise StartupError(f"{database.address} is empty: 'persistence serve --init' prepares it")
@@ -52,11 +44,7 @@ def require(database: Database) -> None:
 
 
 def init(database: Database) -> bool:
-    """Prepare a database that is empty; return whether it was. One with tables is left as it is.
-
-    Raises:
-        StartupError: it cannot be had, or refuses.
-    """
+    """Prepare a database that is empty; return whether it was. One with tables is left as it is."""
     with database.connected() as connection:
         if _applied(connection, database):
             return False
@@ -64,12 +52,7 @@ def init(database: Database) -> bool:
 
 
 def upgrade(database: Database) -> list[str]:
-    """Apply all steps that are to be applied yet; return their names.
-
-    Raises:
-        StartupError: the schema is newer, or the database cannot be had, or refuses, or another instance takes longer
-            with its steps than the deadline of locks. In an older schema, the steps before stay.
-    """
+    """Apply all steps that are to be applied yet; return their names."""
     done = []
     with database.connected() as connection:
         key = lock_key(database.address.schema, "steps")
@@ -93,7 +76,6 @@ def upgrade(database: Database) -> list[str]:
 
 
 def _applied(connection: Rows, database: Database) -> int:
-    """Return how many steps were applied."""
     try:
         names = [str(name) for (name,) in connection.execute("SELECT name FROM step ORDER BY number").fetchall()]
     except (codes.UndefinedTable, codes.InvalidSchemaName):
@@ -108,11 +90,6 @@ def _applied(connection: Rows, database: Database) -> int:
 
 
 def _prepared(connection: Rows, database: Database) -> str:
-    """Make schemas and extension where they are missing; return the schema of the extension, quoted.
-
-    Raises:
-        StartupError: they are missing, and this user may not make them.
-    """
     _ensure_schema(connection, database.address.schema, database)
     _ensure(
         connection,
@@ -141,7 +118,6 @@ def _ensure_schema(connection: Rows, name: str, database: Database) -> None:
 def _ensure(
     connection: Rows, test: sql.Composed | sql.SQL, creation: sql.Composed | sql.SQL, database: Database
 ) -> None:
-    """Make something in the database that is missing there."""
     if connection.execute(test).fetchone() is not None:
         return
     try:

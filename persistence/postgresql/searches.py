@@ -68,11 +68,7 @@ class DatabaseSearch:
     cards: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
 
     def find(self, query: Query) -> Hits:
-        """Return the number of documents that a query finds, and those on the page.
-
-        Raises:
-            BadRequestError: it asks for more than the budget.
-        """
+        """Return the number of documents that a query finds, and those on the page."""
         asked = conditions(self.scope, query, self.searched, self.texts)
         if asked is None or not self.searched:
             return Hits()
@@ -96,11 +92,7 @@ class DatabaseSearch:
         return Hits(total, tuple(page), has_more=begun is not None)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
-        """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks.
-
-        Raises:
-            BadRequestError: there are more than the budget allows.
-        """
+        """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
         asked = conditions(self.scope, Query(), self.searched, {})
         number = self._number(by)
         if number is None or asked is None or not self.searched:
@@ -144,7 +136,6 @@ class DatabaseSearch:
         return (order.offset + len(rows), rows[:-1]) if len(rows) > order.size else None
 
     def _rows(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]]:
-        """Return the number of documents, and the rows of the page."""
         if asked.is_empty:
             total = sum(partition.documents for partition in self.searched)
             return total, self._walked(order, total)
@@ -169,7 +160,6 @@ class DatabaseSearch:
         )
 
     def _counted(self, found: BoundSql, order: PageOrder) -> tuple[int, list[int]]:
-        """Return the number of documents, and the page, by a query for both; with the cards of a short page."""
         if order.size > _AT_ONCE:
             total, page = self._one(found)
             return int(total), list(page)
@@ -179,7 +169,6 @@ class DatabaseSearch:
         return int(rows[0][0]), [seq for _, seq, *_ in rows if seq is not None]
 
     def _among_newest(self, plan: SearchPlan, order: PageOrder) -> tuple[int, list[int]] | None:
-        """Return the number of documents, and the rows of the page; ``None`` if the newest are not enough for it."""
         total = int(self._one(plan.total())[0])
         documents = sum(partition.documents for partition in self.searched)
         wanted = order.rows_of(total)
@@ -192,7 +181,6 @@ class DatabaseSearch:
         return (total, rows) if len(rows) == wanted else None
 
     def _walked(self, order: PageOrder, total: int) -> list[int]:
-        """Return the page of all documents in their order."""
         if order.offset >= total:
             return []
         walk = order.page_of_all(self.searched)
@@ -222,7 +210,6 @@ class DatabaseSearch:
     # Distinct values.
 
     def _keys(self, control: int, asked: SearchConditions) -> list[tuple[str, str]]:
-        """Return the different folds and values of a control, sorted; empty ones where a document has none."""
         if asked.is_empty:
             values = {"control": control, "partitions": self._partitions, "most": LEAPS + 1}
             found = self.connection.execute(_LEAPING, values, prepare=False).fetchall()

@@ -37,7 +37,6 @@ class EntryKey:
 
     @classmethod
     def of(cls, control: int, text: str) -> EntryKey:
-        """Return the key of a text."""
         fold, value = key_of(text)
         return cls(control, plain(str(fold)), plain(str(value)))
 

@@ -49,7 +49,6 @@ class Session(Connection[TupleRow]):
         self.add_notice_handler(self._noticed)
 
     def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
-        """See ``Connection``."""
         if timeout is not None or self.patience is None:
             return super().wait(gen, interval, timeout)
         began = time.monotonic()

@@ -97,16 +97,13 @@ class DatabaseStorage(ManagedStorage):
 
     @property
     def leases(self) -> DatabaseLeases:
-        """See ``ManagedStorage``."""
         return self._leases
 
     @property
     def reencryption(self) -> DatabaseJob:
-        """See ``ManagedStorage``."""
         return self._reencryption
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """See ``Revisions``."""
         inside = self._lookups.inside
         known = inside[-1].sidecar(address) if inside else None
         if known is not None:
@@ -115,14 +112,12 @@ class DatabaseStorage(ManagedStorage):
         return None if place is None else self._reader.sidecar(place, address)
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """See ``Revisions``."""
         if content:
             return self._opened(address, None)
         sidecar = self.sidecar(address)
         return None if sidecar is None else facts(sidecar)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """See ``Revisions``."""
         if content:
             return self._opened(address, instant)
         place = self._place(address)
@@ -130,36 +125,30 @@ class DatabaseStorage(ManagedStorage):
         return None if sidecar is None else facts(sidecar)
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """See ``ManagedStorage``. No two revisions here have one instant."""
         current = self.sidecar(address)
         if current is not None and current.modified == instant:
             return None
         return self.read_revision(address, instant, content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """See ``RevisionStorage``."""
         if instant is None:
             return self.read(address, content=False)
         return self.read_revision(address, instant, content=False)
 
     def content(self, address: Address) -> BinaryIO | None:
-        """See ``Readable``."""
         found = self._opened(address, None)
         return None if found is None else found.file
 
     def history(self, address: Address) -> DatabaseRevisions | None:
-        """See ``Revisions``; the instants are read at once."""
         place = self._place(address)
         instants = [] if place is None else self._reader.instants(place, address)
         return None if place is None or not instants else DatabaseRevisions(self._reader, place, address, instants)
 
     def names(self, main: Address) -> list[str]:
-        """See ``Revisions``."""
         place = self._place(main)
         return [] if place is None else self._reader.names(place, main)
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """See ``Readable``: a content id is one state's alone."""
         inside = self._lookups.inside
         known = inside[-1].content_id(address) if inside else None
         if known is not None:
@@ -168,33 +157,27 @@ class DatabaseStorage(ManagedStorage):
         return _fingerprint(None if place is None else self._reader.content_id(place, address))
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """See ``Readable``."""
         for version, content in self._versions(form):
             yield version, _fingerprint(content)
 
     def versions(self, form: Form) -> Iterator[int]:
-        """See ``Readable``."""
         yield from (version for version, _ in self._versions(form))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """See ``Readable``."""
         if app is not None:
             check_app(app)
         yield from self._reader.forms(app)
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """See ``Readable``; they come in order."""
         number = self._numbers.find(form)
         if number is not None:
             yield from self._reader.documents(form, number, _KINDS[collection])
 
     def documents_and_drafts(self, form: Form) -> Iterator[str]:
-        """See ``ManagedStorage``."""
         found = heapq.merge(*(self.documents(form, each) for each in Collection))
         yield from (document for document, _ in groupby(found))
 
     def marks(self, form: Form) -> Iterator[StateMark]:
-        """See ``StateMarks``; all are sums."""
         number = self._numbers.find(form)
         if number is None:
             return
@@ -206,13 +189,11 @@ class DatabaseStorage(ManagedStorage):
             yield StateMark(main, str(sum(total for _, total in found)), is_sum=True)
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        """See ``StateMarks``; one query reads them all."""
         place = self._place(main)
         for row in () if place is None else self._reader.folder(place.form, place.kind, place.folder):
             yield row.name, row.modified, decoded(row.sidecar, replace(main, name=row.name))
 
     def revisions(self, address: Address) -> list[Instant]:
-        """See ``ManagedStorage``."""
         place, current = self._place(address), self.sidecar(address)
         instants = [] if place is None else self._reader.instants(place, address)
         return [each for each in instants if current is None or each != current.modified]
@@ -226,12 +207,10 @@ class DatabaseStorage(ManagedStorage):
         return False
 
     def freed(self, address: Address, instant: Instant | None) -> int:
-        """See ``ManagedStorage``."""
         found = self.removable(address, instant)
         return 0 if found is None else found.size
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
-        """See ``ManagedStorage``."""
         place = self._place(main)
         if place is None:
             return 0
@@ -239,16 +218,13 @@ class DatabaseStorage(ManagedStorage):
         return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
 
     def traces(self, form: Form, document: str) -> DatabaseTraces:
-        """See ``ManagedStorage``."""
         return DatabaseTraces(self._reader, self._numbers, form, document)
 
     def upload(self, address: Address) -> DatabaseUpload:
-        """See ``RevisionStorage``."""
         return self._contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
 
     @contextmanager
     def deciding(self, address: Address) -> Iterator[None]:
-        """See ``RevisionStorage``: what is usually asked for is read at once."""
         lookup, number = Lookup(), self._number(address)
         if number is not None:
             statement, values = select_sidecars(number, address)
@@ -262,7 +238,6 @@ class DatabaseStorage(ManagedStorage):
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[DatabaseWriter]:
-        """See ``RevisionStorage``; all of the block is one transaction, which is committed at its end."""
         self.database.require_committing()
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
@@ -281,9 +256,6 @@ class DatabaseStorage(ManagedStorage):
         """Keep everybody from writing for a block, once those who are writing have committed; readers go on.
 
         The lock ends with the connection. Yields what raises ``BusyError`` if that was lost.
-
-        Raises:
-            BusyError: somebody else does, or a writer did not end before the deadline.
         """
         with self.database.session("keeping writers out of", self.database.address) as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", (self._gate,))
@@ -300,7 +272,6 @@ class DatabaseStorage(ManagedStorage):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """See ``Storage``; within a block of ``writing``, the lock is held until that commits."""
         key = self._key(form.app, form.name, "creation")
         with self.database.joined("creating a document of", form) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
@@ -310,7 +281,6 @@ class DatabaseStorage(ManagedStorage):
         return lock_key(self.database.address.schema, *scope)
 
     def _versions(self, form: Form) -> list[tuple[int, str | None]]:
-        """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
         inside = self._lookups.inside
         known = inside[-1].versions(form) if inside else None
         if known is not None:
@@ -327,7 +297,6 @@ class DatabaseStorage(ManagedStorage):
         return None if number is None else place_of(number, address)
 
     def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision with its content, of the current instant or another."""
         place = self._place(address)
         row = None if place is None else self._reader.content(place, address, instant)
         if row is None:
@@ -343,7 +312,6 @@ class DatabaseStorage(ManagedStorage):
 
 
 def _fingerprint(content: str | None) -> Fingerprint:
-    """Return the fingerprint of a state by its content id; ``NOTHING_THERE`` without one."""
     if content is None:
         return NOTHING_THERE
     return (int(content[:14], 16), int(content[14:28], 16), int(content[28:], 16)), None

@@ -102,7 +102,6 @@ def _looked_for(control: ControlFilter) -> list[str]:
 
 
 def _tests(control: ControlFilter) -> list[BoundSql]:
-    """Return the tests of a value; those that an index of texts helps with come first."""
     texts = _looked_for(control)
     if control.match is TextMatch.SUBSTRING:
         return [BoundSql("{} LIKE %s", (like(text),)) for text in texts]

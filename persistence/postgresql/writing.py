@@ -128,9 +128,6 @@ class DatabaseWriter(ManagedWriting):
         """Take the lock ``key`` of an address, and then look at what its scope usually asks for.
 
         Writers who are to be kept out have the lock ``gate``. ``number`` is that of the form, where it is known.
-
-        Raises:
-            BusyError: somebody keeps writers out.
         """
         locked = self._connection.execute(_LOCK, (key, gate))
         found = None if number is None else self._looked(number, address)
@@ -150,7 +147,6 @@ class DatabaseWriter(ManagedWriting):
             self._listener.changed(form, document)
 
     def current(self, address: Address) -> StoredRevision | None:
-        """See ``Writing``."""
         if address not in self.lookup.sidecars:
             number = self._numbers.find(address.form)
             if number is None:
@@ -160,13 +156,11 @@ class DatabaseWriter(ManagedWriting):
         return None if sidecar is None else facts(sidecar)
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        """See ``Writing``."""
         if not isinstance(upload, DatabaseUpload):
             raise TypeError("an upload of another storage")
         return self._replace(address, sidecar, upload, over)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """See ``Writing``."""
         return self._replace(address, tombstone, None, over)
 
     def finish(self, main: DocumentAddress) -> None:
@@ -175,7 +169,6 @@ class DatabaseWriter(ManagedWriting):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """See ``ManagedWriting``."""
         if not isinstance(upload, DatabaseUpload):
             raise TypeError("an upload of another storage")
         place = place_of(self._numbers.require(address.form), address)
@@ -189,23 +182,18 @@ class DatabaseWriter(ManagedWriting):
         return True
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:  # noqa: ARG002 - of trees
-        """See ``Writing``."""
         self._remove(_DISCARD, address, over)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        """See ``Writing``."""
         self._remove(_ERASE, address, over)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """See ``Writing``."""
         self._discard(_DISCARD, DRAFT, form, document)
 
     def discard_document(self, form: Form, document: str) -> None:
-        """See ``Writing``."""
         self._discard(_ERASE, DATA, form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
-        """See ``Writing``."""
         number = self._numbers.find(address.form)
         if number is None:
             return 0
@@ -277,11 +265,6 @@ class DatabaseWriter(ManagedWriting):
         return msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
 
     def _claim(self, upload: DatabaseUpload, content: str) -> None:
-        """Let a revision with a content id have the pieces of an upload, in this transaction.
-
-        Raises:
-            BusyError: they were swept, because it took too long.
-        """
         if not upload.is_large:
             return
         if self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
@@ -290,7 +273,6 @@ class DatabaseWriter(ManagedWriting):
             self._connection.execute(_RENAME, (content, upload.id))
 
     def _note(self, address: Address, sidecar: Sidecar | None) -> None:
-        """Know the revision that is stored now, and that it was changed."""
         self.lookup.note(address, sidecar)
         if not address.is_main:
             return
@@ -300,7 +282,6 @@ class DatabaseWriter(ManagedWriting):
             self.documents[address.form, address.document] = None
 
     def _remove(self, statement: str, address: Address, over: StoredRevision) -> None:
-        """Remove the current revision without a trace."""
         number = self._numbers.find(address.form)
         values = place_of(number or 0, address)._asdict() | {"over": over.sidecar.id}
         row = self._connection.execute(statement.format(_CURRENT), values).fetchone()
@@ -309,7 +290,6 @@ class DatabaseWriter(ManagedWriting):
         self._note(address, None)
 
     def _discard(self, statement: str, kind: int, form: Form, document: str) -> None:
-        """Remove a document in a collection, if there is one; of a draft, that is known already."""
         collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
         known = [
             each

@@ -69,11 +69,7 @@ def shipped(prefix: str) -> list[PropertyEntry]:
 
 
 def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[PropertyEntry]:
-    """Read the entries of a file, from names with dots and from tables within tables.
-
-    Raises:
-        StartupError: a name is unknown or given twice, or a value is not of its type.
-    """
+    """Read the entries of a file, from names with dots and from tables within tables."""
     entries: dict[Name, PropertyEntry] = {}
     for name, value in _flat(table, prefix):
         entry = _entry(name, value, prefix, file)
@@ -107,7 +103,6 @@ def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyE
 
 
 def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
-    """Make the path of a directory absolute: it is relative to the file's. An expression in it is not evaluated."""
     if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
         return value
     if is_object_place(value):
@@ -116,11 +111,6 @@ def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
 
 
 def _checked(kind: ValueType, value: object) -> Value:
-    """Return the value, if it is acceptable.
-
-    Raises:
-        BadRequestError: it is not.
-    """
     # Types are compared as they are: true is no integer here.
     if type(value) is not _TYPES.get(kind, str):
         raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
@@ -140,7 +130,6 @@ def _checked(kind: ValueType, value: object) -> Value:
 
 
 def _is_acceptable(kind: ValueType, value: object) -> bool:
-    """Return whether a value of the right type is one of those that there are."""
     if kind is ValueType.INTEGER:
         return isinstance(value, int) and 1 <= value <= LARGEST
     if kind is ValueType.MINUTES:
@@ -158,9 +147,6 @@ def remote_address(uri: str) -> str | Address:
     """Read the property ``uri``: an address such as the base of another service, without a slash at its end.
 
     It is empty for a tree.
-
-    Raises:
-        BadRequestError: it is neither.
     """
     given = full_address(uri).strip()
     # In a text that is no address, any part may be a password.
@@ -266,7 +252,6 @@ def _reachable(branch: _Branch, rest: Name) -> Iterator[Name]:
 
 
 def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]]:
-    """Yield the end of every way, the most literal from the left first: a stored name, or where nothing goes on."""
     if not rest:
         yield gone, branch.is_name
         return

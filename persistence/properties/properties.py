@@ -72,7 +72,6 @@ class ProviderProperties:
 
     @property
     def kind(self) -> str:
-        """Return the kind of its engine, one of ``ENGINES``."""
         return self.uri.partition(":")[0] or TREE
 
     @property
@@ -82,7 +81,6 @@ class ProviderProperties:
 
     @property
     def is_service(self) -> bool:
-        """Return whether it is another service."""
         return self.kind in SERVICES
 
 
@@ -167,11 +165,7 @@ class Properties:
 
     @classmethod
     def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
-        """Build from a file's table, and the shipped entries that it does not replace; ``prefix`` is the dialect's.
-
-        Raises:
-            StartupError: a name is unknown or given twice, or a value is not of its type.
-        """
+        """Build from a file's table, and the shipped entries that it does not replace; ``prefix`` is the dialect's."""
         own = from_file(table, prefix, file)
         replaced = {entry.name for entry in own}
         return cls((*own, *(entry for entry in shipped(prefix) if entry.name not in replaced)), prefix)
@@ -220,11 +214,6 @@ class Properties:
         return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
 
     def of(self, form: Form) -> FormProperties:
-        """Return the properties of a form.
-
-        Raises:
-            ConfigurationError: no provider is configured for its data or definitions (spec forms 5.2).
-        """
         return self._kept(form)
 
     def keeps_history(self, form: Form) -> bool:
@@ -232,7 +221,6 @@ class Properties:
         return self.of(form).keeps_history
 
     def provider(self, name: str) -> ProviderProperties:
-        """Return the properties of a provider itself."""
         return self._named(name)
 
     def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[ProviderProperties]:
@@ -250,11 +238,7 @@ class Properties:
         return self._by_name[name]
 
     def explain(self, name: str) -> ExplainedProperty:
-        """Explain a full name without wildcards, such as a person asks for.
-
-        Raises:
-            BadRequestError: there is no such property, or the name has a wildcard.
-        """
+        """Explain a full name without wildcards, such as a person asks for."""
         full = tuple(name.split("."))
         if ANY in full:
             raise BadRequestError(f"{name!r} has a wildcard: ask for one application and form, or for one provider")
@@ -352,7 +336,6 @@ class Properties:
         )
 
     def _value(self, *tokens: str) -> Value | None:
-        """Return the value of a name without prefix; a blank winner means the default (forms 5.1)."""
         entry = self._winner(*tokens)
         if entry is not None and not entry.is_blank:
             return entry.value

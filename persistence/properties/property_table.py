@@ -119,7 +119,6 @@ class KnownProperty:
 
 
 def _fits(place: str, token: str) -> bool:
-    """Return whether a token of a name can stand in a place of a pattern."""
     if place == "<provider>":
         return token == ANY or is_provider(token)
     if place == "<form|data>":
@@ -154,7 +153,6 @@ class Address(str):
     full: str
 
     def __new__(cls, text: str) -> Self:
-        """Mask an address; of one that is masked, it is a copy."""
         own = super().__new__(cls, shown_address(text))
         own.full = full_address(text)
         return own
@@ -198,11 +196,7 @@ def _shown_parameter(parameter: str) -> str:
 
 
 def resolved_place(place: str) -> str:
-    """Return the place of forms: the ``Address`` of a database, or the path of a directory, absolute.
-
-    Raises:
-        StartupError: it is the address of something else. No part of it is in the text: any may be a password.
-    """
+    """Return the place of forms: the ``Address`` of a database, or the path of a directory, absolute."""
     if is_database(place):
         return Address(place)
     if _ADDRESS.match(place):
@@ -211,7 +205,6 @@ def resolved_place(place: str) -> str:
 
 
 def is_provider(name: str) -> bool:
-    """Return whether a provider can have this name."""
     return _PROVIDER_NAME.fullmatch(name) is not None and name not in RESERVED
 
 

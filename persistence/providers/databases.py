@@ -37,7 +37,6 @@ class LocalDirectory:
     root: str
 
     def free_bytes(self) -> int:
-        """See ``Writable``."""
         with disk_errors(f"directory of this instance {self.root}"):
             return file_system.free_in(self.root)
 
@@ -50,17 +49,14 @@ class WrittenDatabase:
 
     @property
     def root(self) -> str:
-        """See ``Writable``."""
         return str(self.database.address)
 
     def free_bytes(self) -> None:
-        """See ``Writable``."""
         cause = self.database.probe()
         if cause is not None:
             raise BusyError(cause)
 
     def connections(self) -> tuple[int, int]:
-        """See ``Pooled``."""
         return self.database.connections
 
 
@@ -81,11 +77,9 @@ class Databases:
 
     @property
     def written(self) -> list[LocalDirectory | WrittenDatabase]:
-        """See ``Engine``."""
         return self._written
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        """See ``Engine``."""
         if configured.uri not in self._at:
             self._at[configured.uri] = self._opened(configured.uri)
         return self._at[configured.uri]
@@ -105,11 +99,7 @@ class Databases:
 
     @staticmethod
     def init(settings: Settings, uri: str) -> tuple[str, bool]:
-        """Make the tables of a database that has none; return its name, and whether they were made.
-
-        Raises:
-            StartupError: it cannot be had, or refuses.
-        """
+        """Make the tables of a database that has none; return its name, and whether they were made."""
         with _known(settings, uri) as database:
             return str(database.address), schema.init(database)
 
@@ -121,11 +111,7 @@ class Databases:
 
     @staticmethod
     def probe(settings: Settings, uri: str) -> str | None:
-        """Try out a database; return the reason why the service cannot write into it for now.
-
-        Raises:
-            StartupError: it cannot be had, or has not the tables of this version.
-        """
+        """Try out a database; return the reason why the service cannot write into it for now."""
         with _known(settings, uri) as database:
             schema.require(database)
             return database.probe()
@@ -160,7 +146,6 @@ class _OpenDatabase:
         self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
 
     def provider(self) -> Provider:
-        """Return the provider that the database is."""
         reports = DatabaseReports(self._database, self._flat, self._source_of)
         return Provider(
             self._storage,
@@ -175,17 +160,14 @@ class _OpenDatabase:
         )
 
     def changing(self, form: Form, document: str, version: int) -> None:
-        """See ``CommitListener``."""
         self._flat.ask(form)
         self._rows.changing(form, document, version)
 
     def changed(self, form: Form, document: str) -> None:
-        """See ``CommitListener``."""
         self._rows.changed(form, document)
         self._flat.changed(form, document)
 
     def published(self, form: Form, version: int) -> None:
-        """See ``CommitListener``."""
         self._rows.published(form, version)
 
     def _source_of(self, form: Form) -> Source:
@@ -198,7 +180,6 @@ class _OpenDatabase:
         return Source(described, self._storage, self._definitions(form), self._extracted)
 
     def _definitions(self, form: Form) -> Catalog:
-        """Return the definitions by which data of a form is read: an index asks no other service."""
         route = self._opening.properties.of(form).route
         return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
 
@@ -230,12 +211,7 @@ def _known(settings: Settings, uri: str) -> Database:
 
 
 def made_local(settings: Settings, properties: Properties) -> str:
-    """Make the directory of this instance where it is missing, with its own directories; return its path.
-
-    Raises:
-        StartupError: it is not apart from other directories.
-        DiskError: it cannot be made.
-    """
+    """Make the directory of this instance where it is missing, with its own directories; return its path."""
     path = local_directory(settings, properties)
     with disk_errors(f"directory of this instance {path}"):
         directories.ensure(path)

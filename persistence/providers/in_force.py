@@ -74,7 +74,6 @@ def _shown(plain: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return the value of a setting, without the passwords of addresses."""
     if isinstance(value, dict):
         return {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
     return shown_address(value) if isinstance(value, str) else value

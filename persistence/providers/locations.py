@@ -22,11 +22,7 @@ B = TypeVar("B")
 
 
 def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the root of the tree of a provider; ``None`` where the provider is no tree here.
-
-    Raises:
-        StartupError: it names an unknown datasource.
-    """
+    """Return the root of the tree of a provider; ``None`` where the provider is no tree here."""
     found = located(provider, roots)
     return str(roots.place(provider.datasource)) if found.kind == TREE else None
 
@@ -51,11 +47,7 @@ def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
 
 
 def base_of(provider: ProviderProperties) -> str | None:
-    """Return the directory of a provider of attachments; ``None`` where they are elsewhere.
-
-    Raises:
-        StartupError: it has none, or an expression, which is not evaluated.
-    """
+    """Return the directory of a provider of attachments; ``None`` where they are elsewhere."""
     if provider.attachments_kind != TREE:
         return None
     if not provider.base_path or "{" in provider.base_path:
@@ -78,11 +70,7 @@ def object_places_of(properties: Properties) -> list[ObjectPlace]:
 
 
 def check(properties: Properties, roots: Roots) -> None:
-    """Make sure that every provider of a form has a directory or another place, and that none lies in another's.
-
-    Raises:
-        StartupError: it has not, or one does.
-    """
+    """Make sure that every provider of a form has a directory or another place, and that none lies in another's."""
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
@@ -101,7 +89,6 @@ def check(properties: Properties, roots: Roots) -> None:
 
 
 def _require_shared(route: RouteProperties, form: Form, roots: Roots) -> None:
-    """Refuse attachments in a directory of this machine for data in a database, which other machines use, too."""
     if route.attachments is not None and base_of(route.attachments) and database_of(route.data, roots):
         raise StartupError(
             f"the data of {form} is in a database, which other machines use, too, and its attachments are in a"
@@ -186,7 +173,6 @@ def defined_elsewhere(root: str, properties: Properties, roots: Roots) -> Iterat
 
 
 def open_keys(settings: Settings) -> Keys:
-    """Return the API keys of the settings."""
     return Keys(settings.keys, tree=settings.home)
 
 
@@ -210,11 +196,7 @@ def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
-    """Return the keys of encryption at rest of the settings, and the real system's passwords of the properties.
-
-    Raises:
-        StartupError: the file is in a data directory, or the keys of the environment are malformed.
-    """
+    """Return the keys of encryption at rest of the settings, and the real system's passwords of the properties."""
     return EncryptionKeys(
         settings.encryption_keys,
         trees=own_directories(settings, properties),

@@ -41,7 +41,6 @@ class ObjectStores:
         )
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> ObjectBodies:  # noqa: ARG002 - others need it
-        """See ``Engine``."""
         if configured.place is None:
             raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
         return self._at[configured.place]

@@ -99,11 +99,7 @@ class Providers(Closable):
     """
 
     def __init__(self, settings: Settings, properties: Properties, failed: Failed) -> None:
-        """Open everything; try nothing out: a worker that starts on a full disk must be able to read.
-
-        Raises:
-            StartupError: a tree cannot be used, or a provider has no directory.
-        """
+        """Open everything; try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
@@ -147,7 +143,6 @@ class Providers(Closable):
         return [(each, each.managed) for each in providers.values() if each.managed is not None]
 
     def within(self, place: str) -> Router:
-        """Return the router of the provider face for one place."""
         return within(self.places[place], self._properties, self._of.__getitem__)
 
     @property
@@ -181,11 +176,7 @@ class Providers(Closable):
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:
-        """Return a path below the default tree under which nginx may read an open content for an hour.
-
-        Raises:
-            DiskError: there cannot be one.
-        """
+        """Return a path below the default tree under which nginx may read an open content for an hour."""
         default = self.trees.get(self._settings.roots.default)
         if default is None:
             raise DiskError("no data directory is served")
@@ -223,7 +214,6 @@ class OfflineProviders(Closable):
     """
 
     def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
-        """Raise ``StartupError`` where a provider has no directory."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
@@ -255,7 +245,6 @@ class OfflineProviders(Closable):
         return self._database(place)
 
     def _open_database(self, address: str) -> Provider:
-        """Open a database; raises ``StartupError`` where it cannot be had, or has not the tables of this version."""
         engine_of_databases().require(self._settings, address)
         return self._databases().provider(ProviderProperties(address, address))
 
@@ -265,7 +254,6 @@ class OfflineProviders(Closable):
         return self.at(database_of(configured, roots) or root_of(configured, roots) or roots.default)
 
     def _engine(self) -> Engine:
-        """Open the engine of databases."""
         opening = Opening(
             self._settings, self._properties, self._opened, self._catalog_of, self._route_of, lambda *_: None
         )

@@ -51,12 +51,7 @@ class Place:
 
 @contextmanager
 def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
-    """Open a place for a block. All revisions are kept that are stored in it, whatever the properties say.
-
-    Raises:
-        StartupError: there is none, or it cannot be used.
-        DiskError: it cannot be looked at.
-    """
+    """Open a place for a block. All revisions are kept that are stored in it, whatever the properties say."""
     with (
         _database(settings, properties, location)
         if is_database(location)
@@ -106,8 +101,6 @@ def object_place_of(properties: Properties, form: Form) -> ObjectPlace | None:
 
 
 def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
-    """Return the function from a form to its revisions, with the bodies of attachments from wherever they are."""
-
     @cache
     def bodies_at(base: str) -> ManagedBodies:
         return FileBodies(base, integrity_of(settings))

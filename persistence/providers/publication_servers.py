@@ -24,12 +24,7 @@ class PublicationServers:
         self._settings = settings
 
     def require_allowed(self, url: str) -> ServerUrl:
-        """Read the address of a server that may be published to.
-
-        Raises:
-            BadRequestError: it is no address.
-            ForbiddenError: it is not allowed.
-        """
+        """Read the address of a server that may be published to."""
         return server_urls.require_allowed(url, self._allowed)
 
     @contextmanager

@@ -45,7 +45,6 @@ class Remotes:
         self._connections: dict[str, Connections] = {}
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        """See ``Engine``."""
         client, properties = self._client(configured), self._opening.properties
         index = RemoteIndex(
             client,
@@ -57,7 +56,6 @@ class Remotes:
         return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client), RemoteLeases(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
-        """See ``Engine``; the other service has bodies alone."""
         return RemoteBodies(self._client(configured), self._root, main.sidecar)
 
     def _client(self, configured: ProviderProperties) -> Client:

@@ -31,18 +31,12 @@ class Router:
         defining: Callable[[str | None], Iterable[Provider]],
         keeping_data: Callable[[], Iterable[Provider]],
     ) -> None:
-        """Use ``route`` once for each form; ``defining`` has the providers with definitions of an application."""
         self.properties = properties
         self._route = lru_cache(FORMS_KEPT)(route)
         self._defining = defining
         self._keeping_data = keeping_data
 
     def of(self, form: Form) -> Route:
-        """Return the route of a form.
-
-        Raises:
-            ConfigurationError: no provider is configured for it (spec forms 5.2).
-        """
         return self._route(form)
 
     def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:

@@ -73,17 +73,14 @@ class Trees:
         self.bodies_at = {base: FileBodies(base, integrity, properties.keeps_history) for base in bases_of(properties)}
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        """See ``Engine``."""
         return self.by_root[str(root_of(configured, self._roots))].provider
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002 - others need it
-        """See ``Engine``."""
         return self.bodies_at[str(base_of(configured))]
 
 
 @contextmanager
 def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tree]:
-    """Serve a tree for a block: changes in it go to its index. At the end the tree is released last."""
     settings, properties = opening.settings, opening.properties
     index = open_index(settings, properties, path, catalog_at)
     updater = index.updater(opening.failed)
@@ -156,13 +153,7 @@ def integrity_of(settings: Settings) -> Integrity:
 
 
 def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    """Make every tree of the settings that is missing; return each root, and whether it was made.
-
-    Raises:
-        StartupError: one cannot be made there, or a provider has no directory.
-        BusyError: one is being restored.
-        DiskError: the disk refused.
-    """
+    """Make every tree of the settings that is missing; return each root, and whether it was made."""
     check(properties, settings.roots)
     made = []
     for each in settings.roots:
@@ -172,13 +163,7 @@ def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bo
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
-    """Try out every tree; return the reason why the service cannot write into one of them for now.
-
-    Raises:
-        StartupError: one cannot be used, or a provider has no directory.
-        BusyError: one is being restored or upgraded.
-        DiskError: one cannot be prepared.
-    """
+    """Try out every tree; return the reason why the service cannot write into one of them for now."""
     check(properties, settings.roots)
     for path in (*settings.roots, *bases_of(properties)):
         owner.identity_of(path)  # refuses what others may write to, before anything is opened there

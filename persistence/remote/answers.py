@@ -49,7 +49,6 @@ class _TimedStream(httpx.SyncByteStream):
         self._end: float | None = None
 
     def end_within(self, seconds: float) -> None:
-        """Set the deadline, so many seconds from now on. No silence is longer, if nothing was read before."""
         self._end = time.monotonic() + seconds
         silence = self._timeouts.get("read")
         self._timeouts["read"] = seconds if silence is None else min(silence, seconds)
@@ -93,7 +92,6 @@ class RemoteAnswer:
         return found
 
     def fields(self, name: str) -> list[str]:
-        """Return every field of a name."""
         return list(self._response.headers.get_list(name))
 
     @property
@@ -103,11 +101,6 @@ class RemoteAnswer:
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - digits of 2**63
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the body in pieces.
-
-        Raises:
-            RemoteError: it cannot be read to its end.
-        """
         with http_errors(self._label, "the end of an answer"):
             if self._first:
                 yield self._first
@@ -116,11 +109,7 @@ class RemoteAnswer:
                 yield piece
 
     def skip(self, size: int) -> None:
-        """Read and drop so many bytes.
-
-        Raises:
-            RemoteError: there are not as many.
-        """
+        """Read and drop so many bytes."""
         for piece in self:
             size -= len(piece)
             if size <= 0:
@@ -129,22 +118,12 @@ class RemoteAnswer:
         raise RemoteError(f"an answer of {self._label} ends early")
 
     def beginning(self) -> bytes:
-        """Return the first piece of the body, at most CHUNK bytes.
-
-        Raises:
-            RemoteError: it cannot be read.
-            RemoteTimeoutError: it takes too long.
-        """
+        """Return the first piece of the body, at most CHUNK bytes."""
         self._stream.end_within(self._seconds)
         return next(iter(self), b"")
 
     def whole(self, limit: int) -> bytes:
-        """Return the body, which is read to its end.
-
-        Raises:
-            RemoteError: it has more than ``limit`` bytes, or cannot be read to its end.
-            RemoteTimeoutError: it takes too long.
-        """
+        """Return the body, which is read to its end."""
         data = bytearray()
         self._stream.end_within(self._seconds)
         try:

@@ -90,7 +90,6 @@ class Connections(Closable):
         self._is_closed = False
 
     def close(self) -> None:
-        """Close the connections."""
         with self._opening:
             self._is_closed = True
             http, self._http = self._http, None
@@ -98,11 +97,7 @@ class Connections(Closable):
                 http.close()
 
     def http(self, label: str) -> httpx.Client:
-        """Return the client of this process: a connection is not to be shared with the one that has forked it.
-
-        Raises:
-            BusyError: they were closed.
-        """
+        """Return the client of this process: a connection is not to be shared with the one that has forked it."""
         with self._opening:
             if self._is_closed:
                 raise closed(f"the client of {label}")
@@ -196,5 +191,4 @@ class Client:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return the authorities that are trusted, for all clients of the process: to read them takes some 20 ms."""
     return httpx.create_ssl_context(trust_env=False)

@@ -121,7 +121,6 @@ class ProviderNames:
         return in_latin_1(value).encode("latin-1") if self.theirs.has_proxy else value.encode()
 
     def _passed_on(self, name: str, sent: str) -> bytes:
-        """Return the value of a client's own field, whose bytes are UTF-8, for the other side."""
         if sent.isascii() or not self.theirs.has_proxy:
             return sent.encode("latin-1")
         text = _decoded(sent)
@@ -156,12 +155,10 @@ class NothingForwarded(ProviderNames):
     """
 
     def forwarded(self, request: ClientRequest) -> HeaderFields:
-        """Return the id of the request."""
         return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
 
 
 def _decoded(sent: str) -> str:
-    """Return the text of a header value that WSGI has passed on: UTF-8, where its bytes are."""
     with suppress(UnicodeError):
         return sent.encode("latin-1").decode()
     return sent

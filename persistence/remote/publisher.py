@@ -43,9 +43,6 @@ class RemotePublisher:
 
         With ``next``, the server gives all of them the number after its latest, as long as nobody else publishes the
         form. If somebody has, ``form.xhtml`` is in a later version: the attachments are stored again in that one.
-
-        Raises:
-            RemoteError: the server does not do it; the text says what it has got.
         """
         sent_to: list[int | None] = []
         for file in attachments:
@@ -63,7 +60,6 @@ class RemotePublisher:
         return version
 
     def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
-        """Send an attachment, unless the server has it; return its version there, ``None`` where that is not said."""
         pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
         if not self.is_forced and not asked.wants_next:
             with self._found(file, asked) as answer:
@@ -76,7 +72,6 @@ class RemotePublisher:
 
     @contextmanager
     def _found(self, file: OutgoingFile, asked: VersionRequest) -> Iterator[RemoteAnswer]:
-        """Ask for a file of a version, which is not ``next``; only 200 says that it is there."""
         answer = self.client.send(RemoteCall("HEAD", self._path(file), (*self.fields, *self._asked(asked))))
         try:
             yield answer
@@ -84,11 +79,6 @@ class RemotePublisher:
             answer.close()
 
     def _put(self, file: OutgoingFile, asked: VersionRequest, *more: tuple[str, bytes]) -> int | None:
-        """Store a file; return its version, ``None`` where the server does not say it.
-
-        Raises:
-            RemoteError: the server refuses, whatever the reason: the client's request was in order.
-        """
         query = (("document", self.source),) if self.source else ()
         described = ("Content-Type", file.content_type.encode("latin-1"))
         with body_of(file.upload) as (body, length):
@@ -114,7 +104,6 @@ class RemotePublisher:
         return int(text) if _NUMBER.fullmatch(text) else None
 
     def _is_same(self, file: OutgoingFile, pair: ClientHash, answer: RemoteAnswer) -> bool:
-        """Return whether the server has the content: a hash that a client has computed is not verified here."""
         there = ClientHash(self._field(answer, _HASH_ALGORITHM), self._field(answer, _HASH_VALUE))
         return there == pair and pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
 
@@ -123,13 +112,11 @@ class RemotePublisher:
 
 
 def _digest(file: OutgoingFile) -> str:
-    """Return the SHA-256 of a file, which was computed when it was received, in hex digits."""
     return file.upload.digest.partition(":")[2]
 
 
 @contextmanager
 def _after(before: str) -> Iterator[None]:
-    """Tell in the errors of a step what the server had before it."""
     try:
         yield
     except RemoteError as error:

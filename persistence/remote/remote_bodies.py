@@ -37,19 +37,13 @@ class RemoteBodies:
         self._current = current
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
-        """See ``Bodies``."""
         return Upload(self._root)
 
     def changing(self) -> AbstractContextManager[Self]:
-        """See ``Bodies``."""
         return nullcontext(self)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """See ``Bodies``; a body whose length differs from its record may be of another revision.
-
-        Raises:
-            NotSupportedError: the revision is an older one, of which the other service does not show the body.
-        """
+        """See ``Bodies``; a body whose length differs from its record may be of another revision."""
         sidecar, stored = described(record), self._current(address)
         if stored is not None and stored.modified != sidecar.modified:
             return self._older(address, sidecar, content=content)
@@ -92,7 +86,6 @@ class RemoteBodies:
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
-        """Return the body of an instant there, if its size and, where it is read, its digest are those of a record."""
         path, fields = self._client.names.path(address), [self._version(sidecar.version)]
         query = (("last-modified-time", instant),)
         answer = self._client.send(RemoteCall("GET" if content else "HEAD", path, fields, query))
@@ -107,7 +100,6 @@ class RemoteBodies:
             answer.close()
 
     def _same(self, address: DocumentAddress, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision | None:
-        """Receive a body, and return it if it is that of a record."""
         with disk_errors("receiving", address), Upload(self._root) as upload:
             for piece in answer:
                 upload.write(piece)
@@ -124,7 +116,6 @@ class RemoteBodies:
         upload: Upload,
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[Sidecar]:
-        """See ``Bodies``; the body before is gone then, also where the record cannot be stored."""
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
         with body_of(upload) as (body, length):
             fields = [self._version(sidecar.version), ("Content-Type", kind), length]
@@ -133,14 +124,12 @@ class RemoteBodies:
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
-        """See ``Bodies``."""
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
             self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
-        """See ``Bodies``; what the other service keeps of older revisions is its own."""
         yield
         for record in () if are_older else records:
             with self.removing(address, record):
@@ -154,7 +143,6 @@ class RemoteBodies:
         version: int | None,
         records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002 - one request removes all
     ) -> Iterator[None]:
-        """See ``BodyChanges``; a failure is reported (spec forms 5.5)."""
         yield
         draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
         self._done(RemoteCall("DELETE", draft, [] if version is None else [self._version(version)]))

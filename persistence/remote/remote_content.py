@@ -42,15 +42,12 @@ class _RemoteContent(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True: an answer from elsewhere on is asked for."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Take what follows from the piece that is held, else from the next one."""
         if self._at < self._size and not self._held:
             piece = next(self._pieces, None)
             if piece is None:  # nothing was requested yet, or only a part
@@ -66,11 +63,6 @@ class _RemoteContent(io.RawIOBase):
         return len(taken)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to an offset from the beginning, from here, or from the end.
-
-        Raises:
-            ValueError: it is before the beginning.
-        """
         target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if target < 0:
             raise ValueError(f"there is nothing {-target} bytes before the beginning")
@@ -80,7 +72,6 @@ class _RemoteContent(io.RawIOBase):
         return target
 
     def close(self) -> None:
-        """Release the answer that is being read."""
         self._release()
         super().close()
 
@@ -105,11 +96,7 @@ def range_from(at: int, size: int) -> list[HeaderField]:
 
 
 def go_to(at: int, answer: RemoteAnswer) -> None:
-    """Make an answer go on from an offset; ranges are optional (spec crud 11).
-
-    Raises:
-        RemoteError: it cannot; it is closed.
-    """
+    """Make an answer go on from an offset; ranges are optional (spec crud 11)."""
     try:
         if at and answer.status == HTTPStatus.OK:
             answer.skip(at)

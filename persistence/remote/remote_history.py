@@ -53,21 +53,17 @@ class RemoteRevisions(RevisionList):
 
     @property
     def total(self) -> int:
-        """See ``RevisionList``; 0 where nothing was ever stored."""
         return self._total or 0
 
     def instant(self, position: int) -> Instant:
-        """See ``RevisionList``; the list says that of the oldest, which every page needs."""
         oldest = self._oldest if position == self.total - 1 else ""
         return self._instant(oldest or self._row(position).get("modified-time", ""))
 
     def since(self, instant: Instant) -> int:
-        """See ``RevisionList``; most documents were created once, which the list says."""
         is_of_all = self._oldest and self._instant(self._oldest) >= instant
         return self.total if is_of_all else count_since(self, instant)
 
     def revision(self, position: int) -> ListedRevision:
-        """See ``RevisionList``."""
         row = self._row(position)
         instant = self._instant(row.get("modified-time", ""))
         if row.get("damaged") == "true":
@@ -75,12 +71,10 @@ class RemoteRevisions(RevisionList):
         return ListedRevision(instant, self._sidecar(row, instant, self._life(position, instant)))
 
     def page(self, begin: int, end: int) -> list[ListedRevision]:
-        """See ``RevisionList``."""
         return [self.revision(position) for position in range(begin, min(end, self.total))]
 
     @property
     def _oldest(self) -> str:
-        """The time of the oldest revision; empty where the answer does not say it."""
         return self._page_of(0).attributes.get("min-last-modified-time", "")
 
     def _sidecar(self, row: Mapping[str, str], instant: Instant, life: _Life) -> Sidecar:
@@ -101,7 +95,6 @@ class RemoteRevisions(RevisionList):
         )
 
     def _life(self, position: int, instant: Instant) -> _Life:
-        """Return the version and creation of a revision, which an answer says of its first one only."""
         for life in self._lives:
             if life.created <= instant <= life.newest:
                 return life

@@ -74,11 +74,9 @@ class RemoteIndex:
         self._is_judged_there = is_judged_there
 
     def checking(self, definition: Definition) -> Streaming:  # noqa: ARG002 - other indexes look at it
-        """See ``SearchIndex``; nothing is taken from what streams by."""
         return XmlCheck()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """See ``SearchIndex``; the time of the other service is its own."""
         owners = self._owners(form, scope)
         if NOBODY in owners:
             return Hits()
@@ -100,7 +98,6 @@ class RemoteIndex:
         return Hits(_total(found), page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """See ``SearchIndex``; drafts are found as the provider does."""
         owners = self._owners(form, scope)
         if NOBODY in owners:
             return iter(())
@@ -119,11 +116,6 @@ class RemoteIndex:
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:
-        """Return the owners whose documents may be seen, where the provider cannot be left to judge that.
-
-        Raises:
-            NotSupportedError: they differ between versions.
-        """
         if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
             return frozenset()
         versions = tuple(self._versions_of(form)) if scope.versions is None else scope.versions
@@ -136,11 +128,6 @@ class RemoteIndex:
 
 
 def _owner(form: Form, owners: OwnerSets) -> str | None:
-    """Return the one user whose documents may be seen; ``None`` where all may.
-
-    Raises:
-        NotSupportedError: a search cannot name them.
-    """
     creators = {pattern.creator for each in owners for pattern in each.holders}
     owner = creators.pop() if len(creators) == 1 else None
     if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
@@ -246,18 +233,15 @@ class RemoteReindexing:
         self._client = client
 
     def all(self) -> None:
-        """See ``Reindexer``."""
         self._make("/reindex")
 
     def version(self, form: Form, number: int | None) -> None:
-        """See ``Reindexer``; a request names one version, or concerns all forms."""
         if number is None:
             self.all()
         else:
             self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
-        """See ``Reindexer``."""
         answer = self._client.send(RemoteCall("GET", "/reindex/status"))
         if answer.status != HTTPStatus.OK:
             answer.close()

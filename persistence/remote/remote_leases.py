@@ -37,11 +37,9 @@ class RemoteLeases(Leases):
         is_stored: bool = True,  # noqa: ARG002 - the other service looks
         is_by_form: bool = False,  # noqa: ARG002 - as above
     ) -> None:
-        """See ``Leases``."""
         self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
-        """See ``Leases``."""
         self._send("UNLOCK", address, holder)
 
     def require(self, address: DocumentAddress, user: User) -> None:
@@ -64,7 +62,6 @@ class RemoteLeases(Leases):
         answer.close()
 
     def _locked(self, answer: RemoteAnswer, address: DocumentAddress) -> LockedError:
-        """Return the error that names the holder, if the answer does."""
         seconds = parse_remaining(answer.field("Timeout"))
         text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
         try:

@@ -101,7 +101,6 @@ class RemoteReader:
         return request.field_of("Range") is not None and request.field_of(decrypt) is None
 
     def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision:
-        """Open the content: a small one in memory, XML in a file without a name, attachments as they are read."""
         size, watch = answer.length, WordWatch(MARKER_WORD)
         if size is None or (address.is_main and size > _AT_ONCE):
             return _noted(address, self._spooled(address, sidecar, answer, watch), watch)
@@ -114,7 +113,6 @@ class RemoteReader:
         return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)), watch)
 
     def _in_parts(self, address: Address, query: Parameters, sidecar: Sidecar, size: int | None) -> StoredRevision:
-        """Open an attachment of which the client wants a range."""
         if size is not None:
             file = opened_remotely(size, partial(self._part, address, query, sidecar, size))
             return StoredRevision(sidecar, sidecar.id, size, file)
@@ -143,7 +141,6 @@ class RemoteReader:
             raise RemoteError(f"provider {self._client.who!r} sends {size} of {answer.length} bytes of {address}")
 
     def _part(self, address: Address, query: Parameters, sidecar: Sidecar, size: int, at: int) -> RemoteAnswer:
-        """Return the answer that has a content from an offset on, as far as the client asks for it."""
         answer = self._ask("GET", address, query, range_from(at, size))
         answer.require(f"{address}", *FOUND)
         try:
@@ -187,12 +184,7 @@ def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredR
 
 
 def named_in(main: Address, file: BinaryIO) -> set[str]:
-    """Return the names of the attachments beside a definition or data that its open content, closed here, names.
-
-    Raises:
-        DamagedError: it is not well-formed.
-        BadRequestError: it names too many.
-    """
+    """Return the names of the attachments beside a definition or data that its open content, closed here, names."""
     place = (main.form, main.collection, main.document) if isinstance(main, DocumentAddress) else (main.form, None, "")
 
     def is_beside(held: AttachmentRef) -> bool:

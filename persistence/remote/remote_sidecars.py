@@ -30,11 +30,7 @@ _NOBODY = FormMetadata(permissions="<permissions/>")
 
 
 def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> Sidecar:
-    """Return the sidecar of the revision that a GET or HEAD has found.
-
-    Raises:
-        RemoteError: the answer lacks a required header.
-    """
+    """Return the sidecar of the revision that a GET or HEAD has found."""
     field = _Fields(answer, names)
     modified = field.instant("Last-Modified")
     if modified is None:
@@ -124,7 +120,6 @@ class _Fields:
         return next(iter(self.texts(name)), None) or None
 
     def texts(self, name: str) -> list[str]:
-        """Return every field of a name, whole where the plain ones lack characters."""
         header = self._names.theirs.header(name)
         return [unquote(each) for each in self._answer.fields(header + WHOLE)] or self._answer.fields(header)
 
@@ -133,7 +128,6 @@ class _Fields:
         return ClientHash(algorithm, value) if algorithm and value else None
 
     def instant(self, name: str) -> Instant | None:
-        """Return a time, exact where the provider's own field has it, else to the second."""
         try:
             own = self.text(name)
             if own is not None:
@@ -154,5 +148,4 @@ def _version(text: str | None, address: Address) -> int:
 
 
 def _tag(address: Address, modified: Instant) -> str:
-    """Return a tag where the provider gives none: of that resource, and of that instant."""
     return hashlib.sha256(f"{address}\n{modified}".encode()).hexdigest()[:40]

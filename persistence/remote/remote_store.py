@@ -68,7 +68,6 @@ class RemoteStore(Storage):
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """See ``Readable``."""
         if isinstance(address, DefinitionAddress):
             listed = self._listed(address)
             if listed is not None:
@@ -80,27 +79,19 @@ class RemoteStore(Storage):
         return None if found is None else found.sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """See ``Readable``."""
         _NAMES.paths(address)
         return self._reader.read(address, content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """See ``Readable``."""
         _NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """See ``RevisionStorage``; the caller must be one who may purge there (spec crud 4.9)."""
         _NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RemoteRevisions | None:
-        """See ``Revisions``.
-
-        Raises:
-            NotSupportedError: it is of a definition or a draft, of which no API lists the revisions.
-        """
         _NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise NotSupportedError(f"no API lists the revisions of {address}")
@@ -108,23 +99,17 @@ class RemoteStore(Storage):
         return revisions if revisions.total else None
 
     def names(self, main: Address) -> list[str]:
-        """See ``Revisions``: no API lists what is not named any more.
-
-        Raises:
-            DamagedError: the current revision is not well-formed.
-        """
+        """See ``Revisions``: no API lists what is not named any more."""
         found = self.read(main, content=True)
         if found is None or found.file is None:
             return [] if found is None else [main.name]
         return sorted({main.name, *named_in(main, found.file)})
 
     def content(self, address: Address) -> BinaryIO | None:
-        """See ``Readable``."""
         found = self.read(address, content=True)
         return None if found is None else found.file
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """See ``Readable``; for a definition, it comes from the list of published forms. Each request asks once."""
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
         if listed is not None:
             return listed.fingerprint
@@ -132,7 +117,6 @@ class RemoteStore(Storage):
         return client_request.current().once(key, lambda: self._fingerprint(address))
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """See ``Readable``."""
         _NAMES.versions(form)
         return ((number, listed.fingerprint) for number, listed in self._published.versions(form).items())
 
@@ -143,7 +127,6 @@ class RemoteStore(Storage):
         return self._published.forms(app)
 
     def versions(self, form: Form) -> Iterator[int]:
-        """Yield the published versions."""
         _NAMES.versions(form)
         return iter(self._published.versions(form))
 
@@ -153,13 +136,11 @@ class RemoteStore(Storage):
         return document_ids(self._client, form, collection)
 
     def upload(self, address: Address) -> Upload:
-        """See ``Storage``."""
         _NAMES.paths(address)
         return Upload(self._root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        """See ``Storage``; the lock is one of this service."""
         _NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
             yield RemoteWriter(self._client, self._reader, self._published, address)
@@ -197,12 +178,10 @@ class RemoteWriter(Writing):
         self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        """See ``Writing``."""
         self._seen[address] = self._reader.current(address)
         return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        """See ``Writing``; the body that was received is sent in one request."""
         with body_of(upload) as (body, length):
             there = sidecar if sidecar.restored is not None else None
             fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar), length]
@@ -210,13 +189,11 @@ class RemoteWriter(Writing):
             return self._changed(call, address, sidecar)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """See ``Writing``."""
         fields = self._decided(address, tombstone.version, over)
         call = RemoteCall("DELETE", self._client.names.path(address), fields)
         return self._changed(call, address, tombstone)
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
-        """See ``Writing``."""
         self.delete(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
@@ -227,25 +204,21 @@ class RemoteWriter(Writing):
             self.delete(draft, found.sidecar, over=found)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
-        """See ``Writing``; those of an attachment go with the current one there (spec crud 4.9)."""
         if isinstance(address, DocumentAddress) and not address.is_main:
             return 0
         return sum(self._removed(address, ("last-modified-time", instant)) for instant in instants)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        """See ``Writing``; the older revisions go with it there."""
         require_same(address, self.current(address), over)
         self._removed(address)
 
     def discard_document(self, form: Form, document: str) -> None:
-        """See ``Writing``; there a document goes with its last revision."""
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         found = self.current(main)
         if found is not None:
             self._removed(main, ("last-modified-time", found.sidecar.modified))
 
     def _removed(self, address: Address, *query: tuple[str, str]) -> bool:
-        """Ask for a removal without a trace; return whether there was something."""
         if address not in self._seen:
             self.current(address)
         seen, _ = self._seen[address]
@@ -257,7 +230,6 @@ class RemoteWriter(Writing):
         return answer.status != HTTPStatus.NOT_FOUND
 
     def _changed(self, call: RemoteCall, address: Address, sidecar: Sidecar) -> Sidecar:
-        """Send a change, and return the sidecar that is stored."""
         try:
             answer = self._client.send(call)
         finally:  # it may have been done in spite of the error
@@ -276,9 +248,6 @@ class RemoteWriter(Writing):
         """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
 
         A deleted document that is ``restored`` is sent as one that is there, because it keeps its creation and owner.
-
-        Raises:
-            ReplacedError: another revision was there already.
         """
         if address not in self._seen:
             self.current(address)
@@ -319,7 +288,6 @@ def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
 
 
 def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
-    """Return the facts of a definition in the list; the rest is with the definition."""
     return Sidecar(
         schema=SCHEMA,
         id=f"{listed.sum:040x}",
@@ -358,7 +326,6 @@ class PublishedList:
         return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
 
     def forms(self, app: str | None) -> Iterator[Form]:
-        """Yield the published forms, or only those in one application."""
         request = client_request.current()
         for form, versions in request.once((*self._key(None), app), lambda: self._asked(app, None)).items():
             request.known.setdefault(self._key(form), versions)
@@ -387,7 +354,6 @@ class PublishedList:
 
 
 def _definition(listed: ListedVersion) -> ListedDefinition | None:
-    """Return the version of an entry; ``None`` where it is invalid here: another service may have other names."""
     if not (listed.app and listed.name and _NUMBER.fullmatch(listed.version) and int(listed.version)):
         return None
     try:

@@ -55,7 +55,6 @@ class TimedTransport(httpx.BaseTransport):
         return httpx.Response(got.status, headers=got.headers, stream=_Body(got), extensions=got.extensions)
 
     def close(self) -> None:
-        """Close the connections."""
         self._pool.close()
 
 
@@ -73,7 +72,6 @@ class _Body(httpx.SyncByteStream):
 
 @contextmanager
 def _errors_of_httpx() -> Iterator[None]:
-    """Translate the errors of httpcore to those of httpx, which have the same names."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:

@@ -53,11 +53,9 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         return str(self.place)
 
     def upload(self, address: DocumentAddress) -> Upload:
-        """See ``Bodies``; it is stored by ``flush``, before any lock is taken."""
         return _ObjectUpload(self._root, self, address)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """See ``Bodies``; a small one is read at once."""
         if record.body is None:
             return None
         sidecar, key = described(record), require_short(self.place, BodyReference(address, record.id))
@@ -85,7 +83,6 @@ class ObjectBodies(ManagedBodies, ListedBodies):
 
     @contextmanager
     def changing(self) -> Iterator[ObjectChanges]:
-        """See ``Bodies``: what the block leaves without a record is removed at its end, which is after the commit."""
         changes = ObjectChanges(self, self._keeps_history)
         try:
             yield changes
@@ -102,18 +99,15 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         """Do nothing: see ``has_unfinished``."""
 
     def traces(self, form: Form, document: str) -> ObjectTraces:
-        """See ``ManagedBodies``."""
         return ObjectTraces(self.objects, _folders(form, document))
 
     def held(self, form: Form, document: str) -> dict[tuple[Address, str], int]:
-        """See ``ListedBodies``."""
         listed = (each for folder in _folders(form, document) for each in self.objects.listed(folder))
         found = ((BodyReference.of_key(each.key), each.size) for each in listed)
         return {(each.address, each.id): size for each, size in found if each is not None}
 
 
 def _folders(form: Form, document: str) -> tuple[str, ...]:
-    """Return the beginnings of the keys of a document and its draft."""
     mains = (DocumentAddress(form, each, document, DATA_XML) for each in Collection)
     return tuple(BodyReference(main, "").key.rsplit("/", 2)[0] for main in mains)
 
@@ -129,7 +123,6 @@ class _ObjectUpload(Upload):
         self._is_stored = False
 
     def flush(self) -> None:
-        """Store the body, if it is not stored yet. Raises ``PersistenceError`` too."""
         if self._is_stored:
             return
         if self._note is not None:
@@ -143,7 +136,6 @@ class _ObjectUpload(Upload):
         self._is_stored = True
 
     def handed_over(self) -> BodyNote | None:
-        """Store the body, and leave it and its note to the caller."""
         self.flush()
         note, self._note = self._note, None
         return note
@@ -176,7 +168,6 @@ class ObjectChanges(ManagedChanges):
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> Iterator[Sidecar]:
-        """See ``BodyChanges``; the body is stored already, under the content id of its upload."""
         self._take(upload)
         if sidecar.id != upload.id:  # it comes from elsewhere
             sidecar = msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
@@ -193,21 +184,18 @@ class ObjectChanges(ManagedChanges):
         rewritten: Sidecar,  # noqa: ARG002
         upload: Upload,
     ) -> Iterator[None]:
-        """See ``ManagedChanges``."""
         self._take(upload)
         self._free([BodyReference(address, over.id)])
         yield
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
-        """See ``BodyChanges``; what has a history stays where it is."""
         if not address.keeps_history:
             self._free([BodyReference(address, over.id)])
         yield
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:  # noqa: ARG002
-        """See ``BodyChanges``; at the end of the block of the main storage it is an error if they cannot be removed."""
         self._free([BodyReference(address, each.id) for each in records])
         self._must_go = True
         yield
@@ -220,18 +208,13 @@ class ObjectChanges(ManagedChanges):
         version: int | None,  # noqa: ARG002 - keys are without it
         records: Sequence[tuple[str, Sidecar]],
     ) -> Iterator[None]:
-        """See ``BodyChanges``."""
         self._free(
             [BodyReference(DocumentAddress(form, Collection.DRAFT, document, name), each.id) for name, each in records]
         )
         yield
 
     def finish(self) -> None:
-        """Remove what has no record any more: the block is committed.
-
-        Raises:
-            BusyError: the store does not remove what must go now; the sweep will.
-        """
+        """Remove what has no record any more: the block is committed."""
         for note in self._stored:
             note.remove()
         if self._note is None:
@@ -258,7 +241,6 @@ class ObjectChanges(ManagedChanges):
             self._stored.append(note)
 
     def _free(self, references: Sequence[BodyReference]) -> None:
-        """Note bodies that will have no record when the block is committed."""
         if not references:
             return
         if self._note is None:

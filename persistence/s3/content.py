@@ -36,15 +36,12 @@ class _ObjectContent(io.RawIOBase):
         self._next = FIRST_PIECE
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True: any piece can be asked for."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Take what follows from the piece that is held, else from the next one."""
         if not self._held and self._at < self._size:
             self._held = self._piece()
         room = memoryview(buffer)
@@ -65,11 +62,6 @@ class _ObjectContent(io.RawIOBase):
         return piece
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to an offset from the beginning, from here, or from the end.
-
-        Raises:
-            ValueError: it is before the beginning.
-        """
         target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if target < 0:
             raise ValueError(f"there is nothing {-target} bytes before the beginning")

@@ -100,7 +100,6 @@ class Objects:
             return store
 
     def size(self, key: str) -> int | None:
-        """Return the size of an object in bytes; ``None`` where there is none."""
         with self._calling("looking at a body"):
             try:
                 size: int = obstore.head(self._store, key)["size"]
@@ -110,11 +109,7 @@ class Objects:
             return size
 
     def read(self, key: str, start: int, end: int) -> memoryview | None:
-        """Return the bytes of an object from an offset up to another one; ``None`` where there is no object.
-
-        Raises:
-            DamagedError: it is shorter.
-        """
+        """Return the bytes of an object from an offset up to another one; ``None`` where there is no object."""
         with self._calling("reading a body"):
             try:
                 found = memoryview(obstore.get_range(self._store, key, start=start, end=end))
@@ -134,9 +129,6 @@ class Objects:
 
         A large one is sent in parts, and is there when the last one is. The library has no condition for that: its key
         has a random id, which no other object has.
-
-        Raises:
-            DamagedError: there is another object.
         """
         with self._calling("storing a body"):
             try:
@@ -168,7 +160,6 @@ class Objects:
             yield from (ListedObject(each["path"], each["size"], each["last_modified"]) for each in page)
 
     def _require_bucket(self) -> None:
-        """Make sure that it is the object that is not there, which an answer to HEAD does not say."""
         next(obstore.list(self._store, chunk_size=1), None)
 
     def _require_bucket_of(self, error: FileNotFoundError) -> None:
@@ -177,7 +168,6 @@ class Objects:
 
     @contextmanager
     def _calling(self, doing: str) -> Iterator[None]:
-        """Make a call in a block, when it is its turn."""
         if not self._turns.acquire(timeout=self._limits.connect):
             raise BusyError(f"{self.place}: {self._limits.calls} calls are under way already", _RETRY_AFTER)
         try:
@@ -196,7 +186,6 @@ class Objects:
             raise self._unusable(doing, error) from None
 
     def _unusable(self, doing: str, error: Exception) -> PersistenceError:
-        """Return the error of the domain for one of the library, without its text."""
         text, place = str(error), self.place
         code, status = _CODE.search(text), _status_of(error)
         said = " ".join(filter(None, (status, code[1] if code else "")))

@@ -41,11 +41,7 @@ class BodyReference:
 
     @property
     def key(self) -> str:
-        """The key of the body, below the prefix.
-
-        Raises:
-            BadAddressError: a name cannot be in a key, or all of them are too long.
-        """
+        """The key of the body, below the prefix."""
         paths = _NAMES.paths(self.address)
         return f"{paths.directory}/{paths.name}/{self.id}".lstrip("/")
 
@@ -79,11 +75,7 @@ class BodyReference:
 
 
 def require_short(place: ObjectPlace, reference: BodyReference) -> str:
-    """Return the key of a reference below the prefix of a place.
-
-    Raises:
-        BadAddressError: the store would not take it.
-    """
+    """Return the key of a reference below the prefix of a place."""
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
         raise BadAddressError(f"too long together for a key in {place}: {reference.address}")

@@ -45,11 +45,7 @@ def permissions_of(published: PublishedVersion, configured: FormProperties) -> P
 
 
 def permissions_on_data(definition: Definition, configured: FormProperties) -> Permissions | None:
-    """Return the permissions for data of a version: from its definition, else from the property.
-
-    Raises:
-        DamagedError: the definition cannot be read; every request is refused.
-    """
+    """Return the permissions for data of a version: from its definition, else from the property."""
     if not configured.has_permissions:
         return None
     own = definition.permissions
@@ -140,7 +136,6 @@ class Access:
         return self.tokens.operations(token, bound, subject.configured.token_validity)
 
     def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
-        """Return the headers that a permission asks for and that were not sent: often the cause."""
         missing = permissions.missing_headers(defined, user, any_of)
         if not missing:
             return ""
@@ -160,7 +155,6 @@ class AdministratorAccess(Access):
 
 
 def as_administrator(dialect: Dialect) -> AdministratorAccess:
-    """Return the access of a command."""
     return AdministratorAccess(dialect, AccessTokens(list))
 
 
@@ -197,12 +191,7 @@ class SearchedVersions:
 def searched_versions(
     form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
 ) -> SearchedVersions:
-    """Return the versions that a request means (spec search 1.4).
-
-    Raises:
-        VersionError: the form has version 1 only, and another was asked for.
-        DamagedError, DiskError: a definition cannot be read.
-    """
+    """Return the versions that a request means (spec search 1.4)."""
     is_designer = dialect.is_designer(form)
 
     def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
@@ -227,11 +216,7 @@ def searched_versions(
 
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
-    """Return the documents on which a user has one of the operations, as far as a search may show them.
-
-    Raises:
-        DamagedError: the definition that counts cannot be read.
-    """
+    """Return the documents on which a user has one of the operations, as far as a search may show them."""
     seen = _seen(searched, user, any_of)
     configured = searched.configured
     if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
@@ -285,9 +270,6 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
     """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
 
     Counted are the documents that the user would find: where everyone sees their own only, everyone has one.
-
-    Raises:
-        ConflictError: the user's one document is there already.
     """
     form, version = definition.form, definition.version
     with route.data.storage.creating(form):
@@ -317,7 +299,6 @@ def _has_document(route: Route, definition: Definition, user: User) -> bool:
 
 
 def _is_stored(route: Route, definition: Definition, owners: OwnerSet) -> bool:
-    """Look at every document."""
     form = definition.form
     addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
     saved = (route.storage.sidecar(address) for address in addresses)

@@ -117,16 +117,11 @@ class DocumentsBehindProxy(Documents):
         return Removed(address, version, None, None)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.
-
-        Raises:
-            BadAddressError: always.
-        """
+        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other."""
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
 
 def _require_format(asked: str | None) -> None:
-    """Accept every data format: the proxy has compared it with the property of the provider, which it has."""
     if asked and asked != RAW and not versions.is_data_format(asked):
         raise BadRequestError(f"data-format-version is not a version such as 2021.1.0: {asked[:LONGEST_SHOWN]!r}")
 

@@ -75,11 +75,7 @@ class Codec:
     """Stores and shows bytes as they are, which is the duty of a provider behind a proxy (spec crud 9, 11)."""
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return the bytes to store of a content.
-
-        Raises:
-            ConfigurationError: it must be encrypted, and no key is configured.
-        """
+        """Return the bytes to store of a content."""
         return content
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:
@@ -88,12 +84,7 @@ class Codec:
         return False
 
     def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
-        """Return the answer to a client for a revision; its open content is taken over.
-
-        Raises:
-            DamagedError: it does not decrypt.
-            ConfigurationError: the key to it is not here.
-        """
+        """Return the answer to a client for a revision; its open content is taken over."""
         del address, get
         return read
 
@@ -113,10 +104,6 @@ class EncryptionCodec(Codec):
 
         An attachment that arrives encrypted, as somebody read it from another address who may read it there decrypted
         as well, is encrypted for its new address (spec forms 4.3, last paragraph).
-
-        Raises:
-            ConfigurationError: it must be encrypted and no key is configured; or the definition that would say what to
-                encrypt is gone.
         """
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
@@ -194,7 +181,6 @@ class _EncryptedData:
 
     @property
     def chunks(self) -> Iterator[bytes]:
-        """The data, edited as it streams by."""
         paths = self._wanted.paths
         source = iter(self._content.chunks)
         head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
@@ -207,7 +193,6 @@ class _EncryptedData:
             yield from sealing.edited(chain((head,), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Note that there are encrypted values; then the client's hash is encrypted too."""
         address = self._content.address
         if self._at_rest.to_encrypt(address, definition, over) != self._controls:
             raise _published_meanwhile(address)
@@ -252,13 +237,6 @@ class _EncryptedAttachment:
 
     @property
     def chunks(self) -> Iterable[bytes]:
-        """The file, encrypted if its control is, or if it was encrypted before.
-
-        Raises:
-            ForbiddenError: it is the encrypted file of a document that the caller may not read: as a copy it would be
-                shown to him.
-            BadRequestError: it is an encrypted file, and not whole.
-        """
         source = iter(self.content.chunks)
         head = _head(source, lambda so_far: len(so_far) <= frames.LONGEST_BEGINNING and frames.may_begin(so_far))
         header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
@@ -278,7 +256,6 @@ class _EncryptedAttachment:
         return plain
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Note whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.content.address
         controls = self.at_rest.to_encrypt(address, definition, over)
         if _is_encrypted_control(self.content.holder, controls) is not self.is_encrypted_control:
@@ -304,7 +281,6 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
 
 
 def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:
-    """Read the beginning of a body: all of it, or as much as is wanted."""
     head = bytearray()
     for chunk in source:
         head += chunk
@@ -314,12 +290,10 @@ def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> b
 
 
 def _may_say_encrypted(data: bytes) -> bool:
-    """Return whether form data may say that something is encrypted, or name an attachment."""
     return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
 
 
 def _mentions_encryption(file: BinaryIO) -> bool:
-    """Read an open content, and go back to its beginning. Raises ``OSError``."""
     mentions = may_mention(iter(partial(file.read, CHUNK), b""), MARKER_WORD)
     file.seek(0)
     return mentions

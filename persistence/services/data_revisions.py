@@ -21,10 +21,6 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
     """Return the living revision that a GET selects, its content open if that is wanted.
 
     It is the current one, that of an instant, or the one that was current at an instant.
-
-    Raises:
-        NotFoundError: there is none.
-        DeletedError: it is a tombstone.
     """
     if get.as_of is not None:
         return must_live(as_of(route.storage, address, get.as_of, content=content), address)
@@ -37,11 +33,7 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
 
 
 def as_of(storage: Revisions, address: Address, moment: Instant, *, content: bool) -> StoredRevision:
-    """Return the revision that was current at a moment, perhaps a tombstone.
-
-    Raises:
-        NotFoundError: there was none yet, or none is stored any more.
-    """
+    """Return the revision that was current at a moment, perhaps a tombstone."""
     found = storage.read(address, content=content)
     # Another service does not say since when something is deleted, or that it was ever there: its history does.
     if found is not None and not found.sidecar.deleted and found.sidecar.modified <= moment:
@@ -90,7 +82,6 @@ def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> Store
 def _of_resource(
     store: ManagedStorage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
 ) -> Iterator[DataRevision]:
-    """Yield the living revisions of a resource, but not a second name of the current one that a kill has left."""
     current = ""
     for instant in (None, *store.revisions(address)):
         try:

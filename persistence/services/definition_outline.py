@@ -39,11 +39,7 @@ class ShownDefinition:
 
 
 def shown_definition(route: Route, version: int, language: str | None) -> ShownDefinition:
-    """Return the outline of a version with labels in a language, else in the first one of the form.
-
-    Raises:
-        DiskError: it cannot be read.
-    """
+    """Return the outline of a version with labels in a language, else in the first one of the form."""
     definition, data_format = route.catalog.of(route.form, version), route.properties.data_format
     try:
         outline = definition.outline(data_format) or NO_OUTLINE
@@ -80,5 +76,4 @@ def _repeats(node: OutlineNode) -> bool:
 
 
 def _is_of_repeat(inner: OutlineNode, node: OutlineNode) -> bool:
-    """Return whether an element is an iteration of the repeat around it, which has a line already."""
     return inner.is_iteration and inner.name == node.name

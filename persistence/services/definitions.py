@@ -148,11 +148,7 @@ class Definitions:
 
 
 def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
-    """Return whether a publication is to have flat views (spec search 7.1).
-
-    Raises:
-        NotSupportedError: it is, and they cannot be made of the form's data.
-    """
+    """Return whether a publication is to have flat views (spec search 7.1)."""
     form, properties = route.form, route.properties
     put = next((part.put for part in parts if part.name == FORM_XHTML), None)
     if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
@@ -168,7 +164,6 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
 
 
 def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
-    """Return the version of a PUT, and whether it counts as a replacement for any file (5.1, last points)."""
     if asked.number is not None and asked.number > HIGHEST_NAMED:
         versions.must_leave_room(asked.number, route.catalog.latest_version(route.form))
     latest = _latest_if_needed(route, asked)

@@ -48,7 +48,6 @@ class DiffOptions:
     truncation: int | None = None
 
     def writer(self) -> DiffsWriter:
-        """Return a writer for one response."""
         return DiffsWriter(self.language, self.truncation)
 
 
@@ -68,13 +67,7 @@ class RevisionDiffs:
     documents: Documents
 
     def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
-        """Return the XML of the differences between two revisions.
-
-        Raises:
-            VersionError: a revision is of another version.
-            NotFoundError: there is no such revision, the version is not published, or it has no language for labels.
-            ForbiddenError: the reader may not read one of them.
-        """
+        """Return the XML of the differences between two revisions."""
         found = self._compared(address, pair, reader, options.language, by_position=self._by_position)
         return options.writer().write(found, pair.older, pair.newer).encode()
 
@@ -95,7 +88,6 @@ class RevisionDiffs:
 
     @property
     def _by_position(self) -> bool:
-        """Return whether responses compare iterations as the real system does."""
         return self.documents.dialect.has_proxy
 
     def _compared(
@@ -145,7 +137,6 @@ class RevisionDiffs:
 
 
 def _common_version(newer: ListedRevision, older: ListedRevision) -> int | None:
-    """Return the version of two revisions, if both have content and the same one."""
     if newer.sidecar is None or older.sidecar is None or newer.sidecar.deleted or older.sidecar.deleted:
         return None
     return newer.sidecar.version if newer.sidecar.version == older.sidecar.version else None
@@ -171,11 +162,9 @@ class _Reading:
 
     @property
     def is_designer(self) -> bool:
-        """Return whether the data is a definition that the designer has stored."""
         return self.documents.dialect.is_designer(self.address.form)
 
     def outline(self, version: int) -> Outline | None:
-        """Return the outline of a version; ``None`` where it is not published. The designer's data has none."""
         if self.is_designer:
             return NO_OUTLINE
         route = self.documents.router.of(self.address.form)
@@ -183,7 +172,6 @@ class _Reading:
         return definition.outline(route.properties.data_format)
 
     def outline_if_known(self, version: int) -> Outline:
-        """Return the outline of a version; an empty one where it is not published, or cannot be read."""
         if version not in self.outlines:
             try:
                 self.outlines[version] = self.outline(version) or NO_OUTLINE
@@ -192,7 +180,6 @@ class _Reading:
         return self.outlines[version]
 
     def read(self, version: int, instant: Instant) -> Read:
-        """Return a revision, its content open; raises as a GET of it, and if it is of another version."""
         asked = versions.VersionRequest(number=version)
         get = Get(version=asked, instant=instant, user=self.reader.user, token=self.reader.token)
         read = self.documents.read(self.address, get)
@@ -204,12 +191,6 @@ class _Reading:
         return read
 
     def tree(self, read: Read, outline: Outline) -> DataNode | None:
-        """Return the tree of a revision whose content is open; ``None`` where it is more than is still compared.
-
-        Raises:
-            DamagedError: it is not well-formed, or a value does not decrypt.
-            DiskError: it cannot be read.
-        """
         most = self.left
         with read.found.opened as file, disk_errors(f"reading {self.address}"):
             data = file.read(most + 1)
@@ -224,7 +205,6 @@ class _Reading:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 
     def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
-        """Return the tree of a revision; ``None`` where it cannot be read or decrypted, or no more is compared."""
         if self.left <= 0 or revision.sidecar is None:
             return None
         try:

@@ -127,11 +127,7 @@ class Documents:
         return Removed(address, deletion.version, tombstone, deletion.operations)
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
-        """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11).
-
-        Raises:
-            BadAddressError: always.
-        """
+        """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
         raise BadAddressError(f"there are no resources under the path of the draft {document} alone")
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
@@ -160,7 +156,6 @@ class Documents:
         return Cleared(count, refused, refusal)
 
     def _delete_one(self, route: Route, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
-        """Delete a document that is there; raises as ``delete`` where the user may not."""
         if not _is_to_go(route, address, route.storage.sidecar(address), number):
             return False
         with route.storage.writing(address) as writer:
@@ -263,11 +258,7 @@ class Documents:
         asked: Put | Delete,
         number: int | None,
     ) -> Stored:
-        """Compare the stored revision with the precondition and the version number of a request (spec crud 4.2, 4.6).
-
-        Raises:
-            PreconditionError, VersionError: it differs from what the client expects.
-        """
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
@@ -283,9 +274,6 @@ class Documents:
 
         A deleted version was published: its tombstone keeps its permissions, and users can save documents that they
         have begun. The designer's own form never is.
-
-        Raises:
-            NotFoundError: there is nothing of the version.
         """
         if definition.is_stored or self.dialect.is_designer(route.form):
             return
@@ -299,7 +287,6 @@ class Documents:
         return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
     def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
-        """Return the version of a PUT that names none: the stored one, else the document's, else that for new data."""
         known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version
@@ -307,7 +294,6 @@ class Documents:
 
 
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
-    """Return the definition of a version: another one for a draft whose saved document has another version."""
     return definition if definition.version == version else route.catalog.of(route.form, version)
 
 
@@ -323,7 +309,6 @@ def _is_to_go(route: Route, address: DocumentAddress, sidecar: Sidecar | None, n
 
 
 def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -> bool:
-    """Return whether a crash stopped a DELETE between tombstone and draft: the draft is older than the tombstone."""
     if not sidecar.deleted or address.is_draft or not address.is_main:
         return False
     draft = route.storage.sidecar(address.moved(Collection.DRAFT))
@@ -360,7 +345,6 @@ def _only_one(route: Route, decision: Decision) -> AbstractContextManager[None]:
 
 
 def _without_content(read: Read) -> Read:
-    """Close the content: only the headers were asked for."""
     read.found.close()
     return replace(read, found=replace(read.found, file=None))
 

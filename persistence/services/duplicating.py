@@ -89,7 +89,6 @@ class Duplicating:
         self._documents.write(new.moved(Collection.DATA, name), put, _pieces(read))
 
     def _forget(self, new: DocumentAddress) -> None:
-        """Remove the attachments of a document that could not be saved, as far as possible."""
         with suppress(PersistenceError, OSError), self._documents.router.of(new.form).storage.writing(new) as writer:
             writer.discard_document(new.form, new.document)
 
@@ -115,19 +114,16 @@ class _HolderMover(LeafEditor):
         self._moved = moved
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Return the bound of a path: every element may be a holder."""
         del attributes, is_wanted
         return LONGEST_PATH
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Replace the text of a holder."""
         held = parse_holder_path(text)
         path = None if held is None else self._moved(held)
         if path is not None:
             self.replace(self.tag_of(begun.at).after, end, self.encoded(as_content(path)))
 
-    def long(self, begun: OpenElement) -> None:
-        """Leave an element that is no holder as it is."""
+    def long(self, begun: OpenElement) -> None: ...
 
 
 class _IdReader(Streaming):

@@ -48,9 +48,6 @@ class EncryptionAtRest:
         """Return the controls whose values are to be encrypted in a content that replaces a revision.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
-
-        Raises:
-            ConfigurationError: the definition that would say it is gone.
         """
         encrypted = definition.encrypted
         if encrypted is not None:
@@ -64,11 +61,6 @@ class EncryptionAtRest:
         return self._encrypted_by_others(definition)
 
     def _encrypted_by_others(self, definition: Definition) -> EncryptedControls | None:
-        """Return the encrypted controls of the published versions of a form, for a version that is not published.
-
-        Raises:
-            ConfigurationError: it was published and had encrypted controls; or no version is left, and one had some.
-        """
         form = definition.form
         route = self.router.of(form)
         every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
@@ -109,11 +101,6 @@ class EncryptionAtRest:
         The sidecar says whether it is. A file that was stored through the provider face, or put into the tree, says so
         itself: as one of this service if its header names its address, as one of the real system's if a password
         decrypts it.
-
-        Raises:
-            DamagedError: it is encrypted, and does not decrypt.
-            ConfigurationError: the key to it is not here.
-            DiskError: it cannot be read.
         """
         file, size, ring = found.opened, found.size, self.keys.ring()
         header = None if found.sidecar.encrypted else frames.read_header(file)
@@ -126,29 +113,19 @@ class EncryptionAtRest:
         return plain
 
     def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
-        """Make sure that a key with which a content was encrypted while it was received is still there.
-
-        Raises:
-            BusyError: it was retired meanwhile, when nothing was stored yet that needed it.
-        """
+        """Make sure that a key with which a content was encrypted while it was received is still there."""
         if key_id not in self.keys.ring().keys:
             raise BusyError(
                 f"the key that {address} was encrypted with was retired while it was received: send it again"
             )
 
     def cipher(self, address: DocumentAddress) -> ValueCipher:
-        """Return the cipher of the values of a document."""
         return ValueCipher(self.keys.ring(), address.form, address.document)
 
     def decrypted(
         self, address: DocumentAddress, pieces: Iterable[bytes], *, must_have: bool = False
     ) -> Iterator[bytes]:
-        """Yield stored form data with its values decrypted. With ``must_have`` there must be encrypted ones.
-
-        Raises:
-            DamagedError: it is not well-formed, a value does not decrypt, or one is missing (when all is yielded).
-            ConfigurationError: the key to a value is not here.
-        """
+        """Yield stored form data with its values decrypted. With ``must_have`` there must be encrypted ones."""
         values = DataCipher(self.cipher(address))
         try:
             with ValueDecrypter(values.decrypt) as opening:
@@ -183,11 +160,9 @@ class EncryptionAtRest:
 
 
 def _has_encrypted(route: Route, definition: Definition) -> bool:
-    """Return whether a version that was deleted had encrypted controls."""
     sidecar = route.definition.storage.sidecar(definition.address)
     return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
 
 def _hash_place(address: DocumentAddress) -> Place:
-    """Return the place that binds the client's hash to a resource; no element has such a path."""
     return ("", 1), (address.collection.value, 1), (address.name, 1)

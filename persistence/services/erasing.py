@@ -105,11 +105,7 @@ class Erasing:
         return OwnedDocuments(tuple(found), mentions, damaged)
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
-        """Return the record of a document, with all its files.
-
-        Raises:
-            NotFoundError: there are none.
-        """
+        """Return the record of a document, with all its files."""
         with disk_errors("looking for the files of", f"{form}/data/{document}"):
             found = [_erased(each) for traces in self._traces(form, document) for each in traces.listed()]
         if not found:
@@ -122,9 +118,6 @@ class Erasing:
         """Erase a document with its history, attachments, draft and lease, and its traces.
 
         The caller rebuilds the index of the form: what a database removes stays in its file for a while.
-
-        Raises:
-            DiskError: something of it stays.
         """
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         traces = list(self._traces(form, document))
@@ -144,7 +137,6 @@ class Erasing:
             self.store.leases.broken(document)
 
     def _remove_bodies(self, main: DocumentAddress) -> None:
-        """Remove attachments whose bodies are elsewhere one by one; damaged ones go with their folders."""
         storage = self.purge.storage_of(main.form)
         for name in self.store.names(main):
             address = main.moved(Collection.DATA, name)
@@ -164,7 +156,6 @@ class Erasing:
             yield from (main.moved(main.collection, name) for name in self.store.names(main))
 
     def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
-        """Yield the current revisions of those that are there; ``None`` for a damaged one."""
         for address in addresses:
             try:
                 sidecar = self.store.sidecar(address)

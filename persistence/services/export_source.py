@@ -56,17 +56,11 @@ class ExportedRevision:
 
     @property
     def entry(self) -> ArchiveEntry:
-        """Its entry in an archive."""
         sidecar, options = self.sidecar, {"is_current": self.is_current, "has_history": self.has_history}
         return entry_of(self.address, sidecar.version, sidecar.modified, **options)
 
     def opened(self) -> StoredRevision:
-        """Return this very revision, its content open; also if it has been replaced meanwhile, and so is an older one.
-
-        Raises:
-            BusyError: it was replaced, and older revisions are not kept.
-            DamagedError: its content is damaged.
-        """
+        """Return this revision with its content open, also if it has become an older one meanwhile."""
         read = partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)
         found = self.storage.read(self.address, content=True) if self.is_current else read()
         if found is not None and not self._is_same(found):
@@ -114,11 +108,7 @@ class SelectedForm:
                 yield DocumentAddress(self.route.form, collection, document, DATA_XML)
 
     def of_document(self) -> SelectedForm:
-        """Return the form in the version of the document that the query names.
-
-        Raises:
-            NotFoundError: there is none, it is of another version, or deleted, and no history is asked for.
-        """
+        """Return the form in the version of the document that the query names."""
         known = [self.route.storage.sidecar(address) for address in self.documents()]
         is_old_wanted = self.query.history is not RevisionHistory.EXCLUDE
         found = {each.version for each in known if each is not None and (is_old_wanted or not each.deleted)}
@@ -133,12 +123,7 @@ class SelectedForm:
 
 
 def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
-    """Return the forms that a query names, in order. What a wildcard finds may be nothing.
-
-    Raises:
-        NotFoundError: there is no form of a name that is given in full.
-        ConfigurationError: it has no provider.
-    """
+    """Return the forms that a query names, in order. What a wildcard finds may be nothing."""
     apps = {pattern.app for pattern in query.patterns}
     every = {form for app in ({None} if None in apps else apps) for form in router.forms(app)}
     for form in filter(None, (pattern.form for pattern in query.patterns)):
@@ -164,11 +149,6 @@ class _Folder:
     versions: VersionFilter
 
     def found(self) -> Iterator[Found]:
-        """Yield the revisions that are exported, those of the data or definition first; each newest first.
-
-        Raises:
-            DamagedError: the current revision of the data or definition is damaged: nothing beside it is of use.
-        """
         known = self._stable()
         own = known.pop(self.main.name, None)
         if isinstance(own, PersistenceError):
@@ -200,7 +180,6 @@ class _Folder:
         return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
 
     def _is_alive(self, own: Sidecar | None) -> bool:
-        """Return whether there may be something to export: of what is deleted, only the history."""
         return self._has_history or own is None or not own.deleted
 
     def _is_chosen(self, revision: ExportedRevision) -> bool:
@@ -209,11 +188,6 @@ class _Folder:
         return is_in_range and not (is_older_only and revision.is_current)
 
     def _stable(self) -> dict[str, Sidecar | PersistenceError]:
-        """Return the current sidecars by file name, all of one moment.
-
-        Raises:
-            BusyError: writers passed by at every attempt.
-        """
         known = self._looked_at()
         for _ in range(_ATTEMPTS):
             again = known if len(known) <= 1 else self._looked_at()
@@ -235,7 +209,6 @@ class _Folder:
         return known
 
     def _revisions(self, address: Address, current: Sidecar) -> Iterator[Found]:
-        """Yield the current revision, and the older ones if they are wanted."""
         if not current.deleted or self._has_history:
             yield ExportedRevision(self.storage, address, current, is_current=True, has_history=self._has_history)
         if self._has_history:
@@ -258,7 +231,6 @@ def _states(known: dict[str, Sidecar | PersistenceError]) -> dict[str, Instant |
 
 
 def _left_out(revisions: Iterator[Found]) -> Iterator[Found]:
-    """Yield revisions, and an error in finding more of them as the last."""
     try:
         yield from revisions
     except LEFT_OUT as error:

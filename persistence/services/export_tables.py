@@ -68,7 +68,6 @@ class Row:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The values of ``FACTS``."""
         sidecar = self.sidecar
         names = (sidecar.creator or "", sidecar.modifier or "", sidecar.stage or "")
         return (self.address.document, sidecar.created, sidecar.modified, *names, str(sidecar.version))
@@ -90,12 +89,7 @@ class TableExport:
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
-        """Yield the rows of one version as CSV in UTF-8; ``has_mark`` begins it with the mark that Excel wants.
-
-        Raises:
-            BadRequestError: they are of several versions.
-            NotFoundError: the version is not published: its controls are not known.
-        """
+        """Yield the rows of one version as CSV in UTF-8; ``has_mark`` begins it with the mark that Excel wants."""
         lines = CsvLines()
         lines.add([*FACTS, *self._columns_of(*self.only_version()).headings])
         yield (_BOM if has_mark else "").encode()
@@ -144,11 +138,6 @@ class TableExport:
         return Row(address, revision.sidecar, columns, ordered)
 
     def only_version(self) -> tuple[SelectedForm, int]:
-        """Return the form and version of a table.
-
-        Raises:
-            BadRequestError: several forms or versions match, or none.
-        """
         if len(self.forms) != 1:
             raise BadRequestError(f"a table has the rows of one form, and {len(self.forms)} forms match")
         form = self.forms[0]
@@ -160,7 +149,6 @@ class TableExport:
         return form, numbers[0]
 
     def _known_columns(self, form: SelectedForm, version: int, report: Callable[[str], None]) -> Columns:
-        """Return the columns of a version; none, which is reported once, where its controls are not known."""
         key = form.route.form, version
         if key not in self._columns:
             try:
@@ -206,7 +194,6 @@ class CsvLines:
         return self._file.tell()
 
     def add(self, cells: list[str]) -> None:
-        """Add a line."""
         self._writer.writerow(map(_guarded, cells))
 
     def taken(self) -> bytes:

@@ -45,12 +45,6 @@ class ExportedFile:
     is_decrypted: bool
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes.
-
-        Raises:
-            DamagedError: there are fewer, or more, than the size of the content.
-            DiskError: they cannot be read.
-        """
         with disk_errors("exporting a content"):
             if self.content is not None:
                 yield from self.content
@@ -63,7 +57,6 @@ class ExportedFile:
             raise DamagedError(f"a content has {count} bytes, and not {self.size}: it was changed while it was read")
 
     def close(self) -> None:
-        """Close it."""
         self.found.close()
 
 
@@ -75,22 +68,11 @@ class Exporting:
     codec: Codec
 
     def begin(self, query: ExportQuery) -> Export:
-        """Begin an export.
-
-        Raises:
-            NotFoundError: there is no form of a name that is given in full, or no such document.
-        """
         selected = select_forms(self.router, query)
         return Export(self, selected if query.document is None else [each.of_document() for each in selected], query)
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
-        """Open a revision, decrypted if that is asked for; then it was read once, and can be read.
-
-        Raises:
-            DamagedError: it is damaged, or does not decrypt.
-            ConfigurationError: the key to it is not here.
-            BusyError: it was replaced, and older revisions are not kept.
-        """
+        """Open a revision, decrypted if that is asked for; then it was read once, and can be read."""
         address, found = revision.address, revision.opened()
         if not query.decrypts or not isinstance(address, DocumentAddress):
             return ExportedFile(found.sidecar, _size(found), None, found, is_decrypted=False)
@@ -131,7 +113,6 @@ class _Problems:
     lines: list[str] = field(default_factory=list)
 
     def add(self, line: str) -> None:
-        """Note a line; raise ``NotSupportedError`` where there are too many."""
         self.lines.append(line)
         self.report(line)
         if len(self.lines) > MOST_EXPORT_PROBLEMS:
@@ -154,10 +135,6 @@ class Export:
         """Yield the archive in pieces.
 
         ``report`` gets a line for all that is left out, ``done`` is called after each document.
-
-        Raises:
-            DiskError: the disk refuses. The archive has no end then.
-            PersistenceError: a content cannot be read to its end, or too much is left out.
         """
         problems = _Problems(report)
         with disk_errors("exporting"), ZipStream() as archive:
@@ -175,7 +152,6 @@ class Export:
             yield from archive.end()
 
     def _add(self, archive: ZipStream, revision: ExportedRevision, problems: _Problems) -> Iterator[bytes]:
-        """Add a content with its metadata; of a deletion, only these."""
         sidecar, is_decrypted, entry = revision.sidecar, False, revision.entry
         times = sidecar.modified, sidecar.created
         if not sidecar.deleted:
@@ -201,7 +177,6 @@ def _is_compressible(revision: ExportedRevision, sidecar: Sidecar) -> bool:
 
 
 def _described(file: ExportedFile, hashing: _Hashing) -> Sidecar:
-    """Return the facts of a content that was read: of an edited one, and of another service's, as it was read."""
     sidecar, found = file.sidecar, file.found
     if file.is_decrypted or sidecar.digest is None or found.is_edited:
         sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
@@ -215,7 +190,6 @@ def _size(found: StoredRevision) -> int | None:
 
 
 def _plain(sidecar: Sidecar) -> Sidecar:
-    """Return the facts of a content that is decrypted; its size and digest are those of what is read."""
     return msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
 
 

@@ -45,7 +45,6 @@ class StoragePurges:
         self._purges = {id(provider): purge for provider, purge in purges}
 
     def __iter__(self) -> Iterator[StoragePurge]:
-        """Yield the purge of each storage."""
         return iter(self._purges.values())
 
     def of(self, route: Route) -> StoragePurge | None:
@@ -77,12 +76,7 @@ class ForcedDeletes:
         return Read(address, found, operations)
 
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
-        """Remove the revision of an instant, or without one an attachment with all its revisions.
-
-        Raises:
-            BadRequestError: the other one of the two would be needed, or it is a draft.
-            ConflictError: it is the current revision of the data; or somebody else writes it meanwhile.
-        """
+        """Remove the revision of an instant, or without one an attachment with all its revisions."""
         if address.is_draft:
             raise BadRequestError("a draft has no history: a DELETE without force-delete leaves nothing of it")
         if address.is_main != (instant is not None):
@@ -207,12 +201,7 @@ class PurgeRequests:
         self._turn = threading.Lock()
 
     def purge(self, app: str | None, name: str | None, document: str | None, rules: PurgeRules, *, dry: bool) -> bytes:
-        """Purge all that is old enough, or only find out what that would do if it is ``dry``; return the answer.
-
-        Raises:
-            BusyError: a purge is being done for somebody else.
-            NotFoundError: there is no such document.
-        """
+        """Purge all that is old enough, or only find out what that would do if it is ``dry``; return the answer."""
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for purge, form in self._forms(app, name):
@@ -222,12 +211,7 @@ class PurgeRequests:
         return self._answer(results(), dry=dry)
 
     def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
-        """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6).
-
-        Raises:
-            BusyError: a purge is being done for somebody else.
-            NotFoundError: there is no such form or document.
-        """
+        """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6)."""
         selected = [(each, self._purges.of(each.route)) for each in select_forms(self._router, query)]
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:

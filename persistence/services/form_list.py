@@ -41,13 +41,6 @@ class PublishedForms:
         self._list = FormListWriter()
 
     def find(self, query: FormQuery, user: User) -> bytes:
-        """Return the list.
-
-        Raises:
-            BadAddressError: no application or form can have the name that is looked up.
-            BadRequestError: the list would be too large.
-            DamagedError: a version cannot be read, and the caller decides by the list.
-        """
         latest_only = self._filters if query.latest_only is None else query.latest_only
         query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self._filters)
         total, page = select(self._listed(self._looked_up(query), user), query)
@@ -59,12 +52,7 @@ class PublishedForms:
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
     def search(self, body: Iterable[bytes], user: User) -> bytes:
-        """Return the list for a query in XML.
-
-        Raises:
-            BadRequestError: the query is malformed, or asks for what there is not.
-            PersistenceError: ``body`` raises one about the client.
-        """
+        """Return the list for a query in XML."""
         query = read_form_query(body, is_strict=self._is_strict)
         if not self._filters:
             query = FormQuery(query.app, query.form, query.latest_only)
@@ -123,11 +111,7 @@ def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -
 
 
 def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
-    """How many versions a query finds among those that were looked up, and the page of them that it asks for.
-
-    Raises:
-        BadRequestError: those that it finds take more memory than a list may (``LARGEST_LIST``).
-    """
+    """How many versions a query finds among those that were looked up, and the page of them that it asks for."""
     found = []
     left = LARGEST_LIST
     for one in listed:
@@ -164,7 +148,6 @@ def _allow(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _is_visible(listed: Listed, query: FormQuery) -> bool:
-    """Spec search 4.4, step 3; to administer a form is not to use it."""
     is_admin = ADMIN in listed.operations
     if query.all_forms or (is_admin and not query.ignore_admin):
         return True
@@ -196,19 +179,16 @@ def _value(listed: Listed, metadata: FormField, language: str) -> str | int | da
 
 
 def _title(titles: Mapping[str, str], language: str) -> str | None:
-    """The title in a language, else the first."""
     first = next(iter(titles.values()), None)
     return titles.get(language, first) if language else first
 
 
 def _place(listed: Listed) -> tuple[str, str, int]:
-    """The order of versions between which the sort makes no difference."""
     published = listed.published
     return published.form.app, published.form.name, -published.version
 
 
 def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
-    """Return the key of a sort: absent values are lowest, and texts are compared without regard to case."""
     if sort.metadata is FormField.LAST_MODIFIED:
         return operator.attrgetter("published.modified")  # instants sort as texts
 

@@ -47,11 +47,7 @@ class ShownValues:
 
 
 def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownValues:
-    """Return the values of a revision whose content is open, which is closed.
-
-    Raises:
-        DiskError: it cannot be read.
-    """
+    """Return the values of a revision whose content is open, which is closed."""
     with read.found.opened as file, disk_errors(f"reading {address}"):
         data = file.read(LARGEST_SHOWN + 1)
     shown = _values(address, data, outline, language)

@@ -51,10 +51,6 @@ class Histories:
         """Return a page of the revisions that somebody may read; an empty one where nothing was ever stored.
 
         It is returned ``with_older`` only if that is wanted: another service may have to be asked for it.
-
-        Raises:
-            ForbiddenError: the reader may not read the document.
-            NotFoundError, DeletedError: it is that of an attachment, and there is no such document any more.
         """
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
@@ -89,7 +85,6 @@ class Histories:
         )
 
     def _judge(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
-        """Return what judges revisions of a document by their own facts, once for each version and owner."""
         access, known = self.access, dict[tuple[object, ...], bool]()
         if access is None or not address.is_main:  # the document decides about its attachments
             return lambda _: True
@@ -109,12 +104,6 @@ class Histories:
     def _shown(
         self, route: Route, address: DocumentAddress, revisions: RevisionList, may_read: _Judge, reader: Bearer
     ) -> list[range]:
-        """Return the positions that a reader may see, of which there is at least one.
-
-        Raises:
-            ForbiddenError: the reader may not read the current revision, or none any more.
-            RemoteFailureError: another service says that all of them are damaged: nobody knows who may read them.
-        """
         if self.access is None:
             return [range(revisions.total)]
         if not address.is_main:
@@ -155,7 +144,6 @@ def _readable_lives(revisions: RevisionList, may_read: _Judge) -> list[range]:
 
 
 def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may_read: _Judge) -> list[ListedRevision]:
-    """Return the revisions of a page, of which ``begin`` and ``end`` count those that are shown."""
     found: list[ListedRevision] = []
     for positions in shown:
         here = positions[max(begin, 0) : max(end, 0)]

@@ -78,7 +78,6 @@ class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def form(self) -> Form:
-        """The form."""
         return Form(self.app, self.name)
 
 
@@ -98,7 +97,6 @@ class ReencryptionJob:
 
     @property
     def record(self) -> JobRecord:
-        """The record of such jobs in the storage."""
         return self.reencryption.store.reencryption
 
     def note_waiting(self) -> None:
@@ -114,11 +112,6 @@ class ReencryptionJob:
         """Encrypt every document again, and report progress; returns how many revisions were rewritten.
 
         When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
-
-        Raises:
-            ConfigurationError: no key to encrypt with is configured.
-            DiskError: the disk refuses.
-            BusyError: the job before took very long, or it ``is_ending``.
         """
         count = 0
         with self._turn(is_ending) as total:
@@ -140,7 +133,6 @@ class ReencryptionJob:
 
     @contextmanager
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
-        """Wait until no other job of the storage runs, have others wait for a block; yield the count of documents."""
         with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             yield sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
 
@@ -168,12 +160,10 @@ class _Report:
 
 
 def _same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:
-    """Return whether two are of one form, and both wait or neither does: who asks for a form again waits beside it."""
     return (one.form, one.waits) == (other.form, other.waits)
 
 
 def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
-    """Return the progress of the forms of a storage, finished ones too, the latest at the end."""
     try:
         return msgspec.json.decode(record.read(), type=list[ReencryptionProgress])
     except msgspec.DecodeError:
@@ -191,14 +181,12 @@ def _states_of(record: JobRecord) -> list[tuple[ReencryptionProgress, str]]:
 
 
 def _state_of(progress: ReencryptionProgress, has_begun: bool, *, is_last: bool) -> str:  # noqa: FBT001
-    """Return the state of a form; a job that was killed or failed before its end, or its beginning, is stopped."""
     if progress.waits:
         return "waiting" if has_begun else "stopped"
     return "finished" if progress.current >= progress.total else "encrypting" if has_begun and is_last else "stopped"
 
 
 def _written(progress: ReencryptionProgress, state: str) -> str:
-    """Return the element of a form."""
     fields = {
         "application-name": text(progress.app),
         "form-name": text(progress.name),
@@ -231,12 +219,7 @@ class ReencryptionJobs(Closable):
         self._is_ending = False
 
     def begin(self, form: Form, version: int | None) -> bool:
-        """Begin to encrypt a form again, and return whether there is such a form; the job goes on when this returns.
-
-        Raises:
-            BusyError: too many wait already, or this was closed.
-            NotSupportedError: nothing is encrypted here, because no key is configured (spec crud 8.6).
-        """
+        """Begin to encrypt a form again, and return whether there is such a form; the job goes on when this returns."""
         job = self._job_of(form, version)
         if not job.reencryption.has_key:
             raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")

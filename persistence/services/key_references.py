@@ -52,7 +52,6 @@ class KeyReferences:
                 yield each
 
     def _needs_key(self, revision: DataRevision, problems: list[str]) -> bool | None:
-        """Return whether a revision is encrypted with the key; ``None`` where it is not there any more."""
         hashed = revision.sidecar.sealed_hash
         if hashed is not None and key_of(hashed) == self._key_id:
             return True

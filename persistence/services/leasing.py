@@ -33,12 +33,7 @@ class Leasing:
     """``None`` behind a proxy, which has the permissions."""
 
     def lock(self, address: DocumentAddress, caller: Bearer, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
-        """Lease a document for a user, or renew the lease; return the user, whom the body names.
-
-        Raises:
-            LockedError: somebody else holds it.
-            ForbiddenError: the provider of the form has no leases, or the caller may not save the document.
-        """
+        """Lease a document for a user, or renew the lease; return the user, whom the body names."""
         route = self._route(address)
         stored = self._admitted(route, address, caller, creates=True)
         holder = read_lock(body)
@@ -84,21 +79,13 @@ def holder_document(error: LockedError) -> bytes:
 
 
 def require_unleased(route: Route, address: DocumentAddress, user: User) -> None:
-    """Refuse to write early, before a body is received; ``protecting`` decides.
-
-    Raises:
-        LockedError: somebody else has leased the document.
-    """
+    """Refuse to write early, before a body is received; ``protecting`` decides."""
     if route.properties.enforces_leases:
         route.data.leases.require(address, user)
 
 
 def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractContextManager[None]:
-    """Keep everybody else from leasing a document for a block, in which it is changed; its lock is held.
-
-    Raises:
-        LockedError: somebody else has leased it.
-    """
+    """Keep everybody else from leasing a document for a block, in which it is changed; its lock is held."""
     if not route.properties.enforces_leases:
         return nullcontext()
     return route.data.leases.protecting(address, user)

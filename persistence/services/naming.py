@@ -33,9 +33,6 @@ def unnamed(
 
     Of the older revisions those count that ``stays`` says will be kept. Data with an encrypted value names all: the key
     may be elsewhere, or a runtime's.
-
-    Raises:
-        DamagedError: one cannot be read, so that nobody knows.
     """
     left = set(names)
     for content in _contents(store, main, stays):
@@ -64,7 +61,6 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
 
 
 def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
-    """Yield the contents of the data and the draft of a document, and of older revisions of the data."""
     for collection in Collection:
         found = store.read(main.moved(collection), content=True)
         if found is not None and found.file is not None:
@@ -89,7 +85,6 @@ def without_named(pieces: Iterable[bytes], names: set[str]) -> set[str]:
 
 
 def _encoding(begin: bytes) -> str:
-    """Return the codec of a content, by its first bytes."""
     declaration = begin.partition(b"?>")[0] if b"<?xml" in begin[:8] else b""
     found = _DECLARED.match(declaration.partition(b"encoding")[2])
     declared = found[1].decode().lower() if found is not None else None

@@ -141,7 +141,6 @@ class Publishing:
     def _send(
         self, form: Form, publication: Publication, target: RemoteTarget, parts: Sequence[Part], main: Part
     ) -> int:
-        """Publish received files on another server; return the version there."""
         versions.to_publish(publication.version, None)
         with self._servers.publisher(
             target,
@@ -153,7 +152,6 @@ class Publishing:
             return publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
-        """Return whether an attachment is copied: one of the designer or a library, or the form's own."""
         if held.collection is not None:
             return self._dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
@@ -161,7 +159,6 @@ class Publishing:
     def _copy(
         self, stack: ExitStack, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication
     ) -> Part | None:
-        """One attachment, received for the new version; ``None`` where the form's own is not there to be copied."""
         try:
             read = self._source(held, prepared, publication)
         except (NotFoundError, DeletedError) as error:
@@ -194,29 +191,21 @@ class Publishing:
 
 
 def _outgoing(part: Part) -> OutgoingFile:
-    """Return a part as it is sent to another server."""
     may_stay = part.replaces is Replaces.NOTHING
     return OutgoingFile(part.name, part.received.content_type, part.upload, part.put.client_hash, may_stay)
 
 
 def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
-    """Return whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
     return held.collection is None and held.form == prepared.form
 
 
 def _pieces(read: Read) -> Iterator[bytes]:
-    """An open content in pieces; then it is closed."""
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
         while piece := file.read(CHUNK):
             yield piece
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:
-    """Return a definition in memory; ``size`` is its length in bytes, or 0.
-
-    Raises:
-        BodyTooLargeError: it is too large to be taken apart.
-    """
     data = bytearray()
     for piece in pieces:
         data += piece

@@ -34,7 +34,6 @@ class PurgeRules:
     since: Instant | None = None
 
     def lets_go(self, revision: Instant) -> bool:
-        """Return whether an older revision is to go."""
         is_old = self.revisions is not None and revision < self.revisions
         return is_old and (self.since is None or revision >= self.since)
 
@@ -53,7 +52,6 @@ class PurgeTotals:
     freed: int = 0
 
     def add(self, other: PurgeTotals) -> None:
-        """Add another one."""
         self.revisions += other.revisions
         self.documents += other.documents
         self.drafts += other.drafts
@@ -147,7 +145,6 @@ class PurgePlanning:
         return plan
 
     def _whole(self, tombstone: Sidecar) -> None:
-        """Let a deleted document go; bodies that are elsewhere go with their records, before it."""
         plan = self._plan
         plan.tombstone, plan.totals.documents = tombstone, 1
         plan.totals.freed += self._store.freed_by_folder(self._main)
@@ -163,7 +160,6 @@ class PurgePlanning:
                 plan.totals.freed += bodies
 
     def _file(self, address: DocumentAddress) -> None:
-        """Let older revisions of a file go, or a deleted attachment."""
         sidecar = self._store.sidecar(address)
         if sidecar is None:
             return
@@ -189,14 +185,12 @@ class PurgePlanning:
         totals.freed += self._bodies(address, current, older) or 0
 
     def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
-        """Return the bytes of the bodies of revisions that are elsewhere; ``None`` where none is."""
         found = [self._store.read_older(address, each, content=False) for each in older]
         records = [current, *(each.sidecar for each in found if each is not None)]
         sizes = [each.body.size for each in records if each is not None and each.body is not None]
         return sum(sizes) if sizes else None
 
     def _orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
-        """Let attachments go that are old enough, and that no revision names which stays."""
         main, going = self._main, {each.address for each in self._plan.files}
         self._plan.witnesses = witnesses_of(self._store, main)
         found = dict[str, Sidecar]()
@@ -218,7 +212,6 @@ class PurgePlanning:
         return not self._rules.lets_go(instant)
 
     def _forget(self, address: DocumentAddress) -> None:
-        """Take older revisions of a file out of the plan: it goes with all of them."""
         plan = self._plan
         for each in [each for each in plan.older if each[0] == address]:
             plan.older.remove(each)
@@ -238,10 +231,6 @@ def witnesses_of(store: ManagedStorage, main: DocumentAddress) -> tuple[str | No
 
 
 def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
-    """Return the newest revision of any file of a document or draft, a tombstone, too; ``None`` without one.
-
-    Raises:
-        DamagedError: one cannot be read.
-    """
+    """Return the newest revision of any file of a document or draft, a tombstone, too; ``None`` without one."""
     found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)

@@ -64,19 +64,11 @@ class StoragePurge:
         return any(self.store.names(main) for main in mains)
 
     def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
-        """Return the parts of a document that rules let go; nothing is changed.
-
-        Raises:
-            DamagedError: a sidecar or a revision cannot be read, so that nobody knows what belongs to it.
-        """
+        """Return the parts of a document that rules let go; nothing is changed."""
         return PurgePlanning(self.store, rules, PurgePlan(form, document)).made()
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
-        """Remove the parts of a document that rules let go, and what crashes have left; return what is gone.
-
-        Raises:
-            DamagedError: as ``plan``; nothing more is removed.
-        """
+        """Remove the parts of a document that rules let go, and what crashes have left; return what is gone."""
         for collection in Collection:
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
         plan = self.plan(form, document, rules)
@@ -90,7 +82,6 @@ class StoragePurge:
         return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
-        """Do what a plan says, as far as nobody has changed the document meanwhile; correct its totals."""
         storage = self.storage_of(plan.form)
         for address, instants in plan.older:
             remove_older(storage, address, instants)
@@ -118,7 +109,6 @@ class StoragePurge:
             return True
 
     def _is_still_deleted(self, plan: PurgePlan, tombstone: Sidecar) -> bool:
-        """Return whether nothing of a deleted document was saved since it was looked at; its lock is held."""
         current, newest = self.store.sidecar(plan.main), newest_of(self.store, plan.main)
         is_newer = newest is not None and plan.newest is not None and newest.modified > plan.newest.modified
         return current is not None and current.id == tombstone.id and not is_newer
@@ -134,7 +124,6 @@ class StoragePurge:
 
 
 def _batches(instants: Sequence[Instant]) -> Iterator[Sequence[Instant]]:
-    """Yield some instants at a time, with a pause between them, in which others get the lock of the document."""
     for begin in range(0, len(instants), PURGED_AT_ONCE):
         if begin:
             time.sleep(PURGE_PAUSE)

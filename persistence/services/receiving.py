@@ -41,13 +41,6 @@ def receiving(
     """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
 
     ``checking`` is the parser that checks form data while it streams by; without one, nothing is read of it.
-
-    Raises:
-        BadRequestError: the content type is no media type.
-        MalformedXmlError: the address holds XML and the body is not.
-        BadRequestError: a definition has unknown permissions, or an unknown element or attribute of encryption.
-        DiskError: the disk refused.
-        PersistenceError: ``chunks`` raises one about the client.
     """
     kind = _type_to_keep(address, content_type)
     is_main = address.is_main
@@ -101,11 +94,7 @@ def type_by_name(address: Address) -> str:
 
 
 def _type_to_keep(address: Address, sent: str | None) -> str:
-    """Return the media type to keep: XML resources are XML, even if another one is sent (spec crud 4.5).
-
-    Raises:
-        BadRequestError: an attachment's type is no media type.
-    """
+    """Return the media type to keep: XML resources are XML, even if another one is sent (spec crud 4.5)."""
     if address.is_main:
         is_xhtml = isinstance(address, DefinitionAddress) and (sent or "").partition(";")[0].strip().lower() == XHTML
         return XHTML if is_xhtml else XML

@@ -59,7 +59,6 @@ class Reencryption:
 
     @property
     def has_key(self) -> bool:
-        """Return whether there is a key that encrypts."""
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
@@ -72,11 +71,7 @@ class Reencryption:
         return sorted(found, key=lambda form: (form.app, form.name))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
-        """Encrypt a document again with its draft, if it has the version; returns how many revisions, and problems.
-
-        Raises:
-            ConfigurationError: there is no key that encrypts.
-        """
+        """Encrypt a document again with its draft, if it has the version; returns how many revisions, and problems."""
         self._at_rest.keys.ring().to_write()
         for collection in Collection:  # an interrupted rewrite has plain content, which is not to stay, and no reader
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
@@ -102,7 +97,6 @@ class Reencryption:
         return plan
 
     def _rewrite(self, rewriting: Rewriting) -> bool:
-        """Rewrite a revision, unless it is not there any more."""
         revision = rewriting.revision
         address, old = revision.address, revision.sidecar
         found = opened_revision(self._rewriter, revision)
@@ -171,7 +165,6 @@ class DocumentPlan:
             self._look_at(each, self._plan_data)
 
     def _look_at(self, revision: DataRevision, look: Callable[[DataRevision, StoredRevision], None]) -> None:
-        """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
         try:
             found = opened_revision(self.rewriter, revision)
             if found is None:
@@ -186,7 +179,6 @@ class DocumentPlan:
             self.problems.append(str(error))
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
-        """Note which attachments data names in controls, and whether any of these is encrypted."""
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is None:
             return
@@ -217,7 +209,6 @@ class DocumentPlan:
             self.data.append(Rewriting(revision, content, sidecar))
 
     def _is_hash_done(self, revision: DataRevision, *, is_wanted: bool) -> bool:
-        """Return whether the client's hash of data, if there is one, is encrypted where values are."""
         sidecar = revision.sidecar
         if sidecar.sealed_hash is not None:
             return is_wanted and self.at_rest.cipher(revision.address).is_current(sidecar.sealed_hash)

@@ -67,7 +67,6 @@ class RestoredFile:
 
     @property
     def put(self) -> Put:
-        """The PUT that stores it."""
         older, asked = self.older, self.asked
         return Put(
             version=VersionRequest(number=older.version),
@@ -85,7 +84,6 @@ class RestoredFile:
 
     @property
     def _origin(self) -> Origin:
-        """A deleted file gets its creation back, unless it was created again since: a life has one creation."""
         current = self.replaced
         if current is not None and not current.deleted:
             return Origin(current.created, current.facts.owner)
@@ -144,14 +142,7 @@ class Reverting:
     elsewhere: Documents | None = None
 
     def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
-        """Return what would be done.
-
-        Raises:
-            NotFoundError, DeletedError: there is no such revision, or it is a tombstone.
-            VersionError: the document has another form version now.
-            ConflictError: an attachment that it names is not there any more as it was at that time.
-            ForbiddenError: the user may not read the revision, or not write over what is there.
-        """
+        """Return what would be done."""
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
         source = self.elsewhere or self.documents
@@ -175,9 +166,6 @@ class Reverting:
 
         Attachments that have been replaced or deleted since come back in the revision of that time. If this is
         interrupted, a repetition completes it.
-
-        Raises:
-            ReplacedError: somebody else has written since the plan was made; nothing of that is overwritten.
         """
         address, files, seen = plan.file.address, (*plan.attachments, plan.file), plan.seen()
         *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
@@ -188,7 +176,6 @@ class Reverting:
         return replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
 
     def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
-        """Store some files, one after the other, if nothing is another than was ``seen``."""
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
         with ExitStack() as opened:
@@ -201,7 +188,6 @@ class Reverting:
 
     @contextmanager
     def _arriving(self, route: Route, file: RestoredFile) -> Iterator[Arrival]:
-        """Copy the content of the older revision, for the length of a block."""
         address = file.address
         source = (self.elsewhere or self.documents).router.of(address.form).storage
         older = source.read_revision(address, file.older.modified, content=True)
@@ -226,7 +212,6 @@ def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
 
 
 def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | None) -> bool:
-    """Return whether the current content is what its sidecar says; there may be none."""
     if current is None or current.sidecar.deleted or current.is_edited or current.sidecar.digest is None:
         return True
     try:
@@ -269,9 +254,6 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
 
     A client may store an attachment after the data that names it, and a clock may have been set back in between.
     ``None`` where it was deleted by then, or never stored.
-
-    Raises:
-        ConflictError: it was there at that moment, and that revision was purged. Another one must not come back for it.
     """
     try:
         return selected(route, address, Get(as_of=moment), content=False)
@@ -290,7 +272,6 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
 
 
 def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
-    """Return whether the current revision has the content of another one: it is it, or has brought it back already."""
     if current is None or current.sidecar.deleted:
         return False
     if current.etag == older.etag:
@@ -305,7 +286,6 @@ def _saved(sidecar: Sidecar) -> tuple[object, ...]:
 
 
 def _require_unchanged(writer: Writing, seen: Seen) -> None:
-    """Make sure that nobody has written meanwhile. Raises ``ReplacedError``."""
     for address, content_id in seen.items():
         stored = writer.current(address)
         if content_id != (None if stored is None else stored.sidecar.id):
@@ -346,11 +326,7 @@ def republish(
 
 
 def before_current(documents: Documents, address: DocumentAddress) -> Instant:
-    """Return the instant of the last living revision before the current one, which may be a tombstone.
-
-    Raises:
-        NotFoundError: there is none.
-    """
+    """Return the instant of the last living revision before the current one, which may be a tombstone."""
     revisions = documents.router.of(address.form).storage.history(address)
     if revisions is None:
         raise NotFoundError(f"{address} does not exist")

@@ -89,7 +89,6 @@ class Revert:
 
     @property
     def get(self) -> Get:
-        """The GET of that revision."""
         return Get(version=self.version, instant=self.instant, as_of=self.as_of, user=self.user, token=self.token)
 
 
@@ -189,12 +188,7 @@ def living(found: StoredRevision | None) -> StoredRevision | None:
 
 
 def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
-    """The revision, which must be there (spec crud 4.1).
-
-    Raises:
-        NotFoundError: nothing was ever stored; or it is a draft, whose removal leaves no trace.
-        DeletedError: the newest revision is a tombstone.
-    """
+    """The revision, which must be there (spec crud 4.1)."""
     if found is None:
         raise NotFoundError(f"{address} does not exist")
     if found.sidecar.deleted:
@@ -205,11 +199,7 @@ def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
 
 
 def check_data_format(asked: str | None, stored: str) -> None:
-    """Compare the parameter ``data-format-version`` with the format of data at rest (spec crud 3.1).
-
-    Raises:
-        BadRequestError: it is no known format, or not the stored one.
-    """
+    """Compare the parameter ``data-format-version`` with the format of data at rest (spec crud 3.1)."""
     if not asked or asked in (RAW, stored):
         return
     if is_data_format(asked):
@@ -228,9 +218,6 @@ def check_precondition(
     For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), and the tag of its
     decrypted content will do, too. ``may_read`` says whether the caller may know who has saved, when, and under which
     tag; it is asked only where the precondition fails.
-
-    Raises:
-        PreconditionError: the stored revision is not the one that the client expects.
     """
     if precondition is NO_PRECONDITION:
         return
@@ -243,7 +230,6 @@ def check_precondition(
 def _reason(
     precondition: Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
 ) -> str | None:
-    """Why a precondition fails; ``None`` where it holds."""
     excluded, expected, since = precondition.excluded, precondition.expected, precondition.unmodified_since
     if expected is not None:
         if own is None and (not tags or expected.tags is None):
@@ -272,12 +258,10 @@ def _tags(found: StoredRevision) -> tuple[str, str]:
 
 
 def _is_modified(found: StoredRevision, since: datetime) -> bool:
-    """Compare whole seconds, as ``Last-Modified`` has them; a content replaced by hand is newer than its date."""
     return found.is_edited or to_datetime(found.sidecar.modified).replace(microsecond=0) > since
 
 
 def _last_save(found: StoredRevision) -> str:
-    """The tag comes first: a long name may be cut off."""
     sidecar = found.sidecar
     by = "" if sidecar.modifier is None else f" by {sidecar.modifier}"
     edited = ", and edited by hand since" if found.is_edited else ""
@@ -306,9 +290,6 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
     ``owner`` becomes the owner (spec crud 4.4). Headers of a proxy take precedence. The stage is never inherited.
-
-    Raises:
-        BadRequestError: a proxy says that the resource was created in the future.
     """
     modified = next_after(over.latest if over is not None else None)
     origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)

@@ -73,18 +73,12 @@ class Searching:
     """
 
     def __init__(self, router: Router, dialect: Dialect, forms: PublishedForms) -> None:
-        """In a strict dialect, refuse unknown elements and attributes. Notices name no forms but those of ``forms``."""
         self._router = router
         self._dialect = dialect
         self._forms = forms
 
     def search(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
-        """Return the documents that a query finds, as far as the user may see them.
-
-        Raises:
-            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: ``body`` raises one about the client.
-        """
+        """Return the documents that a query finds, as far as the user may see them."""
         user = searcher.user
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -105,11 +99,6 @@ class Searching:
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found.
-
-        Raises:
-            DiskError: it cannot be read.
-        """
         definition = asked.searched.definition
         if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
@@ -140,12 +129,7 @@ class Searching:
         return replace(searched, indexed=route.indexed(searched.definition))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
-        """Return the different values in the documents that the user may see; drafts count for known users only.
-
-        Raises:
-            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: ``body`` raises one about the client.
-        """
+        """Return the different values in the documents that the user may see; drafts count for known users only."""
         user = searcher.user
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -173,7 +157,6 @@ class Searching:
 
 @contextmanager
 def _coming_back() -> Iterator[None]:
-    """Turn a full disk into an answer to search again later."""
     try:
         yield
     except DiskFullError as error:
@@ -202,7 +185,6 @@ def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: It
 
 
 def unpublished_version(form: Form, version: int, published: Iterable[int]) -> str:
-    """Say that a version is not published, and which are."""
     numbers = tuple(islice(published, _MOST_SHOWN + 1))
     shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + (" …" if len(numbers) > _MOST_SHOWN else "")
     return f"{form} has no published version {version}; it has {shown or 'none'}"

@@ -34,12 +34,7 @@ class AccessTokens:
     clock: Callable[[], float] = time.time
 
     def issue(self, subject: TokenSubject, operations: Iterable[str], seconds: float, validity: int) -> str:
-        """Return a token that expires in so many seconds; ``validity`` is the property, in minutes.
-
-        Raises:
-            BadRequestError: an operation cannot be granted, there is none, or the token would live too long.
-            ConfigurationError: there is no key that signs.
-        """
+        """Return a token that expires in so many seconds; ``validity`` is the property, in minutes."""
         granted = _grantable(operations)
         if not 0 < seconds <= validity * _MINUTE:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
@@ -55,9 +50,6 @@ class AccessTokens:
 
         It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. One from
         the future is refused, because it would outlive that.
-
-        Raises:
-            ForbiddenError: it grants nothing, in one line for all reasons.
         """
         grant = access_tokens.verify(token, subject, self.keys())
         now = self.clock()
@@ -83,13 +75,7 @@ class Issuing:
     tokens: AccessTokens
 
     def issue(self, form: Form, document: str, asked: VersionRequest, operations: Iterable[str], seconds: float) -> str:
-        """Return a token for a saved document in the version that it has.
-
-        Raises:
-            NotFoundError, DeletedError: there is no such document.
-            VersionError: it has another version than the one that was asked for.
-            BadRequestError, ConfigurationError: as ``AccessTokens.issue``.
-        """
+        """Return a token for a saved document in the version that it has."""
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         route = self.router.of(form)
         number = versions.number_only(asked, "an access token")

@@ -45,11 +45,6 @@ class TransformedContent:
     pieces: Callable[[], Iterator[bytes]]
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the bytes in pieces.
-
-        Raises:
-            OSError: the content has become shorter since it was opened; the connection must break.
-        """
         left = self.size
         with self.file:
             for piece in self.pieces():
@@ -68,11 +63,7 @@ _turns = threading.BoundedSemaphore(MOST_PARSED)
 
 @contextmanager
 def parsing(size: int) -> Iterator[None]:
-    """Have a turn to parse a stored document of ``size`` bytes for a block; a small one needs none.
-
-    Raises:
-        BusyError: others had all turns for too long.
-    """
+    """Have a turn to parse a stored document of ``size`` bytes for a block; a small one needs none."""
     if size <= SMALL:
         yield
         return
@@ -88,9 +79,6 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
     """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1).
 
     Only the exact word ``remove`` does so, and only for form data that is not the designer's own.
-
-    Raises:
-        BadRequestError: the word is ``empty``, which the runtime knows but which is not done here.
     """
     if not address.is_main or dialect.is_designer(address.form):
         return False
@@ -103,11 +91,6 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2).
 
     Values are decrypted first: they are bound to their places among all others. The open content is taken over.
-
-    Raises:
-        DamagedError: a value does not decrypt, or the data is not well-formed.
-        ConfigurationError: the key to a value is not here.
-        DiskError: it cannot be read.
     """
     file, size = read.found.opened, read.found.size
     try:
@@ -128,7 +111,6 @@ def _relevant(content: TransformedContent) -> TransformedContent:
 
 
 def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
-    """Yield the bytes that are in no stretch; ``edges`` are where each begins and ends, in turn."""
     at, turn = 0, 0
     for piece in pieces:
         begin, end = at, at + len(piece)
@@ -149,17 +131,12 @@ def _decrypted(content: TransformedContent, decryption: Decryption) -> Transform
 
 
 def _all_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of an open file from its beginning, in pieces."""
     file.seek(0)
     yield from iter(partial(file.read, CHUNK), b"")
 
 
 def migration_target(word: str | None) -> str | None:
-    """Return the data format that ``form-definition-format-version`` asks for, ``None`` for the stored one.
-
-    Raises:
-        BadRequestError: the format is unknown.
-    """
+    """Return the data format that ``form-definition-format-version`` asks for, ``None`` for the stored one."""
     if not word:
         return None
     if word not in DATA_FORMATS:
@@ -168,13 +145,7 @@ def migration_target(word: str | None) -> str | None:
 
 
 def migrated(read: Read, target: str) -> bytes:
-    """Return the definition of an open content, which is taken over, in another data format (spec forms 1).
-
-    Raises:
-        BadRequestError: it is too large, or its result would be.
-        DamagedError: the stored content is not well-formed.
-        DiskError: it cannot be read.
-    """
+    """Return the definition of an open content, which is taken over, in another data format (spec forms 1)."""
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
         data = file.read(LARGEST_TREE + 1)
     with parsing(len(data)):
@@ -205,13 +176,7 @@ class Attachments:
 
 
 def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[AttachmentHolder]:
-    """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end.
-
-    Raises:
-        DamagedError: the data is not well-formed.
-        BadRequestError: it names more attachments than anyone has.
-        DiskError: it cannot be read.
-    """
+    """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end."""
 
     def is_own(held: AttachmentRef) -> bool:
         return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
@@ -226,7 +191,6 @@ def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[Atta
 def _named(
     holders: list[AttachmentHolder], controls: tuple[Control, ...], data_format: str
 ) -> Iterator[tuple[str, AttachmentHolder]]:
-    """The holders that are controls, or items of one, each with the control's name."""
     names = {control.path(data_format): control.name for control in controls}
     for holder in holders:
         path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path

@@ -37,11 +37,9 @@ class _Sink:
             self.file.write(data)
         return len(data)
 
-    def flush(self) -> None:
-        """Do nothing: the bytes are taken."""
+    def flush(self) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing: ``ZipFile`` closes only what it has opened."""
+    def close(self) -> None: ...
 
     def taken(self) -> bytes:
         data, self.held = bytes(self.held), bytearray()
@@ -57,7 +55,6 @@ class _Directory(list[ZipInfo]):
         self._count = 0
 
     def append(self, entry: ZipInfo) -> None:
-        """Note an entry that is complete."""
         pickle.dump(tuple(getattr(entry, name, None) for name in _FACTS), self._file, pickle.HIGHEST_PROTOCOL)
         self._count += 1
 
@@ -74,7 +71,6 @@ class _Directory(list[ZipInfo]):
             yield entry
 
     def close(self) -> None:
-        """Forget everything."""
         self._count = 0
         self._file.close()
 
@@ -136,7 +132,6 @@ class ZipStream:
 
 
 def _date_time(instant: Instant) -> tuple[int, int, int, int, int, int]:
-    """Return the time of an entry, in UTC; ZIP has years from 1980 to 2107 only."""
     moment = to_datetime(instant)
     if moment.year < _FIRST_YEAR:
         return (_FIRST_YEAR, 1, 1, 0, 0, 0)

@@ -33,32 +33,22 @@ class TreeArrivals(Arrivals):
         self._drafts = Layout(root).own(ARRIVED_DRAFTS)
 
     def begun(self, source: str) -> set[Form]:
-        """See ``Arrivals``.
-
-        Raises:
-            DamagedError: the file cannot be read.
-            DiskError: the disk refused.
-        """
         return {Form(app, name) for app, name in self._read().get(source, ())}
 
     def begin(self, source: str, form: Form) -> None:
-        """See ``Arrivals``; raises as ``begun``."""
         known = self._read()
         self._write({**known, source: [*known.get(source, ()), (form.app, form.name)]})
 
     def end(self, source: str, forms: Iterable[Form]) -> None:
-        """See ``Arrivals``; raises as ``begun``."""
         known, ended = dict(self._read()), {(form.app, form.name) for form in forms}
         left = [form for form in known.pop(source, ()) if form not in ended]
         self._write({**known, source: left} if left else known)
 
     def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
-        """See ``Arrivals``. A line begins with its newline: one that a kill has cut off spoils no other."""
         with disk_errors("writing", os.path.basename(self._drafts)):
             files.append(self._drafts, "".join(f"\n{etag} {source}" for etag in etags).encode())
 
     def drafts_of(self, source: str) -> set[str]:
-        """See ``Arrivals``."""
         with disk_errors("reading", os.path.basename(self._drafts)):
             try:
                 descriptor = nofollow.open_file(self._drafts)

@@ -49,9 +49,6 @@ class BodiesReader:
         """Return the body of a revision, open if asked for: at its place, or where older ones are kept.
 
         A record that does not describe its body was stored by another service, and the file there is its body.
-
-        Raises:
-            DamagedError: what lies there is not what its record says, and no edit.
         """
         paths, sidecar = self.paths(address, record.version), described(record)
         integrity = _ANYTHING if record.body is None else self._integrity
@@ -89,10 +86,6 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
 
         ``keeps_history`` says which forms keep older revisions.
-
-        Raises:
-            StartupError: it is not.
-            DiskError: it cannot be prepared.
         """
         super().__init__(base, integrity)
         if not os.path.isdir(self.root):
@@ -107,11 +100,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         self._keeps_history = keeps_history
 
     def free_bytes(self) -> int:
-        """Space that the service may still use there.
-
-        Raises:
-            DiskError: the directory is gone or not writable.
-        """
+        """Space that the service may still use there."""
         with disk_errors(f"directory of attachments {self.root}"):
             return file_system.free_in(self.root)
 
@@ -217,11 +206,9 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
             self._tidy(directory)
 
     def traces(self, form: Form, document: str) -> DocumentTraces:
-        """See ``ManagedBodies``."""
         return DocumentTraces(self.root, form, document)
 
     def _tidy(self, directory: str) -> None:
-        """Make removals in a directory durable; remove it and those above it that are empty then."""
         with suppress(FileNotFoundError):
             directories.sync(directory)
         if os.path.basename(directory) != HISTORY:
@@ -248,7 +235,6 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
             directories.empty(f"{self.root}/{TRASH}")
 
     def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
-        """Put a body where it waits for its commit, durably, and not through a link."""
         directory = nofollow.open_directory(os.path.dirname(path))
         try:
             upload.place_at(path, nanoseconds)

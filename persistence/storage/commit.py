@@ -105,9 +105,6 @@ def replace_sidecar(
 
     ``settle`` makes every name durable that the commit relies on, at least those in the directory, which it gets open.
     The content waits under the name that it arrived with.
-
-    Raises:
-        ReplacedError: the stored revision is not the one that the writer decided ``over`` any more; it stays.
     """
     directory = nofollow.open_directory(paths.directory)
     try:
@@ -147,11 +144,7 @@ class Committed:
         return cls(paths, *stored_revision.read_committed(paths))
 
     def require(self, over: Sidecar | None) -> None:
-        """Make sure that this is the revision over which another is to be stored, and that it is there still.
-
-        Raises:
-            ReplacedError: it is another one.
-        """
+        """Make sure that this is the revision over which another is to be stored, and that it is there still."""
         ids = [each.id if each is not None else None for each in (self.sidecar, over)]
         if ids[0] != ids[1] or not self._is_there():
             raise self._replaced()
@@ -161,9 +154,6 @@ class Committed:
 
         ``prepared`` is that sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.
-
-        Raises:
-            ReplacedError: it is not.
         """
         is_ours = stored_revision.is_still_at(prepared, self.paths.next_sidecar)
         if is_ours and self._is_there():

@@ -59,7 +59,6 @@ class DocumentLeases(ManagedLeases):
         is_stored: bool = True,
         is_by_form: bool = False,
     ) -> None:
-        """See ``Leases``."""
         path = self._path(address)
         with self._alone(path, "leasing", address):
             now = self._now()
@@ -79,7 +78,6 @@ class DocumentLeases(ManagedLeases):
                 _write(path, lease)
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
-        """See ``Leases``."""
         path = self._path(address)
         with self._alone(path, "giving back the lease of", address):
             now = self._now()
@@ -89,7 +87,6 @@ class DocumentLeases(ManagedLeases):
             _remove(path)
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        """See ``Leases``."""
         path, now = self._path(address), self._now()
         with disk_errors("reading the lease of", address):
             held = _read(path)
@@ -100,7 +97,6 @@ class DocumentLeases(ManagedLeases):
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
-        """See ``Leases``."""
         path = self._path(address)
         with self._locks.lease(_scope(path)):
             now = self._now()
@@ -109,7 +105,6 @@ class DocumentLeases(ManagedLeases):
             yield
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
-        """See ``ManagedLeases``."""
         path = self._layout.lease(document)
         with self._alone(path, "breaking the lease of", document):
             try:
@@ -124,7 +119,6 @@ class DocumentLeases(ManagedLeases):
         return held
 
     def listed(self) -> Iterator[DocumentLease | DamagedError]:
-        """See ``ManagedLeases``."""
         with disk_errors("listing the leases"):
             yield from (each for _, each in listed(self._layout.root))
 
@@ -140,7 +134,6 @@ class DocumentLeases(ManagedLeases):
                 yield
 
     def _living(self, path: str, now: Moment) -> DocumentLease | None:
-        """Return a lease that has not expired; one from before a restart of the machine is measured again."""
         held = _read(path)
         if held is None or not held.remaining(now):
             return None
@@ -154,9 +147,6 @@ class DocumentLeases(ManagedLeases):
         """Remove some of the expired leases beside a new one, which is at a random place among them.
 
         Each new lease looks at several, so fewer are expired than live, on average.
-
-        Raises:
-            BusyError: too many live.
         """
         directory, own = os.path.split(path)
         names = sorted(os.listdir(directory))
@@ -187,7 +177,6 @@ def _is_over(path: str, now: Moment) -> bool:
 
 
 def _read(path: str) -> DocumentLease | None:
-    """Return what a file says. Raises ``OSError``, and ``DamagedError`` where it says nothing."""
     try:
         descriptor = nofollow.open_file(path)
     except FileNotFoundError:
@@ -245,7 +234,6 @@ def unfinished(root: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _names(directory: str) -> list[str]:
-    """List a directory, which may be missing, and is no link."""
     try:
         directories.require(directory)
         return sorted(os.listdir(directory))

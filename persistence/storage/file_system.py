@@ -43,9 +43,6 @@ def probe(root: str) -> str | None:
 
     Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
     is not for ever.
-
-    Raises:
-        StartupError: names the first thing that does not work, or the user to run as.
     """
     if os.geteuid() == 0:
         owner.require(root)
@@ -84,7 +81,6 @@ _CONTEND = f"import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcep
 
 
 def _contend(path: str) -> int:
-    """Return the status of a process that tries to lock a file."""
     with children.start("-S", "-c", _CONTEND, path, stderr=subprocess.DEVNULL) as contender:
         return contender.wait(_LONGEST_TRIAL)
 

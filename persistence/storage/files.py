@@ -219,11 +219,7 @@ def stamp_durably(path: str, nanoseconds: int) -> None:
 
 
 def set_mode(path: str, mode: int) -> None:
-    """Set the permissions of a file or directory at an absolute path without links.
-
-    Raises:
-        OSError: it is neither, or it is a file that has another name, whose permissions they would be, too.
-    """
+    """Set the permissions of a file or directory at an absolute path without links."""
     descriptor = nofollow.open_to_read(path, os.O_PATH)
     try:
         status = os.fstat(descriptor)
@@ -279,7 +275,6 @@ def remove_quietly(*paths: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is something at a path."""
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -64,13 +64,7 @@ class Integrity:
         return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
     def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
-        """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
-
-        Raises:
-            DamagedError: it is damage.
-            StateChangedError: the file is not the one of ``status`` any more, or gone.
-            OSError: it cannot be read.
-        """
+        """Judge a file, by path or descriptor, with ``status``: a content that does not match its sidecar."""
         state = (*_state(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
@@ -86,19 +80,13 @@ class Integrity:
         return known
 
     def verify(self, paths: FilePaths, sidecar: Sidecar, descriptor: int) -> None:
-        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that.
-
-        Raises:
-            DamagedError: it is another one.
-            OSError: it cannot be read.
-        """
+        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that."""
         if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
         if _digest(_pieces(descriptor)) != sidecar.digest:
             raise DamagedError(f"the content {_name(paths)} is damaged: its digest is not the one its sidecar says")
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
-        """Return the verdict on a file, or as a text why it is damage."""
         try:
             descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -116,7 +104,6 @@ class Integrity:
         return f"the content {_name(paths)} is damaged: it is not that of {sidecar.modified}, and {cause}"
 
     def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
-        """Why a content of another digest is no edit; ``None`` where it is one."""
         if self.hand_edits is HandEdits.ALL:
             return None
         if self.hand_edits is HandEdits.NONE:
@@ -174,7 +161,6 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
-    """Yield the pieces of an open file one after the other, without moving the position of its readers."""
     at = 0
     while piece := os.pread(descriptor, CHUNK, at):
         yield piece

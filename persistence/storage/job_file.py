@@ -22,7 +22,6 @@ class JobFile(JobRecord):
 
     @contextmanager
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> Iterator[None]:
-        """See ``JobRecord``."""
         with ExitStack() as stack:
             with disk_errors(f"waiting for another {self._doing}"):
                 files.ensure_file(self._lock)
@@ -30,7 +29,6 @@ class JobFile(JobRecord):
             yield
 
     def is_taken(self) -> bool:
-        """See ``JobRecord``."""
         with disk_errors(f"looking for a running {self._doing}"):
             try:
                 LockFile(self._lock).shared().close()
@@ -41,7 +39,6 @@ class JobFile(JobRecord):
             return False
 
     def read(self) -> bytes:
-        """See ``JobRecord``."""
         with disk_errors(f"looking at the progress of the {self._doing}"):
             try:
                 descriptor = nofollow.open_to_read(self._path)
@@ -53,6 +50,5 @@ class JobFile(JobRecord):
                 os.close(descriptor)
 
     def write(self, text: bytes) -> None:
-        """See ``JobRecord``."""
         with disk_errors(f"recording the progress of the {self._doing}"):
             files.write_durably(self._path, text)

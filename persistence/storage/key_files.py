@@ -64,12 +64,7 @@ class KeyFile(Generic[T]):
 
     @contextmanager
     def changing(self) -> Iterator[T]:
-        """Return its content, with the right to replace it for a block.
-
-        Raises:
-            BusyError: another command has been changing it for 10 seconds.
-            StartupError: the file or the data directory belongs to another user.
-        """
+        """Return its content, with the right to replace it for a block."""
         with disk_errors(f"changing the {self._what}"):
             self._require_owner()
             if os.path.dirname(self._path) == f"{os.path.realpath(self._tree)}/{PAGES}":
@@ -82,11 +77,7 @@ class KeyFile(Generic[T]):
                 yield self._load()
 
     def write(self, content: msgspec.Struct) -> None:
-        """Replace it, readable for its user only; within ``changing``.
-
-        Raises:
-            ConflictError: it would be larger than what ``read`` reads.
-        """
+        """Replace it, readable for its user only; within ``changing``."""
         text = msgspec.json.format(msgspec.json.encode(content), indent=2)
         if len(text) >= LARGEST_SMALL_FILE:
             raise ConflictError(f"the {self._what} would take more than {LARGEST_SMALL_FILE} bytes: remove some first")

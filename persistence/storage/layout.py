@@ -122,10 +122,6 @@ def escape(segment: str, *, may_be_hidden: bool = False) -> str:
     Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
     end, the dot of a final ``.json`` and a dot at the beginning are percent-encoded, so that no name is another's
     sidecar, or one of the service's own.
-
-    Raises:
-        BadAddressError: the name is empty, too long, starts with a dot unless it ``may_be_hidden``, or holds a slash, a
-            backslash or a control character.
     """
     if len(segment) > LONGEST_NAME:
         raise _too_long()
@@ -156,7 +152,6 @@ def is_shortened(name: str) -> bool:
 
 
 def _shortened(name: str) -> str:
-    """Return the file name of a name that is too long for one; ``name`` is escaped."""
     beginning = name.encode()[:_BEGINNING].decode(errors="ignore")
     cut = beginning.rfind("%", len(beginning) - 2)  # of a character that is percent-encoded
     beginning = beginning if cut < 0 else beginning[:cut]
@@ -272,7 +267,6 @@ class FilePaths:
     address: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Join the paths, each of which a write needs several times."""
         directory, name = self.directory, self.name
         content = f"{directory}/{name}"
         object.__setattr__(self, "content", content)
@@ -285,7 +279,6 @@ class FilePaths:
 
     @property
     def is_older(self) -> bool:
-        """Return whether it is an older revision."""
         return self.directory.endswith(_IN_HISTORY)
 
     @property
@@ -305,7 +298,6 @@ class FilePaths:
         return f"{self.directory}/{name}"
 
     def revision(self, instant: Instant) -> FilePaths:
-        """Return an older revision."""
         return FilePaths(self.history, f"{file_name(instant)}.{self.name}")
 
 
@@ -316,11 +308,7 @@ class Layout:
     root: str
 
     def paths(self, address: Address) -> FilePaths:
-        """Return where a resource lies. It is asked once per operation: each name of the path costs a look-up.
-
-        Raises:
-            BadAddressError: one of its names cannot be a file name.
-        """
+        """Return where a resource lies. It is asked once per operation: each name of the path costs a look-up."""
         if isinstance(address, DefinitionAddress):
             folder = f"{_DEFINITIONS}/{address.version}"
         else:
@@ -328,15 +316,9 @@ class Layout:
         return FilePaths(f"{self.root}/{_form(address.form)}/{folder}", _file(address.name))
 
     def application(self, app: str) -> str:
-        """Return the directory of an application.
-
-        Raises:
-            BadAddressError: its name cannot be a directory's, or is one of the file system's own.
-        """
         return f"{self.root}/{_application(app)}"
 
     def form(self, form: Form) -> str:
-        """Return the directory of a form."""
         return f"{self.root}/{_form(form)}"
 
     def versions(self, form: Form) -> str:
@@ -344,11 +326,9 @@ class Layout:
         return f"{self.form(form)}/{_DEFINITIONS}"
 
     def documents(self, form: Form, collection: Collection) -> str:
-        """Return the directory of the documents of a form."""
         return f"{self.form(form)}/{collection.value}"
 
     def document(self, form: Form, collection: Collection, document: str) -> str:
-        """Return the directory of a document."""
         return f"{self.root}/{_form(form)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
@@ -360,7 +340,6 @@ class Layout:
         return f"{self.index(form)}/current"
 
     def lock(self, number: int) -> str:
-        """Return a lock file."""
         return f"{self.root}/{LOCKS}/{number:02x}"
 
     def lease(self, document: str) -> str:

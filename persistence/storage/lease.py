@@ -91,12 +91,6 @@ class Lease:
     def __init__(
         self, root: str, *, machine: Machine | None = None, interval: float = INTERVAL, watch: float = WATCH
     ) -> None:
-        """Take the lease, or take part in it; waits ``watch`` seconds where another machine's may be left behind.
-
-        Raises:
-            StartupError: another machine renews it.
-            OSError: it is there and cannot be read.
-        """
         self.lost = ""
         self._root = root
         self._path = f"{root}/{LEASE}"
@@ -122,10 +116,6 @@ class Lease:
         """Make sure, before something is written, that no other machine has taken the lease over.
 
         Reads the file each time, which costs some microseconds: a machine that slept looks before it writes again.
-
-        Raises:
-            BusyError: one has; this process must be started again.
-            OSError: the file is there and cannot be read.
         """
         with self._guard:
             self._look()
@@ -162,11 +152,6 @@ class Lease:
                 raise StartupError(_refusal(self._root, now))
 
     def _outwait(self, content: Content) -> None:
-        """Wait until the lease of another machine is known to be left behind.
-
-        Raises:
-            StartupError: it is renewed.
-        """
         sys.stderr.write(
             f"persistence: {self._root} was last opened by {content.holder}: waiting {self._watch:g} seconds to see"
             " whether it still is\n"
@@ -187,7 +172,6 @@ class Lease:
                     self._look(renew=True)
 
     def _look(self, *, renew: bool = False) -> None:
-        """Check that the lease is still this machine's, and renew it unless another process of it has done so."""
         if self.lost:
             return
         content = self._read()
@@ -203,7 +187,6 @@ class Lease:
         return content.boot == self._machine.boot or content == self._left
 
     def _read(self) -> Content | None:
-        """Read the file; return ``None`` where it is missing or empty. Raises ``OSError``."""
         try:
             descriptor = nofollow.open_to_read(self._path)
         except FileNotFoundError:
@@ -231,7 +214,6 @@ class Lease:
             self._held = None
 
     def _release(self) -> None:
-        """Give the lease back, if no other process of this machine takes part."""
         with _alone(self._path) as is_alone:
             content = self._read() if is_alone else None
             if content is not None and self._is_ours(content):
@@ -256,7 +238,6 @@ def _refusal(root: str, content: Content) -> str:
 
 
 def _shared(path: str) -> FileIO:
-    """Take part in a lock that the last one to end tries to have alone; raises ``OSError``."""
     files.ensure_file(path)
     deadline = time.monotonic() + _PATIENCE
     while True:

@@ -77,11 +77,7 @@ class LockFile:
         self._path = path
 
     def shared(self) -> FileIO:
-        """Take a shared lock, until the result is closed.
-
-        Raises:
-            BusyError: another process has it exclusively.
-        """
+        """Take a shared lock, until the result is closed."""
         file = FileIO(nofollow.open_file(self._path))
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -97,9 +93,6 @@ class LockFile:
         """Take an exclusive lock for a block. ``timeout`` in seconds is how long to wait.
 
         A caller that ``is_ending`` does not wait any longer.
-
-        Raises:
-            BusyError: another process has it; ``otherwise`` is the text.
         """
         descriptor = nofollow.open_file(self._path)
         try:
@@ -126,12 +119,7 @@ class OpenLock:
         self._is_closed = False
 
     def take(self, otherwise: str) -> int:
-        """Take the lock, until ``release``, and return a descriptor of its file.
-
-        Raises:
-            BusyError: others held it until the deadline, and ``otherwise`` is the text; or this was closed.
-            OSError: the file cannot be opened.
-        """
+        """Take the lock, until ``release``, and return a descriptor of its file."""
         deadline = time.monotonic() + self._timeout
         if self._thread.acquire(timeout=self._timeout):
             try:
@@ -210,12 +198,7 @@ class Locks:
         return self._locked(self._creations, stripe(scope))
 
     def require_writable(self) -> None:
-        """Make sure that nobody keeps writers out. The stripe of what is to be written must be held.
-
-        Raises:
-            BusyError: somebody does.
-            OSError: the file cannot be opened.
-        """
+        """Make sure that nobody keeps writers out. The stripe of what is to be written must be held."""
         try:
             descriptor = nofollow.open_to_read(self._read_only)
         except FileNotFoundError:
@@ -232,10 +215,6 @@ class Locks:
         """Keep everybody from writing for a block, once those who are writing have ended; readers go on.
 
         The lock ends with the process. Yields what raises ``BusyError`` if it does not hold any more.
-
-        Raises:
-            BusyError: somebody else does, or a writer did not end before the deadline.
-            OSError: a lock file cannot be opened.
         """
         files.ensure_file(self._read_only)
         descriptor = nofollow.open_to_read(self._read_only)
@@ -286,7 +265,6 @@ class Locks:
 
 
 def _require_at(descriptor: int, path: str) -> None:
-    """Make sure that a lock file still has its path; raises ``BusyError``."""
     if not os.fstat(descriptor).st_nlink:
         raise BusyError(f"{path} was removed meanwhile, so that writers were not kept out")
 

@@ -45,13 +45,7 @@ _KINDS: dict[int | None, type[OSError]] = {errno.ELOOP: NotOpenedError, errno.EN
 
 
 def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
-    """Return a descriptor of the file at an absolute path; a pipe or a device does not block.
-
-    Raises:
-        NotOpenedError: with ``ELOOP`` where a name is a link (``ENOTDIR`` for a directory that is asked for), with
-            ``ENXIO`` where the last one is a socket.
-        OSError: it cannot be opened.
-    """
+    """Return a descriptor of the file at an absolute path; a pipe or a device does not block."""
     flags |= os.O_CLOEXEC if flags & os.O_PATH else _ALWAYS
     if not _has_openat2():
         try:

@@ -38,7 +38,6 @@ def of(root: str) -> int:
 
 
 def name(user: int) -> str:
-    """Return the name of a user, else the number."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -46,21 +45,12 @@ def name(user: int) -> str:
 
 
 def require(root: str) -> None:
-    """Make sure that this process runs as the service's user.
-
-    Raises:
-        StartupError: it does not, and names the user.
-        OSError: the directory cannot be looked at.
-    """
+    """Make sure that this process runs as the service's user."""
     require_user(root, of(root))
 
 
 def require_user(path: str, user: int) -> None:
-    """Make sure that this process runs as ``user``, to whom ``path`` belongs.
-
-    Raises:
-        StartupError: it does not, and names the user.
-    """
+    """Make sure that this process runs as ``user``, to whom ``path`` belongs."""
     if user != os.geteuid():
         raise StartupError(f"{path} belongs to user {name(user)}: run this as that user (sudo -u {name(user)} ...)")
 
@@ -85,10 +75,6 @@ def identity_of(path: str, *, trusting: bool = False) -> Identity:
     With ``trusting`` it does not matter who else may write there: a backup that is read is not believed anyway.
 
     For a missing directory, the first one above it counts. ``of`` says who the owner is.
-
-    Raises:
-        StartupError: others may write to the directory; or to one on the way to it, and this is root.
-        DiskError: it cannot be looked at.
     """
     with disk_errors(f"data directory {path}"):
         return _identity_of(path, trusting=trusting)
@@ -122,7 +108,6 @@ def _identity_of(path: str, *, trusting: bool) -> Identity:
 
 
 def _owner_of(directory: os.stat_result, layout: str, descriptor: int | None = None) -> int:
-    """Return whose a directory is, of which ``layout`` is the path of its ``layout.json``, or the name below it."""
     if directory.st_uid != _ROOT:
         return directory.st_uid
     try:
@@ -143,12 +128,6 @@ def _identity(user: int, group: int) -> Identity:
 
 
 def _require_closed_way(path: str, user: int) -> None:
-    """Make sure that only root and a user can put another directory in the place of one on the way to a path.
-
-    Raises:
-        StartupError: another user can.
-        OSError: the way cannot be looked at.
-    """
     trusted = {_ROOT, user}
     due, at, links = deque(os.path.abspath(path).split("/")), "", 0
     while due:
@@ -255,10 +234,6 @@ def become(paths: Iterable[str]) -> None:
     """Take on, for good, the identity of the user to whom directories belong; nothing where that is this user.
 
     Where the user is known by number only, and the directories have several groups, the first one's counts.
-
-    Raises:
-        StartupError: they belong to several users, or are open to others.
-        DiskError: one cannot be looked at.
     """
     identities = {path: identity_of(path) for path in paths}
     if len({identity.user for identity in identities.values()}) > 1:

@@ -47,12 +47,6 @@ class StoreReader:
     """
 
     def __init__(self, path: str, integrity: Integrity | None = None) -> None:
-        """Open the root as it is; ``integrity`` judges contents that are not their sidecars', as the settings' default.
-
-        Raises:
-            StartupError: there is no tree, it has another format, or it is not whole.
-            DiskError: the root cannot be looked at.
-        """
         self.root = os.path.realpath(path)
         with disk_errors(f"data directory {self.root}"):
             root.require(self.root)
@@ -95,7 +89,6 @@ class StoreReader:
             raise as_disk_error(error, "looking at", address) from error
 
     def fingerprints(self, form: Form) -> tuple[tuple[int, Fingerprint], ...]:
-        """See ``Readable``."""
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
             return tuple(
@@ -164,14 +157,12 @@ class StoreReader:
                 yield document
 
     def marks(self, form: Form) -> Iterator[StateMark]:
-        """See ``StateMarks``; none is a sum."""
         for version in self.versions(form):
             yield self._mark(DefinitionAddress(form, version, FORM_XHTML))
         for document in self.documents_and_drafts(form):
             yield self._mark(DocumentAddress(form, Collection.DATA, document, DATA_XML))
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        """See ``StateMarks``."""
         for name in self.names(main):
             address = replace(main, name=name)
             listed = self.history(address)
@@ -192,9 +183,6 @@ class StoreReader:
         """Make sure that nothing is found because there is nothing, and not because the tree is gone.
 
         An unmounted disk leaves an empty directory, also under a service that runs.
-
-        Raises:
-            OSError: ``layout.json`` is not there any more (``ENODEV``), or cannot be looked at.
         """
         path = self._layout.own(LAYOUT)
         try:
@@ -259,12 +247,10 @@ class StoreReader:
 
 
 def _with_sidecar(directory: str) -> list[str]:
-    """Return the names of the files in a directory that have a sidecar; none where there is no directory."""
     return [name.removesuffix(SIDECAR_SUFFIX) for name in _listed(directory) if name.endswith(SIDECAR_SUFFIX)]
 
 
 def _listed(directory: str) -> list[str]:
-    """Return the names in a directory; none where there is no directory."""
     try:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -272,7 +258,6 @@ def _listed(directory: str) -> list[str]:
 
 
 def _numbers(directory: str) -> list[int]:
-    """Return the numbers in a directory, highest first; none where there is no directory."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -281,7 +266,6 @@ def _numbers(directory: str) -> list[int]:
 
 
 def _names(directory: str) -> Iterator[str]:
-    """Yield the names in the virtual hierarchy of the files in a directory; nothing if it does not exist."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             if is_escaped(entry.name):

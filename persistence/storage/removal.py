@@ -25,10 +25,6 @@ def remove(revisions: Sequence[FilePaths]) -> list[Sidecar]:
     """Remove revisions that lie in one directory, under the lock of their document; return their sidecars.
 
     Those that are gone already are left out.
-
-    Raises:
-        DamagedError: the sidecar of one cannot be read; all of them stay.
-        OSError: the disk refuses; some may be gone.
     """
     found = [(paths, sidecar) for paths in revisions if (sidecar := commit.recover(paths).sidecar) is not None]
     if not found:

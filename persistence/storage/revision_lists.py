@@ -42,16 +42,13 @@ class OlderInstants:
     left_out: int = 0
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.text) // _STEP - self.left_out
 
     def __getitem__(self, position: int) -> Instant:
-        """Return the instant at a position from 0."""
         begin = (position + self.left_out) * _STEP
         return Instant(self.text[begin : begin + _LENGTH])
 
     def before(self, instant: Instant) -> OlderInstants:
-        """Return those that are older than an instant."""
         newer = 0
         while newer < len(self) and self[newer] >= instant:
             newer += 1
@@ -71,19 +68,15 @@ class StoredRevisions(RevisionList):
 
     @property
     def total(self) -> int:
-        """See ``RevisionList``."""
         return 1 + len(self.older)
 
     def instant(self, position: int) -> Instant:
-        """See ``RevisionList``."""
         return self.older[position - 1] if position else self.current.modified
 
     def since(self, instant: Instant) -> int:
-        """See ``RevisionList``."""
         return count_since(self, instant)
 
     def revision(self, position: int) -> ListedRevision | None:
-        """See ``RevisionList``."""
         instant = self.instant(position)
         if position == 0:
             return ListedRevision(instant, self.current)
@@ -94,7 +87,6 @@ class StoredRevisions(RevisionList):
         return None if sidecar is None else ListedRevision(instant, sidecar)
 
     def page(self, begin: int, end: int) -> list[ListedRevision]:
-        """See ``RevisionList``."""
         found = (self.revision(position) for position in range(begin, min(end, self.total)))
         return [each for each in found if each is not None]
 
@@ -148,7 +140,6 @@ def _lines(found: list[bytes]) -> bytearray:
 
 
 def _are_instants(lines: bytearray, found: list[bytes]) -> bool:
-    """Return whether all names, of which there are ``lines``, have an instant: by their columns, not one by one."""
     if lines.translate(_DIGITS) != _SHAPE * len(found):
         return False
     if any(max(lines[at::_STEP], default=0) > highest[0] for at, highest in _TENS):

@@ -68,11 +68,6 @@ def init(root: str) -> bool:
 
     Returns ``False`` where there is a tree already, which is not changed. ``layout.json`` is written last: an
     interrupted call leaves a directory that the next one completes.
-
-    Raises:
-        StartupError: the directory holds something else, or belongs to another user; or the tree cannot be served.
-        BusyError: a restore has just begun.
-        DiskError: something cannot be made.
     """
     with disk_errors(f"data directory {root}"):
         directories.ensure(root)
@@ -89,13 +84,7 @@ def init(root: str) -> bool:
 
 
 def open_tree(root: str) -> None:
-    """Make sure that there is a tree that can be served, and make own directories of it that are missing.
-
-    Raises:
-        StartupError: there is no tree, it has another format, or it is not whole; or it is another user's, and this is
-            root.
-        OSError: something cannot be made.
-    """
+    """Make sure that there is a tree that can be served, and make own directories of it that are missing."""
     require(root)
     if os.geteuid() == 0:
         owner.require(root)  # root may do everything, and its files would be closed to the service's own user
@@ -103,22 +92,13 @@ def open_tree(root: str) -> None:
 
 
 def require(root: str) -> None:
-    """Make sure that there is a tree that can be served; nothing is changed.
-
-    Raises:
-        StartupError: there is no tree, it has another format, or it is not whole.
-        OSError: it cannot be looked at.
-    """
+    """Make sure that there is a tree that can be served; nothing is changed."""
     if not _has_layout(root):
         raise missing(root)
 
 
 def missing(root: str) -> StartupError:
-    """Return the error for a directory without ``layout.json``; its text says what to do.
-
-    Raises:
-        OSError: the directory cannot be looked at.
-    """
+    """Return the error for a directory without ``layout.json``; its text says what to do."""
     if is_left_of_a_tree(root):
         return StartupError(
             f"{root} has lost its {LAYOUT}, and there are forms in it: 'persistence check --repair' writes it again"
@@ -132,9 +112,6 @@ def is_left_of_a_tree(root: str) -> bool:
     """Return whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
 
     Looks into ``_LOOKS`` directories at most: any directory of the machine may have been named.
-
-    Raises:
-        OSError: the directory itself cannot be listed.
     """
     due, looks = [(root, 0)], 0
     while due and looks < _LOOKS:
@@ -166,12 +143,6 @@ def _has_layout(root: str) -> bool:
 
 
 def read_layout(path: str) -> LayoutFile | None:
-    """Read the file; ``None`` where there is none.
-
-    Raises:
-        StartupError: it cannot be decoded.
-        OSError: it cannot be read.
-    """
     try:
         descriptor = nofollow.open_to_read(path)
     except FileNotFoundError:
@@ -189,7 +160,6 @@ def read_layout(path: str) -> LayoutFile | None:
 
 
 def encode_layout(layout: LayoutFile) -> bytes:
-    """Return the content of the file."""
     return msgspec.json.encode(layout) + b"\n"
 
 
@@ -209,11 +179,7 @@ def write_layout(path: str, layout: LayoutFile) -> None:
 
 
 def check_layout(path: str, layout: LayoutFile) -> None:
-    """Make sure that the tree can be served.
-
-    Raises:
-        StartupError: it has another format, or is not whole.
-    """
+    """Make sure that the tree can be served."""
     if layout.format > FORMAT:
         raise StartupError(
             f"{path} says format {layout.format}: a newer version of this service wrote it; this one knows {FORMAT}"
@@ -229,7 +195,6 @@ def check_layout(path: str, layout: LayoutFile) -> None:
 
 
 def _require_empty(root: str) -> None:
-    """Make sure that a directory holds nothing but what an interrupted ``init`` has made, and ``OTHERS``."""
     if is_left_of_a_tree(root):
         raise missing(root)
     own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
@@ -245,12 +210,7 @@ NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
 
 
 def make_own(root: str) -> None:
-    """Make the service's own directories and lock files where they are missing.
-
-    Raises:
-        StartupError: something else has one of their names: a link, a pipe.
-        OSError: one cannot be made.
-    """
+    """Make the service's own directories and lock files where they are missing."""
     for name in _OWN:
         path = f"{root}/{name}"
         with _in_the_way(path):
@@ -266,12 +226,7 @@ def make_own(root: str) -> None:
 
 
 def ensure_pages(home: str) -> str:
-    """Make the directory for what is noted beside the data of a home directory, if that is there, and return its path.
-
-    Raises:
-        FileNotFoundError: it is not: where a disk is gone, nothing must be made in its empty mount point.
-        OSError: it cannot be made.
-    """
+    """Make the directory for notes beside the data of an existing home directory, and return its path."""
     directories.require(f"{home}/{LOCKS}")
     path = f"{home}/{PAGES}"
     directories.ensure(path)

@@ -82,12 +82,7 @@ def encode(sidecar: Sidecar, address: str) -> bytes:
 
 
 def decode(data: bytes, path: str, address: str) -> Sidecar:
-    """Read a sidecar of the content at ``address``; of ``path``, its own, the last names are for the message.
-
-    Raises:
-        ChangedSidecarError: it was changed by hand or by a fault of the disk, or belongs to another content.
-        DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
-    """
+    """Read a sidecar of the content at ``address``; of ``path``, its own, the last names are for the message."""
     try:
         summed = _summed_decoder.decode(data)
         sidecar = _decoder.decode(data)
@@ -116,11 +111,7 @@ def corrected(data: bytes, path: str, address: str) -> Sidecar | None:
 
 
 def decode_before(data: bytes, path: str) -> Sidecar:
-    """Read a sidecar of the schema before this one.
-
-    Raises:
-        DamagedError: it is none.
-    """
+    """Read a sidecar of the schema before this one."""
     try:
         sidecar = _decoder.decode(data)
         _check_instants(sidecar)
@@ -132,7 +123,6 @@ def decode_before(data: bytes, path: str) -> Sidecar:
 
 
 def _checksum(compact: bytes) -> str:
-    """Return the checksum of a sidecar as compact JSON, of which it is the last field."""
     return hashlib.sha256(compact[:-_TAIL]).hexdigest()
 
 
@@ -146,7 +136,6 @@ def _check_instants(sidecar: Sidecar) -> None:
 
 
 def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
-    """Return the error for bytes that are no sidecar; of one with another schema that is all there is to say."""
     try:
         schema = _schema_decoder.decode(data).schema
     except (msgspec.DecodeError, RecursionError):

@@ -40,51 +40,41 @@ class SplitStorage(RevisionStorage):
         self._bodies = bodies
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """See ``Revisions``; that of an attachment is its record."""
         return self._main.sidecar(address)
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """See ``Revisions``."""
         return self._whole(address, partial(self._main.read, address, content=content), content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """See ``Revisions``."""
         read = partial(self._main.read_revision, address, instant, content=content)
         return self._whole(address, read, content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """See ``RevisionStorage``; that of an attachment is its record."""
         return self._main.removable(address, instant)
 
     def history(self, address: Address) -> RevisionList | None:
-        """See ``Revisions``; those of an attachment are its records."""
         return self._main.history(address)
 
     def names(self, main: Address) -> list[str]:
-        """See ``Revisions``."""
         return self._main.names(main)
 
     def upload(self, address: Address) -> Upload:
-        """See ``RevisionStorage``."""
         if not _is_attachment(address):
             return self._main.upload(address)
         with disk_errors("receiving a body"):
             return self._bodies.upload(address)
 
     def deciding(self, address: Address) -> AbstractContextManager[None]:
-        """See ``RevisionStorage``."""
         return self._main.deciding(address)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        """See ``RevisionStorage``."""
         with self._bodies.changing() as changes, self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies, changes)
 
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
-        """Return the revision in the main storage, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
         for _ in range(_ATTEMPTS):
@@ -104,7 +94,6 @@ class SplitStorage(RevisionStorage):
         *,
         content: bool,
     ) -> StoredRevision | None:
-        """Return the revision of a record with its body; ``None`` where another one has taken its place meanwhile."""
         find = partial(self._bodies.find, address, record.sidecar, content=content)
         if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
             try:
@@ -161,7 +150,6 @@ class _SplitWriter(Writing):
         return self._changes.removing(address, over.sidecar)
 
     def _require(self, address: DocumentAddress, over: StoredRevision | None) -> None:
-        """Make sure that a revision is the stored one before its body is touched: the main storage looks later."""
         require_same(address, self._writer.current(address), over)
 
     def discard_draft(self, form: Form, document: str) -> None:
@@ -212,7 +200,6 @@ class _SplitWriter(Writing):
         return [], []
 
     def _records_of_draft(self, form: Form, document: str) -> Iterator[tuple[str, Sidecar]]:
-        """Yield the records of the attachments of a draft that have their bodies elsewhere; not damaged ones."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         for name in self._main.names(draft):
             with suppress(DamagedError):
@@ -221,7 +208,6 @@ class _SplitWriter(Writing):
                     yield name, record
 
     def _version(self, form: Form, document: str) -> int | None:
-        """Return the version of a draft, which is its document's (seed, rule 1)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         return None if known is None else known.version
@@ -244,11 +230,7 @@ class RevisionRewriter:
         return None if found is None else found.sidecar
 
     def read(self, address: DocumentAddress, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision with its record as sidecar, its content open; ``None`` where it is not there any more.
-
-        Raises:
-            DamagedError: its body is missing, or was not stored by this service.
-        """
+        """Return a revision with its record as sidecar, its content open; ``None`` where it is not there any more."""
         found = self._read(address, instant, content=True)
         if found is None or address.is_main or found.sidecar.deleted or found.size:
             return found
@@ -276,7 +258,6 @@ class RevisionRewriter:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """See ``ManagedWriting``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
         if over.body is None:
             with self._store.writing(address) as writer:
                 return writer.rewrite(address, instant, over, rewritten, upload)
@@ -329,7 +310,6 @@ def _of_record(record: StoredRevision, found: StoredRevision) -> StoredRevision:
 
 
 def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRevision) -> bool:
-    """Read again, and return whether the same revision is there."""
     again = read()
     if again is None:
         return False
@@ -340,11 +320,6 @@ def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRe
 def _body_of(
     address: DocumentAddress, find: Callable[[], StoredRevision | None], is_still_stored: Callable[[], bool]
 ) -> StoredRevision | None:
-    """Find the body of a record, perhaps edited; ``None`` where another revision has taken its place meanwhile.
-
-    Raises:
-        DamagedError: it is missing, or is not what the record says of it.
-    """
     found, damage = None, _missing(address)
     try:
         with disk_errors("reading", address):

@@ -60,11 +60,6 @@ class Store(StoreReader, ManagedStorage, Closable):
 
         ``listener`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
         ``keeps_history`` says which forms keep older revisions.
-
-        Raises:
-            StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
-            BusyError: it is being restored or upgraded.
-            DiskError: the root cannot be prepared.
         """
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
@@ -89,7 +84,6 @@ class Store(StoreReader, ManagedStorage, Closable):
 
     @property
     def leases(self) -> DocumentLeases:
-        """The leases of documents."""
         return self._leases
 
     @property
@@ -103,11 +97,7 @@ class Store(StoreReader, ManagedStorage, Closable):
         self._service.close()
 
     def probe(self) -> str | None:
-        """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
-
-        Raises:
-            StartupError: names what does not work.
-        """
+        """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
         return file_system.probe(self.root)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
@@ -117,30 +107,17 @@ class Store(StoreReader, ManagedStorage, Closable):
         return self.read_revision(address, instant, content=False)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
-        """Begin to receive a content; no lock is held meanwhile.
-
-        Raises:
-            BusyError: the store was closed.
-        """
+        """Begin to receive a content; no lock is held meanwhile."""
         return self.spooled()
 
     def spooled(self) -> Upload:
-        """Begin to receive something that need not become a content.
-
-        Raises:
-            BusyError: the store was closed.
-        """
+        """Begin to receive something that need not become a content."""
         self._require_open()
         return Upload(self.root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writer]:
-        """Hold the lock of what an address belongs to, and write there.
-
-        Raises:
-            BusyError: the lock was not to be had before its deadline, the store was closed, nobody may write for now,
-                or another machine has taken the tree over.
-        """
+        """Hold the lock of what an address belongs to, and write there."""
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
@@ -154,11 +131,7 @@ class Store(StoreReader, ManagedStorage, Closable):
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
-        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer.
-
-        Raises:
-            BusyError: somebody else does, or a writer did not end before the deadline.
-        """
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that holds no longer."""
         with disk_errors(f"keeping writers out of {self.root}"), self._locks.keeping_writers_out() as require:
             yield require
 
@@ -169,20 +142,14 @@ class Store(StoreReader, ManagedStorage, Closable):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """Keep others from creating documents of a form that has only one, while a document's lock is held.
-
-        Raises:
-            BusyError: the lock was not to be had before its deadline.
-        """
+        """Keep others from creating documents of a form that has only one, while a document's lock is held."""
         with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
             yield
 
     def traces(self, form: Form, document: str) -> DocumentTraces:
-        """See ``ManagedStorage``."""
         return DocumentTraces(self.root, form, document)
 
     def _require_writable(self) -> None:
-        """Make sure that this machine may write here. Raises ``BusyError`` and ``OSError``."""
         self._require_open()
         self._require_shared()
         self._lease.require()
@@ -192,12 +159,7 @@ class Store(StoreReader, ManagedStorage, Closable):
             raise closed(f"the data directory {self.root}")
 
     def free_bytes(self) -> int:
-        """Space that the service may still use on the root's file system.
-
-        Raises:
-            DiskError: the root is gone or not writable.
-            BusyError: another machine has taken the tree over.
-        """
+        """Space that the service may still use on the root's file system."""
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()
@@ -217,7 +179,6 @@ class Store(StoreReader, ManagedStorage, Closable):
             self._make_own_again()
 
     def _make_own_again(self) -> None:
-        """Make the service's own directories again, and share in the use of the tree by the new lock."""
         self._require_tree()
         root.make_own(self.root)
         with self._sharing:
@@ -226,7 +187,6 @@ class Store(StoreReader, ManagedStorage, Closable):
 
 
 def _link(root: str, file: BinaryIO, etag: str) -> str:
-    """Link an open content and return its path relative to the root; raises ``OSError`` where links are refused."""
     hour = int(time.time() // _HOUR)
     directory = f"{root}/{SERVE}/{hour}"
     try:

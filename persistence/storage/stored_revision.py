@@ -76,12 +76,7 @@ class StoredRevision:
 
 
 def read_sidecar(paths: FilePaths) -> Sidecar | None:
-    """Return the sidecar alone; ``None`` where nothing was ever stored.
-
-    Raises:
-        DamagedError: it cannot be decoded, or is no file.
-        OSError: it cannot be read.
-    """
+    """Return the sidecar alone; ``None`` where nothing was ever stored."""
     try:
         descriptor = _opened(paths)
     except (FileNotFoundError, NotADirectoryError):
@@ -114,12 +109,6 @@ def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
 
 
 def _opened(paths: FilePaths) -> int:
-    """Return the sidecar of a resource, open.
-
-    Raises:
-        DamagedError: it is a symbolic link, or below one.
-        OSError: it cannot be opened.
-    """
     try:
         return nofollow.open_to_read(paths.sidecar)
     except NotOpenedError as error:
@@ -150,13 +139,7 @@ def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
 
 
 def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
-    """Return the current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
-
-    Raises:
-        DamagedError: the sidecar cannot be decoded, or its content is missing or damaged.
-        BusyError: writers passed by at every attempt.
-        OSError: a file cannot be read.
-    """
+    """Return the current revision, with its content opened if asked for; ``None`` where nothing was ever stored."""
     sidecar = read_sidecar(paths)
     if sidecar is None:
         return None
@@ -169,12 +152,7 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
 
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
-    """Return a revision whose open content has the digest of its sidecar, up to the size that the policy says.
-
-    Raises:
-        DamagedError: it has not; it is closed.
-        OSError: it cannot be read; it is closed.
-    """
+    """Return a revision whose open content has the digest of its sidecar, up to the size that the policy says."""
     if found.file is not None and not found.is_edited:
         try:
             integrity.verify(paths, found.sidecar, found.file.fileno())
@@ -257,12 +235,7 @@ def file_fingerprint(file: str | int) -> FileFingerprint | None:
 
 
 def facts(paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
-    """Return the facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
-
-    Raises:
-        DamagedError: its content is missing or damaged.
-        OSError: it cannot be looked at.
-    """
+    """Return the facts about a revision whose sidecar is the current one: for writers, who hold the lock."""
     if sidecar.deleted:
         return StoredRevision(sidecar, sidecar.etag, 0)
     found = _stamped(paths, sidecar, content=False) or beside(paths, integrity, sidecar, content=False)
@@ -276,13 +249,7 @@ def _missing(paths: FilePaths) -> DamagedError:
 
 
 def beside(paths: FilePaths, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
-    """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none.
-
-    Raises:
-        DamagedError: it is not that of the sidecar, and no edit.
-        BusyError: it was being changed at every attempt.
-        OSError: it cannot be read.
-    """
+    """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none."""
     for _ in range(_ATTEMPTS):
         lying = _beside(paths, sidecar, content=content)
         if lying is None:
@@ -301,7 +268,6 @@ class _Lying:
     file: FileIO | None
 
     def judged(self, paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
-        """Return the file as the content of a revision; it is closed where it is none."""
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
@@ -328,7 +294,6 @@ def _beside(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> _Lying | No
 
 
 def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
-    """The status of a file, and the file; anything else that lies there (a link, a directory) counts as missing."""
     descriptor = None
     if content:
         try:

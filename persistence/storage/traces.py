@@ -87,7 +87,6 @@ def remove_wholly(path: str) -> None:
 
 
 def _empty(trash: str) -> None:
-    """Empty the trash; raise ``OSError`` where anything stays that others are not removing just now."""
     end = time.monotonic() + _PATIENCE
     directories.empty(trash)
     left = set(_names(trash))
@@ -127,7 +126,6 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _digest(path: str) -> str:
-    """Return the digest of a file; empty for what is none, or cannot be read."""
     try:
         return digest_of_file(path)
     except OSError:

@@ -34,7 +34,6 @@ class Upload:
     """
 
     def __init__(self, root: str) -> None:
-        """Begin to receive a content; raises ``DiskError``."""
         self.id = fresh_id()
         self.size = 0
         self._hash = hashlib.sha256()

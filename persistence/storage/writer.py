@@ -180,7 +180,6 @@ class Writer:
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
     ) -> FilePaths:
-        """Replace the stored revision: by one with a content, or by a tombstone; returns its paths."""
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
@@ -203,7 +202,6 @@ class Writer:
         return paths
 
     def _named(self, address: Address, sidecar: Sidecar) -> Sidecar:
-        """Return a sidecar with the name of its resource, where its file is called by a part of that."""
         if is_shortened(address.name) or not is_shortened(self._layout.paths(address).name):
             return sidecar
         return msgspec.structs.replace(sidecar, name=address.name)
@@ -223,7 +221,6 @@ class Writer:
 
     @contextmanager
     def _undoing(self, paths: FilePaths, sidecar: Sidecar) -> Iterator[None]:
-        """Clean up where a block could not store a revision."""
         try:
             yield
         except OSError:
@@ -234,7 +231,6 @@ class Writer:
             raise
 
     def _discard(self, paths: FilePaths) -> None:
-        """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
         with suppress(OSError, DamagedError):
             commit.recover(paths)
         directories.remove_if_empty(paths.directory)

@@ -84,12 +84,7 @@ def may_mention(pieces: Iterable[bytes], word: bytes) -> bool:
 
 
 def check_declared(encoding: str, begin: bytes) -> None:
-    """Refuse what an XML declaration says of the encoding, by the first three bytes of the document.
-
-    Raises:
-        MalformedXmlError: the encoding is not known here, or differs from the byte order mark: expat then
-            believes the declaration, and other parsers the byte order mark.
-    """
+    """Refuse what an XML declaration says of the encoding, by the first three bytes of the document."""
     name = encoding.lower()
     if name not in ENCODINGS:
         raise MalformedXmlError(one_line(f"the XML is in the encoding {encoding!r}, which is not known: use UTF-8"))

@@ -174,7 +174,6 @@ class Streaming:
         parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
 
     def _step(self, piece: bytes) -> None:
-        """Parse one step, and check the size of the parser's state."""
         self._begin = self._begin or piece[:3]
         self._fed += len(piece)
         self._parse(piece, is_final=False)
@@ -188,7 +187,6 @@ class Streaming:
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
 
     def _check_token(self, piece: bytes, unfinished: int) -> None:
-        """Refuse a token that has not ended after a step, if it is too long, or has too many attributes already."""
         if unfinished <= len(piece):
             self._token = bytearray(piece[len(piece) - unfinished :])
             self._next = XML_STEP
@@ -204,7 +202,6 @@ class Streaming:
                 raise _many_attributes()
 
     def _check_names(self) -> None:
-        """Refuse too many different names, or too long ones."""
         names = self._names
         if len(names) == self._measured:
             return
@@ -247,7 +244,6 @@ class XmlCheck(Streaming):
         self._judge(starts, ends)
 
     def _judge(self, starts: SimpleQueue[str], ends: list[int]) -> None:
-        """Count the elements of a step, and check the limits."""
         begun = starts.qsize()
         self._note_long_names()
         highest = self.depth + max(max(map(sub, ends, count()), default=0), begun - len(ends))
@@ -263,7 +259,6 @@ class XmlCheck(Streaming):
             self._has_long_name |= any(len(name or "") > LONGEST_XML_NAME for name in new)
 
     def _judge_each(self, starts: SimpleQueue[str], ends: list[int]) -> None:
-        """Handle the elements of a step in their order."""
         ended = 0
         for begun in range(starts.qsize()):
             while ended < len(ends) and ends[ended] <= begun:
@@ -274,7 +269,6 @@ class XmlCheck(Streaming):
 
 
 def past_limits(name: str, attributes: dict[str, str], depth: int, most_elements: int) -> MalformedXmlError:
-    """Return the error for an element that is past a limit: its depth, number, name or attributes."""
     if len(attributes) > MOST_ATTRIBUTES:
         return _many_attributes()
     if len(name) > LONGEST_XML_NAME:

@@ -50,7 +50,6 @@ class Editor:
         return parent.makeelement(name, made, namespaces)  # type: ignore[arg-type] # the stubs know no default namespace
 
     def fill(self, element: Element, attributes: Mapping[str, str], text: str | None) -> None:
-        """Give a new element attributes and text."""
         self._count(sum(len(key) + len(value) for key, value in attributes.items()) + len(text or ""))
         for key, value in attributes.items():
             element.set(key, value)
@@ -87,7 +86,6 @@ class Editor:
 
 
 def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None:
-    """Add text behind a child, or at the beginning of the parent."""
     text = "".join(texts)
     if not text:
         return

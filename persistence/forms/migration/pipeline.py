@@ -66,10 +66,6 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     Its own format is inferred from its metadata; names, other attributes and section templates stay. A document without
     form model or form instance comes back as it is. ``is_unpublished`` is true of a definition from the designer's
     documents, whose data names no format.
-
-    Raises:
-        BadRequestError: the definition is too large, or would become so.
-        DamagedError: it is not well-formed XML.
     """
 
     def work(tree: Tree) -> bytes:
@@ -83,7 +79,6 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
 
 
 def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
-    """Migrate all of the data first: binds and grids lead to it."""
     changes = _changes(source_format(definition), target)
     editor = Editor()
     if definition.data is not None:
@@ -100,7 +95,6 @@ def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -
 
 
 def _changes(source: str, target: str) -> list[_Change]:
-    """Return the differences between formats that are to be made or undone, in order."""
     at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
     if at <= to:
         return [_MADE[step] for step in DATA_FORMATS[at + 1 : to + 1]]
@@ -124,7 +118,6 @@ def _named(metadata: Element) -> Iterator[str]:
 
 
 def _release(text: str) -> tuple[int, int] | None:
-    """Read major and minor number; return ``None`` for a text that does not begin with two numbers."""
     parts = _SEPARATOR.split(text, maxsplit=2)[:2]
     if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
         return None
@@ -146,7 +139,6 @@ def _rebuild_templates(definition: DefinitionTree, target: str, editor: Editor) 
 
 
 def _template_bind(main: FormPart, name: str, target: str) -> Element | None:
-    """Return the bind for the root of a repeat's template: of its iterations; in 4.0.0 of the repeated grid itself."""
     repeat = main.control(name)
     if repeat is None or not is_repeated(repeat):
         return None
@@ -164,7 +156,6 @@ class _Builder:
     """True if elements without a prefix would be in a namespace; elements of data are in none."""
 
     def fill(self, instance: Element, bind: Element) -> None:
-        """Replace an instance's elements by one with the elements of the binds inside ``bind``."""
         name = bind.get("name")
         if not is_element_name(name):
             return
@@ -183,7 +174,6 @@ class _Builder:
         instance.insert(0, root)
 
     def _made(self, bind: Element, parent: Element, previous: Mapping[str, Element]) -> list[Element]:
-        """Put the element of a bind into a parent, as often as it is to occur."""
         about, name = reference(bind), bind.get("name")
         if about.startswith("@") and is_element_name(about[1:]):
             self.editor.fill(parent, {about[1:]: ""}, parent.text)
@@ -197,7 +187,6 @@ class _Builder:
         return made
 
     def _content(self, name: str, previous: Element | None) -> tuple[Mapping[str, str], str | None]:
-        """Return attributes and text of a leaf: its previous ones, else the initial ones of its kind of control."""
         if previous is not None:
             had = {str(key): str(value) for key, value in previous.items()}
             return had, previous.text if next(previous.iterchildren("*"), None) is None else None
@@ -208,7 +197,6 @@ class _Builder:
 
 
 def _previous(instance: Element) -> dict[str, Element]:
-    """Return the elements of an instance by name; of equal names the first."""
     found: dict[str, Element] = {}
     for element in instance.iterdescendants("*"):
         found.setdefault(element.tag, element)
@@ -224,7 +212,6 @@ class _Counted:
 
 
 def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
-    """Count the binds of repeats that begin with the iterations of the first place in the data."""
     found: dict[Element, int] = {}
     seen: set[int] = set()
     if definition.data is None:

@@ -40,7 +40,6 @@ class PlanNode(Generic[T]):
         self.overlay: PlanNode[T] | None = None
 
     def at(self, path: tuple[str, ...]) -> PlanNode[T]:
-        """Return the node at a path below this one; make it if it is new."""
         place = self
         for step in path:
             place = place.below.setdefault(step, PlanNode())
@@ -123,11 +122,7 @@ def cell_bound() -> Bound:
 
 
 def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
-    """Yield list G of one part: the grids that do not repeat and have a name, in document order.
-
-    Raises:
-        BadRequestError: grids are nested so that there are too many ``cells``.
-    """
+    """Yield list G of one part: the grids that do not repeat and have a name, in document order."""
     before: dict[Element | None, str | None] = {}
     for container in containers(part):
         grid, parent = container.element, container.element.getparent()
@@ -138,7 +133,6 @@ def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
 
 
 def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
-    """Yield the names of the controls in a grid's cells, in the order of the cells, the first of each cell."""
     for cell in grid.iterdescendants("{*}c", "{*}td"):
         cells.count()
         name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)

@@ -91,7 +91,6 @@ def _fields(filters: Iterable[FieldFilter]) -> list[SqlCondition]:
 
 
 def _between(number: int, low: str, high: str) -> SqlCondition:
-    """Return the condition that a time among the facts is not before the first and before the second."""
     return SqlCondition(
         Sql(
             "SELECT row, partition FROM entries"
@@ -103,7 +102,6 @@ def _between(number: int, low: str, high: str) -> SqlCondition:
 
 
 def _saved(low: str, high: str) -> SqlCondition:
-    """Return the condition that the last save is not before the first time and before the second."""
     bounds = first_row(Instant(low)), first_row(Instant(high))
     return SqlCondition(
         Sql("SELECT row, partition FROM documents WHERE partition IN {partitions} AND row >= ? AND row < ?", bounds),
@@ -126,7 +124,6 @@ def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity
 
 
 def _on_card(card_test: CardTest, texts: list[str], scanned: Sql, distinct: str, rarity: Rarity) -> SqlCondition:
-    """Return the condition that one value has all the ``texts``; ``scanned`` tests a fold that is not cut."""
     number = card_test.number
     cut, test = passing([card_test], "e"), passing([card_test], "c")
     scans = Sql(
@@ -143,7 +140,6 @@ def _on_card(card_test: CardTest, texts: list[str], scanned: Sql, distinct: str,
 
 
 def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCondition:
-    """Return the condition that a text node of the document has the text in it."""
     used = sorted({column_of(number) for number in controls.numbers.values()})
     in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
     texts = (folded,) * (len(used) + 1)

@@ -148,11 +148,7 @@ def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | Non
 
 
 def require_own(path: str) -> None:
-    """Make sure that an index and its companions are files with no other name: SQLite would write through a link.
-
-    Raises:
-        UnusableError: one of them is not, or there is no index.
-    """
+    """Make sure that an index and its companions are files with no other name: SQLite would write through a link."""
     for each in (path, f"{path}-wal", f"{path}-shm"):
         try:
             status = os.lstat(each)
@@ -165,13 +161,7 @@ def require_own(path: str) -> None:
 
 
 def require_schema(connection: sqlite3.Connection, path: str) -> None:
-    """Make sure that a connection is to an index of this version, and one as long as it says: SQLite compares that.
-
-    Raises:
-        UnusableError: it is not.
-        OutdatedError: it is an index of another version.
-        sqlite3.Error: it is no file of SQLite's, or cannot be read.
-    """
+    """Make sure that a connection is to an index of this version, and one as long as it says: SQLite compares that."""
     schema = read_fact(connection, SCHEMA_FACT)
     if schema is None:
         raise UnusableError(path)
@@ -256,9 +246,6 @@ def require_space(root: str) -> None:
 
     A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
     not tell of its quotas. It counts no inodes; there the room is tried out.
-
-    Raises:
-        OSError: ``ENOSPC``, there is no room.
     """
     status = os.statvfs(root)
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them

@@ -104,11 +104,7 @@ class IndexReader(IndexAuditor):
         self._sample = texts.Sample(self.connection)
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
-        """Return the number of documents that a search finds, and those on the page.
-
-        Raises:
-            BadRequestError: the search asks for more than the budget.
-        """
+        """Return the number of documents that a search finds, and those on the page."""
         self._budget = budget
         if budget is not None:
             budget.restart()
@@ -128,11 +124,7 @@ class IndexReader(IndexAuditor):
 
 @contextmanager
 def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[None]:
-    """Count the time of a block, and interrupt the statements of a connection when the budget is used up, if any.
-
-    Raises:
-        BadRequestError: it is used up.
-    """
+    """Count the time of a block, and interrupt the statements of a connection when the budget is used up, if any."""
     if budget is None:
         yield
         return
@@ -180,11 +172,7 @@ class IndexFile(Closable):
         self._is_closed = False
 
     def is_gone(self) -> bool:
-        """Return whether the file was removed, cut short or replaced since it was opened, or a connection has failed.
-
-        Raises:
-            UnusableError: its log was removed: only processes that have it open can read it.
-        """
+        """Return whether the file was removed, cut short or replaced since it was opened, or a connection failed."""
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:
@@ -245,7 +233,6 @@ class IndexFile(Closable):
         return meaning_of(error, self.path, self._what)
 
     def _close_writer(self) -> None:
-        """Close the connection that writes, unless a thread has it: that one comes here afterwards."""
         if self._turn.acquire(blocking=False):
             try:
                 if self._writer is not None:
@@ -264,12 +251,7 @@ class IndexPool(Closable):
         self._is_closed = False
 
     def opened(self, form: Form, path: str) -> IndexFile:
-        """Return a file, opened if it is not yet open; the least recently used ones are closed.
-
-        Raises:
-            UnusableError, DiskError: it is no index that can be used, or cannot be used now.
-            BusyError: the same, or the pool was closed.
-        """
+        """Return a file, opened if it is not yet open; the least recently used ones are closed."""
         with self._lock:
             if self._is_closed:
                 raise closed("the index")
@@ -320,9 +302,6 @@ def read_only(path: str) -> Iterator[IndexReader]:
       for itself whether it can be relied on, and else reads the log.
     - Where neither is there, the index was closed in order, and all is in the one file. It is opened as one that does
       not change; afterwards it is checked that it has not.
-
-    Raises:
-        UnusableError: the index cannot be read without writing.
     """
     try:
         log, shared = companions(path)

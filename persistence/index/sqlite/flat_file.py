@@ -94,7 +94,6 @@ class FlatFile:
 
     @property
     def path(self) -> str:
-        """Return the path of the file."""
         return f"{self._directory}/flat.sqlite"
 
     @property
@@ -103,12 +102,7 @@ class FlatFile:
         return connections.identity_of(self.path)
 
     def opened(self, patience: float = _LONGEST_WAIT) -> FlatCatalogue:
-        """Open the file, which must be there, for changes that wait so many seconds for others.
-
-        Raises:
-            UnusableError: it is damaged, or of another version of the service.
-            sqlite3.Error: it cannot be opened now.
-        """
+        """Open the file, which must be there, for changes that wait so many seconds for others."""
         connections.require_own(self.path)
         connection = connections.opened_to_write(self.path)
         try:
@@ -140,11 +134,7 @@ class FlatFile:
             directories.sync(self._directory)
 
     def settle(self, identity: FileIdentity | None) -> None:
-        """Note that it has the views of all forms that have some, if it is still that file.
-
-        Raises:
-            UnusableError, sqlite3.Error: it cannot be opened.
-        """
+        """Note that it has the views of all forms that have some, if it is still that file."""
         if identity is not None and self.identity == identity:
             with self.opened() as catalogue:
                 catalogue.complete()
@@ -208,7 +198,6 @@ class FlatCatalogue(Closable):
         self._schema = 0
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     @contextmanager
@@ -232,7 +221,6 @@ class FlatCatalogue(Closable):
         write_fact(self._connection, COMPLETE, 1)
 
     def forms(self) -> list[Form]:
-        """Return the forms that have versions in the catalogue."""
         return [Form(*row) for row in self._execute("SELECT DISTINCT app, form FROM catalogue_versions")]
 
     def is_of(self, tree: str) -> bool:
@@ -240,7 +228,6 @@ class FlatCatalogue(Closable):
         return not self._execute("SELECT 1 FROM catalogue_versions WHERE tree <> ?", (tree,)).fetchone()
 
     def versions(self, form: Form) -> dict[int, CataloguedVersion]:
-        """Return the versions of a form."""
         found = self._execute(
             "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
         )
@@ -272,7 +259,6 @@ class FlatCatalogue(Closable):
         return tuple(self._execute("SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number", (view,)))
 
     def names(self) -> list[str]:
-        """Return the names of all views."""
         return [name for (name,) in self._execute("SELECT view FROM catalogue_views")]
 
     def request(self, form: Form, version: int) -> None:
@@ -288,11 +274,7 @@ class FlatCatalogue(Closable):
         self._execute("UPDATE catalogue_versions SET tree = '' WHERE app = ? AND form = ?", (form.app, form.name))
 
     def add(self, form: Form, version: int, entry: CataloguedVersion, views: Sequence[FlatView]) -> None:
-        """Add a version with its views, and make their tables, without rows.
-
-        Raises:
-            BadRequestError: the names of columns are too long.
-        """
+        """Add a version with its views, and make their tables, without rows."""
         key = form.app, form.name, version
         self._execute("INSERT INTO catalogue_versions VALUES (?, ?, ?, ?, ?)", (*key, entry.definition, entry.tree))
         for number, (view, listed) in enumerate(zip(views, catalogued(views), strict=True), 1):

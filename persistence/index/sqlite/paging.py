@@ -59,7 +59,6 @@ class Paging:
 
     @property
     def is_near(self) -> bool:
-        """Return whether the page is one of the first."""
         return self._end <= NEAR
 
     @property
@@ -133,7 +132,6 @@ class Paging:
         return f"fold {direction}, value {direction}, row DESC"
 
     def _along(self, partition: Partition) -> Sql:
-        """Return the SQL for the documents of a partition with their sort keys."""
         if self._number is None:
             return Sql("SELECT row, partition FROM documents WHERE partition = ?", (partition.number,))
         if self._number > 0 and self._number not in partition.controls:
@@ -163,7 +161,6 @@ class Paging:
         return sorted(newest, key=lambda row: order_of((row[2], row[3])), reverse=self._is_descending)
 
     def _united(self, walks: Sequence[Sql]) -> Sql:
-        """Return one walk of several, each as far as the page can need it."""
         arms = [f"SELECT * FROM ({walk.text} LIMIT {self._end})" for walk in walks]
         while len(arms) > _MOST_ARMS:
             parts = [arms[at : at + _MOST_ARMS] for at in range(0, len(arms), _MOST_ARMS)]

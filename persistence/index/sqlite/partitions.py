@@ -181,9 +181,6 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
 
     With ``is_by_saved``, the owner of a saved document also owns its draft. The index has entered
     it under facts of drafts, so that a search looks at one document only.
-
-    Raises:
-        BadRequestError: the permissions have too many conditions on owners.
     """
     if not any(partition.owner_sets for partition in searched):
         return None
@@ -201,7 +198,6 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
 
 
 def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts) -> SqlCondition:
-    """Return the condition that a document is in all owner sets; the one with the fewest holders selects."""
     if not owner_sets:
         everything = Sql(f"SELECT row, partition FROM documents WHERE {_ON_PARTITIONS}")
         return SqlCondition(everything, Sql("1"), is_scan=True, is_quick=True, is_ordered=True)
@@ -217,19 +213,16 @@ def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts) -> SqlCondition:
 
 
 def _selecting(holder: OwnerPattern, facts: OwnerFacts, tests: Iterable[Sql]) -> Sql:
-    """Return the SQL that selects the documents of a holder that pass further tests."""
     (selects, _), *others = _conditions(holder, facts)
     return joined(" AND ", [selects, *(test for _, test in others), *tests])
 
 
 def _test(owner_set: OwnerSet, facts: OwnerFacts) -> Sql:
-    """Return an expression that is true for a document in a owner_set."""
     each = [joined(" AND ", [test for _, test in _conditions(holder, facts)]) for holder in owner_set.holders]
     return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
 
 
 def _conditions(holder: OwnerPattern, facts: OwnerFacts) -> list[tuple[Sql, Sql]]:
-    """Return the conditions of a holder, at least one, the rarest first."""
     by, group, organization = facts
     return [
         *([keyed(by, holder.creator)] if holder.creator is not None else ()),
@@ -239,7 +232,6 @@ def _conditions(holder: OwnerPattern, facts: OwnerFacts) -> list[tuple[Sql, Sql]
 
 
 def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
-    """Return the same as ``keyed`` for documents whose owner belongs to one of some organizations."""
     keys = json.dumps([key_of(name) for name in sorted(names)])
     test = Sql(f"{_AN_ENTRY} AND (e.fold, e.value) IN {_ONE_OF} AND e.row = c.row)", (number, keys))
     if len(names) > _FEW_ORGANIZATIONS:

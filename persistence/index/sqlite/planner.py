@@ -60,12 +60,7 @@ _Key = tuple[Fold, Value]
 def find(
     connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
 ) -> IndexedPage:
-    """Return the number of documents that a search finds, and those on the page.
-
-    Raises:
-        BadRequestError: the search asks for more than the budget.
-        sqlite3.Error: the index cannot be read.
-    """
+    """Return the number of documents that a search finds, and those on the page."""
     controls = NumberedControls.of(connection)
     searched = partitions_of(connection, scope)
     documents = sum(partition.documents for partition in searched)
@@ -124,7 +119,6 @@ class _Plan:
         return None
 
     def run(self) -> tuple[int, list[int]]:
-        """Return the number of documents, and the rows of the page."""
         if not self._conditions:
             total = self._documents
             return total, self._paging.walked(total, _EVERYTHING)
@@ -181,12 +175,10 @@ class _Plan:
         return len(rows), self._paging.gathered(rows)
 
     def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
-        """Return the documents among some for which an expression is true."""
         selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
         return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
 
     def _between(self, condition: SqlCondition, rows: Sequence[int]) -> frozenset[int] | None:
-        """Return the rows that meet an ordered condition and lie among others; ``None`` where these are too many."""
         most = len(rows) * _WORTH_READING
         selects = condition.selects.on(self._numbers)
         text = f"SELECT row FROM ({selects.text}) WHERE row BETWEEN ? AND ? LIMIT {most + 1}"
@@ -197,7 +189,6 @@ class _Plan:
         return [row[0] for row in self._connection.execute(selecting.text, selecting.parameters)]
 
     def _found(self, selecting: SqlCondition, source: Sql, where: Sql) -> tuple[int, list[int]]:
-        """Return the number of documents that a source selects and that pass the tests, and the page of them."""
         selected = f"FROM ({source.text}) c WHERE {where.text}"
         parameters = source.parameters + where.parameters
         cursor = self._connection.execute(f"SELECT c.row {selected}", parameters)
@@ -230,7 +221,6 @@ class _Plan:
         return quick[reached.index(min(reached))], min(reached)
 
     def _narrowed(self, narrowing: Narrowing) -> Sql | None:
-        """Return the documents to look at; ``None`` where there are too many."""
         narrows = narrowing.narrows
         found = self._connection.execute(f"{narrows.text} LIMIT {_FEW + 1}", narrows.parameters).fetchall()
         if len(found) <= _FEW:
@@ -242,7 +232,6 @@ class _Plan:
         return among(narrows)
 
     def _reach(self, source: Sql | Arms, most: int) -> int:
-        """Return the number of documents to look at, counted up to a limit."""
         bound = source.on(self._numbers)
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
         return int(self._connection.execute(text, bound.parameters).fetchone()[0])
@@ -251,12 +240,7 @@ class _Plan:
 def distinct(
     connection: sqlite3.Connection, rarity: Rarity, scope: Scope, by: Field | str, budget: Budget | None
 ) -> Iterator[str]:
-    """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks.
-
-    Raises:
-        BadRequestError: there are more than the budget allows.
-        sqlite3.Error: the index cannot be read.
-    """
+    """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks."""
     controls = NumberedControls.of(connection)
     number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
     searched = partitions_of(connection, scope)

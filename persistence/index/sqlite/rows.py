@@ -77,7 +77,6 @@ class IndexWriter(IndexState):
             self.connection.execute("ROLLBACK")
 
     def numbers(self, paths: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of controls by path; new controls get one."""
         found = {}
         for path in paths:
             row = self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()
@@ -87,7 +86,6 @@ class IndexWriter(IndexState):
         return found
 
     def remove(self, kept: Iterable[KeptRow]) -> None:
-        """Remove documents."""
         execute = self.connection.execute
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
@@ -132,7 +130,6 @@ class IndexWriter(IndexState):
         return self.connection.total_changes - before > len(TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, tuple[int, int, int]]]:
-        """Yield the documents with their row, text and partition; those saved at one instant have adjacent rows."""
         text = self.connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
@@ -151,7 +148,6 @@ class IndexWriter(IndexState):
         )
 
     def _partition(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
-        """Return the partition of the saved documents, or of the drafts, of a version; make a missing one."""
         key = version, is_draft, is_hidden
         known = self._partitions.get(key)
         if known is None:
@@ -165,7 +161,6 @@ class IndexWriter(IndexState):
         return known
 
     def _free(self, first: int) -> int:
-        """Return a row for another document that was saved at the same instant."""
         end = first + ROWS_PER_MILLISECOND
         last = self.connection.execute(
             "SELECT max(row) FROM documents WHERE row >= ? AND row < ?", (first, end)
@@ -211,14 +206,12 @@ class NewIndex(IndexWriter):
             raise
 
     def add(self, documents: Iterable[PreparedDocument]) -> None:
-        """Insert documents."""
         super().add(documents)
         for number, found in self._staged.items():
             self.connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
             found.clear()
 
     def close(self) -> None:
-        """Close the files."""
         self._rests.close()
         super().close()
 
@@ -333,7 +326,6 @@ class IndexAuditor(IndexState):
         return None
 
     def _is_found(self, table: str, column: str, number: int, text: str) -> bool:
-        """Return whether a document is found by three characters of its text; one that is shorter is not found so."""
         middle = max(len(text) // 2 - 1, 0)
         trigram = text[middle : middle + TRIGRAM]
         if len(trigram) < TRIGRAM:

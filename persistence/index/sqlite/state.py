@@ -81,13 +81,11 @@ CHANGES = "changes"
 
 
 def read_fact(connection: sqlite3.Connection, name: str) -> str | int | None:
-    """Return a fact; ``None`` where it is not known."""
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
 def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> None:
-    """Store a fact."""
     connection.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
 
@@ -176,7 +174,6 @@ class IndexState(Closable):
         self.connection = connection
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
     @property
@@ -195,7 +192,6 @@ class IndexState(Closable):
 
     @property
     def changes(self) -> int:
-        """Return the number of changes to the index."""
         return int(read_fact(self.connection, CHANGES) or 0)
 
     @changes.setter
@@ -286,7 +282,6 @@ class IndexState(Closable):
         return [version for (version,) in found]
 
     def version(self, number: int) -> IndexedVersion | None:
-        """Return a version; ``None`` where the index does not know it."""
         row = self.connection.execute(
             "SELECT mark, controls, round FROM versions WHERE version = ?", (number,)
         ).fetchone()

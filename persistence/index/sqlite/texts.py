@@ -113,7 +113,6 @@ class _Tests(NamedTuple):
 
 
 def _passes(card: str, asked: str) -> bool:
-    """Return whether a card passes; it is decoded once for all tests, and its values are folded once."""
     tests = _parsed(asked)
     folded = card.casefold()
     if not all(text in folded for text in tests.anywhere):

@@ -47,7 +47,6 @@ class TreeAudit(Closable):
         self._file: engine.IndexFile | None = None
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -81,7 +80,6 @@ class TreeAudit(Closable):
     def _lasting(
         self, fault: IndexFault, name: DocumentName, find: Callable[[_Look], str | Discrepancy | None]
     ) -> Discrepancy | None:
-        """Return the findings about a document, if a second look confirms them."""
         for _ in range(_LOOKS):
             seen = self._look(name)
             if not isinstance(seen, _Look):
@@ -105,7 +103,6 @@ class TreeAudit(Closable):
         return self._ask(look)
 
     def _difference(self, seen: _Look) -> str | None:
-        """Return how the states differ, unless the journal has the document."""
         if seen.known == seen.current or self._is_in_journal(seen.name.document):
             return None
         if not seen.current:
@@ -128,7 +125,6 @@ class TreeAudit(Closable):
             return JournalEntry(self._source.form, document) in self._journal.outstanding()
 
     def _compare(self, seen: _Look, index: engine.IndexReader) -> str | None:
-        """Return how the rows of a document in its current state differ from its files."""
         kept = index.kept(seen.name.document).get(seen.name.is_draft)
         if kept is None or kept.fingerprint != seen.current:
             return None
@@ -144,7 +140,6 @@ class TreeAudit(Closable):
         return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.round, keys)))
 
     def _ask(self, work: Callable[[engine.IndexReader], T]) -> T | Discrepancy | None:
-        """Return the result of some work on the index in use; ``None`` where no index is to be compared."""
         for look in range(_LOOKS):
             with disk_errors("looking at the index of", self._source.form):
                 path = self._generations.current()
@@ -167,7 +162,6 @@ class TreeAudit(Closable):
         return None
 
     def _opened(self, path: str | None) -> engine.IndexFile | None:
-        """Return the file in use, if it is to be compared; that is found out once for each file."""
         if path == self._path:
             return self._file
         self.close()

@@ -94,7 +94,6 @@ class FlatMaker:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        """Do some work by a connection to the file, which is made if it is missing or unusable."""
         what = f"making flat views of {self.form}"
         with disk_errors(what):
             for _ in range(_ATTEMPTS):
@@ -147,5 +146,4 @@ class FlatMaker:
             raise cause
 
     def _is_wanted(self, version: int) -> bool:
-        """Return whether flat views of a version were asked for."""
         return self.catalog.of(self.form, version).has_flat_views

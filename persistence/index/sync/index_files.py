@@ -61,15 +61,10 @@ class IndexFiles(Closable):
         self._doubted: dict[Form, float] = {}
 
     def close(self) -> None:
-        """Close the files."""
         self._pool.close()
 
     def ask(self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
-        """Return what some work finds in an index with every acknowledged change in it; ``nothing`` without documents.
-
-        Raises:
-            DiskFullError: the index is not up to date, and there is no room to write.
-        """
+        """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
         with disk_errors("looking what the index has still to take in of", form):
             changed = [each.document for each in self._journal.outstanding() if each.form == form]
         try:
@@ -112,11 +107,6 @@ class IndexFiles(Closable):
         return False
 
     def make_ready(self, form: Form) -> None:
-        """Make the index of a form usable, if there is none.
-
-        Raises:
-            BusyError: that takes a while, or another process is doing it.
-        """
         if self.generations(form).current() is None:
             with disk_errors("making the index of", form):
                 engine.require_space(self.root)
@@ -130,13 +120,11 @@ class IndexFiles(Closable):
             generations.invalidate(path)
 
     def rebuild(self, form: Form) -> Rebuild:
-        """Return the rebuild of the index of a form."""
         return Rebuild(self.root, self.generations(form), self.source(form))
 
     def _ask_current(
         self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
     ) -> T:
-        """Return what some work finds, after bringing the index up to date."""
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
@@ -159,7 +147,6 @@ class IndexFiles(Closable):
         raise _never_ready(form)
 
     def _has_become_ready(self, used: engine.IndexFile) -> bool:
-        """Return whether an index is ready to be asked, which is remembered."""
         for _ in range(_LOOKS):
             changes = changes_beside(used.path)
             with used.reading() as index:
@@ -172,11 +159,6 @@ class IndexFiles(Closable):
     def _ask_read_only(
         self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
     ) -> T:
-        """Return what some work finds without writing anything.
-
-        Raises:
-            DiskFullError: something would have to be written first.
-        """
         full = DiskFullError(f"there is no room to bring the index of {form} up to date")
         path, source = self.generations(form).current(), self.source(form)
         if path is None:
@@ -195,11 +177,6 @@ class IndexFiles(Closable):
 
     @staticmethod
     def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
-        """Replace rows that are out of date.
-
-        Raises:
-            BusyError: documents have to be read again, and that takes longer.
-        """
         if not any(stale):
             return
         with used.writing() as index:
@@ -217,11 +194,6 @@ class IndexFiles(Closable):
 
     @contextmanager
     def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
-        """Use an index for a block; invalidate it where it turns out to be damaged.
-
-        Raises:
-            _AgainError: it was invalidated, or another one has taken its place: the next one is to be used.
-        """
         try:
             yield self._pool.opened(form, path)
         except engine.UnusableError as error:
@@ -236,14 +208,12 @@ class IndexFiles(Closable):
             raise _AgainError from error  # its file is removed
 
     def _is_first_doubt(self, form: Form) -> bool:
-        """Return whether to rebuild an index that makes no sense; if that does not help, it is not the index."""
         now = time.monotonic()
         last = self._doubted.get(form)
         self._doubted[form] = now
         return last is None or now > last + _DOUBT
 
     def _make_ready(self, form: Form) -> None:
-        """Make an index usable, at once if the form is small, else by a process. Raises as ``make_ready`` does."""
         rebuild = self.rebuild(form)
         if not rebuild.is_small:
             self._begin(form)

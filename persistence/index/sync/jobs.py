@@ -62,7 +62,6 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     @property
     def forms(self) -> int:
-        """Return the number of forms."""
         return len(self.tasks)
 
     def count(self) -> int:
@@ -100,11 +99,6 @@ class IndexJob(msgspec.Struct, frozen=True):
         yield from self._make_flat_views()
 
     def _make_flat_views(self) -> Iterator[str]:
-        """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
-
-        Raises:
-            PersistenceError: the views of one version cannot be made, or their file cannot be read.
-        """
         file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
@@ -184,12 +178,7 @@ class JobProcesses(Closable):
         self._is_closed = False
 
     def begin(self, job: IndexJob) -> Child:
-        """Start a process that does a job.
-
-        Raises:
-            BusyError: this was closed.
-            OSError: the process cannot be started.
-        """
+        """Start a process that does a job."""
         with self._lock:
             if self._is_closed:
                 raise closed("the maker of indexes")

@@ -60,11 +60,7 @@ class Journal(Closable):
         _in_use.add(self)
 
     def write(self, form: Form, document: str) -> Ticket:
-        """Write an entry, before anything of the change can be seen; others know of it from now on.
-
-        Raises:
-            BusyError: the journal was closed.
-        """
+        """Write an entry, before anything of the change can be seen; others know of it from now on."""
         ticket = Ticket(JournalEntry(form, document))
         with self._lock:
             if self._is_closed:
@@ -127,7 +123,6 @@ class Journal(Closable):
                 yield path
 
     def _dead(self) -> Iterator[tuple[str, BinaryIO]]:
-        """Yield the logs of dead processes, each open and locked until the next is asked for."""
         with self._lock:
             own = {log.name for log in self._logs}
         for entry in self._others(own):
@@ -178,7 +173,6 @@ class _Log:
 
     @property
     def is_full(self) -> bool:
-        """Return whether it is so long that another one is to be begun."""
         return os.fstat(self._descriptor).st_size >= _FULL
 
     def add(self, ticket: Ticket) -> None:
@@ -200,7 +194,6 @@ class _Log:
             self.close()
 
     def end(self) -> None:
-        """Close the log, and remove it where nothing in it is outstanding."""
         if self.tickets:
             self.close()
         else:
@@ -223,7 +216,6 @@ class _Log:
 
 
 def _begun(directory: str) -> tuple[str, int]:
-    """Return the name of a new file in a directory, which is made if it is missing, and the file, open and locked."""
     directories.ensure(directory)
     while True:
         name = fresh_id()
@@ -240,7 +232,6 @@ def _begun(directory: str) -> tuple[str, int]:
 
 
 def _encoded(entry: JournalEntry) -> bytes:
-    """Return a line of a log. It begins with its newline: one that a full disk has cut off spoils no other."""
     return b"\n" + msgspec.json.encode((entry.form.app, entry.form.name, entry.document))
 
 
@@ -248,7 +239,6 @@ _LINE = msgspec.json.Decoder(tuple[str, str, str])
 
 
 def _decoded(text: bytes) -> Iterator[JournalEntry]:
-    """Yield the entries of a log. A line that is not whole does not count: its change has not begun."""
     for line in text.split(b"\n"):
         try:
             app, form, document = _LINE.decode(line)

@@ -116,7 +116,6 @@ class FlatViews(Closable):
             self._restoring, self._restored = self._processes.begin(self._job(tasks)), kept.identity
 
     def _is_wanted(self) -> bool:
-        """Return whether a published definition has views."""
         for form in self._forms():
             catalog = self._source_of(form).catalog
             if any(catalog.of(form, version).has_flat_views for version in catalog.storage.versions(form)):
@@ -158,7 +157,6 @@ class FlatViews(Closable):
         self.restore()
 
     def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
-        """Let damaged views be made again; raise other errors."""
         match error:
             case engine.InconsistentError() if form is not None:
                 with suppress(engine.UnusableError), self._file.opened() as catalogue:
@@ -181,7 +179,6 @@ class FlatViews(Closable):
         return kept
 
     def _close(self) -> None:
-        """Close the connection; one that a fork has got from its parent is the parent's, and is left as it is."""
         kept, self._kept = self._kept, None
         if kept is None:
             return

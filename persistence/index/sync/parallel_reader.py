@@ -68,9 +68,6 @@ def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, lis
 
     With one process, this one reads, and so it does if there is only one chunk. Several are forks, which end with the
     generator: this process must have no other threads, and must close the generator.
-
-    Raises:
-        DiskError: a document cannot be read, or a process was killed.
     """
     chunks = reader.chunks()
     first = list(islice(chunks, 2))

@@ -76,7 +76,6 @@ class Generations:
         return f"{self._directory}/{fresh_id()}{_SUFFIX}"
 
     def use(self, path: str) -> None:
-        """Make a file the one in use."""
         files.write_durably(self._pointer, os.path.basename(path).encode())
 
     def invalidate(self, path: str) -> None:
@@ -107,11 +106,7 @@ class Generations:
 
     @contextmanager
     def rebuilding(self, *, timeout: float) -> Iterator[None]:
-        """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds.
-
-        Raises:
-            BusyError: another process makes one.
-        """
+        """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds."""
         directories.ensure(self._directory)
         files.ensure_file(self._lock)
         with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
@@ -119,7 +114,6 @@ class Generations:
 
 
 def _is_stray(name: str, current: str) -> bool:
-    """Return whether a file is neither the one in use, nor beside it, nor another file of the directory."""
     base = name.partition(_SUFFIX)[0] + _SUFFIX
     return (_NAME.fullmatch(base) is not None and base != current) or _UNFINISHED.fullmatch(name) is not None
 
@@ -152,9 +146,6 @@ class Rebuild:
 
         ``processes`` read the tree; if these are several, they are forks. With ``REBUILT``, documents that are hidden
         because their definition was deleted (spec search 2.5) come back, all or those of the version ``only``.
-
-        Raises:
-            BusyError: another process made the index for longer than ``timeout``, in seconds.
         """
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
@@ -202,7 +193,6 @@ class Rebuild:
 
     @contextmanager
     def _in_use(self) -> Iterator[engine.IndexWriter]:
-        """Open the index in use, which lists what changes; where none can be used, make one without rows."""
         path = self.generations.current()
         if path is None or self._is_unusable(path):
             path = self.generations.fresh()
@@ -216,7 +206,6 @@ class Rebuild:
                     index.end_rebuild()
 
     def _is_unusable(self, path: str) -> bool:
-        """Return whether an index cannot be used; one that can lists changes from now on."""
         try:
             with engine.IndexFile(path, path) as file, file.writing() as index:
                 index.begin_rebuild()

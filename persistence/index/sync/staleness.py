@@ -80,7 +80,6 @@ def _place(identity: str) -> str:
 
 
 def _boot() -> str:
-    """Return the start of the machine, as Linux names it; empty where it does not."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -136,12 +135,7 @@ class Stale(NamedTuple):
 
 
 def look(index: IndexState, source: Source, documents: Iterable[str]) -> Stale:
-    """Return which of some documents and of all definitions are out of date in an index.
-
-    Raises:
-        Exception: an error of the engine: the index cannot be read.
-        DiskError: the tree cannot be read.
-    """
+    """Return which of some documents and of all definitions are out of date in an index."""
     return Stale(
         [each for each in documents if index.fingerprints(each) != source.fingerprints(each)],
         [version for version, known in index.definitions() if known != source.definition_fingerprint(version)],
@@ -256,7 +250,6 @@ class Refresh:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change the index for a block, in one transaction, and count that as a change."""
         with self._index.changing():
             self._versions.clear()  # others may have changed them
             self._is_changed = False
@@ -290,7 +283,6 @@ class Refresh:
         )
 
     def _states(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
-        """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
         for document in dict.fromkeys(documents):
             kept = self._index.kept(document)
             for is_draft, fingerprint in zip((True, False), self._source.fingerprints(document), strict=True):
@@ -320,7 +312,6 @@ class Refresh:
         return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])
 
     def _stored(self, version: int, definition: IndexedDefinition) -> VersionKeys:
-        """Store the state of a definition, and return its keys."""
         self._is_changed = True
         numbers = self._index.numbers(definition.paths)
         is_published = definition.state is DefinitionState.PUBLISHED

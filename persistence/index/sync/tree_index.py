@@ -74,11 +74,7 @@ class TreeIndex(Closable):
         return 0.0 if self._updater is None else self._updater.delay
 
     def waiting(self) -> int:
-        """Return the number of documents of all processes whose changes are not in the index yet.
-
-        Raises:
-            DiskError: the journal cannot be read.
-        """
+        """Return the number of documents of all processes whose changes are not in the index yet."""
         with disk_errors("reading the journal of the index"):
             return len(self._journal.outstanding())
 
@@ -119,11 +115,7 @@ class TreeIndex(Closable):
         self.flat.refresh(form, documents)
 
     def recover(self) -> None:
-        """Bring the index up to date with the journals of dead processes, so that not every search reads them.
-
-        Raises:
-            OSError: a journal cannot be read, or not be removed.
-        """
+        """Bring the index up to date with the journals of dead processes, so that not every search reads them."""
         for left in self._journal.abandoned():
             by_form: defaultdict[Form, list[str]] = defaultdict(list)
             for entry in left.entries:
@@ -149,7 +141,6 @@ class TreeIndex(Closable):
             return is_ready or next(self.files.source(form).documents(), None) is None
 
     def has_definition(self, form: Form) -> bool:
-        """Return whether a form has a definition of its own, or had one."""
         source = self.files.source(form)
         return not source.is_designer and next(source.versions(), None) is not None
 
@@ -169,16 +160,10 @@ class TreeIndex(Closable):
         )
 
     def run_apart(self, job: IndexJob) -> bool:
-        """Do a job in a process of its own and wait for it; return whether it succeeded.
-
-        Raises:
-            BusyError: the index was closed.
-            OSError: the process cannot be started.
-        """
+        """Do a job in a process of its own and wait for it; return whether it succeeded."""
         return self._processes.run(job)
 
     def is_rebuilding(self) -> bool:
-        """Return whether a process rebuilds an index."""
         return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:
@@ -191,11 +176,9 @@ class TreeIndex(Closable):
         return self.files.generations(form).stray_files()
 
     def audit(self, form: Form) -> TreeAudit:
-        """Return the comparison of the index of a form with its tree."""
         return TreeAudit(self.files.root, self.files.generations(form), self.files.source(form), self._journal)
 
     def _begin(self, form: Form) -> None:
-        """Start a process that makes a large index, one at a time."""
         with self._lock:
             process = self._rebuilding.get(form)
             if process is None or process.poll() is not None:
@@ -225,7 +208,6 @@ class TreeReindexer:
         self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
 
     def version(self, form: Form, number: int | None) -> None:
-        """See ``Reindexer``."""
         if form in set(self._view.forms(form.app)):
             self._run(self._index.job((form,), RebuildAim.REBUILT, number))
 

@@ -101,11 +101,7 @@ class Updater(Closable):
             thread.join(_LONGEST_END)
 
     def changing(self, form: Form, document: str) -> None:
-        """Write a journal entry before a document changes; where that fails, the index of the form is given up.
-
-        Raises:
-            BusyError: the updater was closed.
-        """
+        """Write a journal entry before a document changes; where that fails, the index of the form is given up."""
         if self._is_ending:
             raise closed("the index")
         try:
@@ -134,7 +130,6 @@ class Updater(Closable):
             self._taken_up.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
 
     def _begin(self) -> None:
-        """Start the thread, once in each process: a fork has none."""
         if self._process != os.getpid() and not self._is_ending:
             thread = threading.Thread(target=self._run, name="updater", daemon=True)
             try:
@@ -159,7 +154,6 @@ class Updater(Closable):
                 self._wait(_PAUSE)
 
     def _is_changed(self) -> bool:
-        """Wait until something has changed, or until something else is due; return whether something has changed."""
         now = time.monotonic()
         until = now + _IDLE if self._untidy else self._looked + _RECOVERING
         if self._delayed:
@@ -187,7 +181,6 @@ class Updater(Closable):
         return bool(self._delayed) and time.monotonic() >= self._retried
 
     def _wait(self, seconds: float) -> None:
-        """Wait, but not when the process is to end."""
         with self._woken:
             self._woken.wait_for(lambda: self._is_ending, seconds)
 
@@ -211,7 +204,6 @@ class Updater(Closable):
             self._pause = _PAUSE
 
     def _has_indexed(self, form: Form, changed: list[_Changed]) -> bool:
-        """Update the index; return ``False`` where others are in the way, or the disk is full: entries stay."""
         is_indexed = False
         try:
             self._files.refresh(form, [each.document for each in changed])
@@ -227,11 +219,9 @@ class Updater(Closable):
         return True
 
     def _is_over(self) -> bool:
-        """Return whether the process ends: a failure then says nothing of the index, and entries stay."""
         return self._is_ending or not threading.main_thread().is_alive()
 
     def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
-        """Update flat views; return ``False`` where others write, or the disk refuses: entries stay."""
         try:
             self._flat.refresh(form, [each.document for each in changed])
         except (BusyError, DiskError):
@@ -241,7 +231,6 @@ class Updater(Closable):
         return True
 
     def _tidy(self) -> None:
-        """Merge what many small changes have left, as long as nothing else is due."""
         while self._untidy and not self._changed and not self._is_ending:
             form = self._untidy.pop()
             with suppress(PersistenceError):
@@ -249,7 +238,6 @@ class Updater(Closable):
                     self._untidy.add(form)
 
     def _restore(self) -> None:
-        """Restore flat views after a power cut, and recover what dead processes have left, now and then."""
         if time.monotonic() < self._looked + _RECOVERING:
             return
         self._looked = time.monotonic()

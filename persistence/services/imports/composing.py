@@ -31,7 +31,6 @@ class Arrived:
 
 
 def stored_sidecar(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
-    """Return the sidecar of a content that arrived."""
     facts = arrived.revision.facts
     if facts.sidecar is None:
         return _described_by(arrived, received, over)

@@ -90,7 +90,6 @@ class NamedEntry:
 
     @property
     def unit_name(self) -> str:
-        """Return the name of that for people."""
         address = self.entry.address
         if isinstance(address, DefinitionAddress):
             return f"{address.form}/{_DEFINITIONS}/{address.version}"
@@ -98,11 +97,7 @@ class NamedEntry:
 
 
 def named_entry(name: str) -> NamedEntry:
-    """Read the name of a file in either hierarchy.
-
-    Raises:
-        BadRequestError: it is no such name, or one that could lead elsewhere.
-    """
+    """Read the name of a file in either hierarchy."""
     parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
@@ -136,7 +131,6 @@ def is_ignored(name: str) -> bool:
 
 
 def _may_be_added(name: str) -> bool:
-    """Return whether a system may have added a file; what an archive has facts of is an attachment of that name."""
     last = name.rpartition("/")[2]
     return last == _PREVIEWS or (last.startswith(".") and bool(last.strip(".")))
 
@@ -145,7 +139,6 @@ class FilesSource:
     """An ``ImportSource`` of files: a ZIP archive or a folder. Their names are in memory, grouped by document."""
 
     def __init__(self, files: SourceFiles) -> None:
-        """List the files. Raises ``BadRequestError`` where there are too many, or they cannot be listed."""
         self._files = files
         self._groups: dict[_Key, list[str]] = {}
         self._faults: dict[_Key, ImportOutcome] = {}
@@ -167,16 +160,13 @@ class FilesSource:
             self._add(name, is_added=beside not in described)
 
     def count(self) -> int:
-        """See ``ImportSource``."""
         return len(self._groups) + len(self._others)
 
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """See ``ImportSource``."""
         yield from self._others
         yield from (self._unit(key) for key in self._groups if len(key) == len(("app", "form", "version")))
 
     def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """See ``ImportSource``."""
         yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
@@ -209,7 +199,6 @@ class FilesSource:
             return refused(first.unit_name, error, is_definition=is_definition)
 
     def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
-        """Yield the revisions of one document, each with the facts beside it."""
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         beside: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         for name, found in entries:

@@ -19,22 +19,15 @@ class FolderFiles:
     """The ``SourceFiles`` of a folder; ``largest`` are the bytes that a content may have."""
 
     def __init__(self, path: str, *, largest: int) -> None:
-        """Look at the folder itself.
-
-        Raises:
-            BadRequestError: it is a data directory of a service, which is copied by other commands.
-        """
         self._root = os.path.realpath(path)
         self._largest = largest
         if os.path.lexists(f"{self._root}/{LAYOUT}"):
             raise BadRequestError(f"{path} is a data directory: export it, or use persistence backup and restore")
 
     def names(self) -> Iterator[str]:
-        """See ``SourceFiles``; in order."""
         return self._names("", DEEPEST_FOLDER)
 
     def fault(self, name: str) -> str | None:
-        """See ``SourceFiles``."""
         try:
             status = os.lstat(f"{self._root}/{name}")
             name.encode()
@@ -49,11 +42,9 @@ class FolderFiles:
         return None
 
     def content(self, name: str) -> Content:
-        """See ``SourceFiles``."""
         return lambda: self._pieces(name)
 
     def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - see ``SourceFiles``
-        """See ``SourceFiles``: those of a file on a disk are of the file."""
         return None, None
 
     def _pieces(self, name: str) -> Iterator[bytes]:

@@ -64,12 +64,7 @@ class Importer:
     begins_indexes: bool = True
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
-        """Import everything, and yield the outcome for each document and version.
-
-        Raises:
-            DiskFullError: the disk is full. Everything that was yielded before is stored.
-            BadRequestError: the source cannot be read on.
-        """
+        """Import everything, and yield the outcome for each document and version."""
         latest, begun = from_datetime(to_datetime(next_after(None)) + _AHEAD), set[Form]()
         for units in (source.definitions(), source.documents()):
             for found in units:
@@ -84,7 +79,6 @@ class Importer:
                     self._begin_index(form)
 
     def _begin_index(self, form: Form) -> None:
-        """Search a form that is here, which makes its index where there is none, or begins to."""
         data = self.router.of(form).data
         if data.managed is not None:
             with suppress(PersistenceError):  # searches say what is wrong
@@ -122,11 +116,6 @@ class Importer:
         )
 
     def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
-        """Return the storage of a unit, and whether it keeps all facts of a revision.
-
-        Raises:
-            NotSupportedError: another service has it, and is not called here.
-        """
         names = route.properties.route
         configured = names.definition if unit.is_definition else names.data
         apart = None if unit.is_definition else names.attachments

@@ -85,19 +85,15 @@ class JsonLines:
         self._file = file
 
     def count(self) -> int:
-        """See ``ImportSource``."""
         return sum(1 for _ in self._lines())
 
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """See ``ImportSource``; a line that is no document is found here."""
         return self._units(wants_definitions=True)
 
     def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """See ``ImportSource``."""
         return self._units(wants_definitions=False)
 
     def _units(self, *, wants_definitions: bool) -> Iterator[ImportUnit | ImportOutcome]:
-        """Yield each line in one of two passes; those without the word are not decoded in the first."""
         for number, line in self._lines():
             name, may_define = f"line {number}", line is None or _DEFINITION in line
             if wants_definitions and not may_define:
@@ -112,7 +108,6 @@ class JsonLines:
                 yield unit
 
     def _lines(self) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the lines that are not blank, with their numbers; ``None`` for one that is too long."""
         self._file.seek(0)
         number = 0
         while line := self._read():
@@ -133,11 +128,6 @@ class JsonLines:
 
 
 def _decoded(line: bytes | None) -> JsonDocument:
-    """Read a line, ``None`` if it is too long.
-
-    Raises:
-        BadRequestError: it is, or it is no JSON, or not of a document or a definition.
-    """
     if line is None:
         raise BadRequestError(f"it is longer than {LONGEST_LINE} bytes: import it from a folder or a ZIP file")
     try:

@@ -73,11 +73,7 @@ class Placer:
             del arrived
 
     def place(self) -> int:
-        """Store everything, and return how many revisions were placed.
-
-        Raises:
-            PersistenceError: a content is bad, somebody else has written meanwhile, or the disk refused.
-        """
+        """Store everything, and return how many revisions were placed."""
         count = 0
         for batch in self._batches():
             self._store(batch)
@@ -102,7 +98,6 @@ class Placer:
         return self._controls(first.address, self._version_of(first)) is not None
 
     def _controls(self, address: Address, version: int) -> EncryptedControls | None:
-        """Return the encrypted controls of data of a version, if there are any."""
         if self.codec.at_rest.dialect.is_designer(address.form):
             return None
         controls = self.route.catalog.of(address.form, version).encrypted
@@ -135,7 +130,6 @@ class Placer:
         return revision.is_exact and sidecar is not None and bool(sidecar.encrypted)
 
     def _version_of(self, revision: ImportedRevision) -> int:
-        """Return the version of a revision: the one that is said, the stored one, or that of new data."""
         address = revision.address
         if isinstance(address, DefinitionAddress):
             return versions.must_be_possible(address.version, address)
@@ -148,11 +142,7 @@ class Placer:
         return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
 
     def _require_published(self, address: Address, version: int) -> None:
-        """Refuse data of a version that was never published, where a property asks for that.
-
-        Raises:
-            NotFoundError: there is nothing of the version.
-        """
+        """Refuse data of a version that was never published, where a property asks for that."""
         if isinstance(address, DefinitionAddress) or not self.route.properties.needs_publication:
             return
         if (
@@ -176,7 +166,6 @@ class Placer:
         return self.codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
 
     def _holder_of(self, address: DocumentAddress) -> str | None:
-        """Return the path of the element that holds an attachment, as the data that is imported names it."""
         if self._holders is None:
             self._holders = {}
             for each in self.plan.placed:
@@ -195,12 +184,6 @@ class Placer:
                     self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
 
     def _require_key(self, address: DocumentAddress, revision: ImportedRevision, upload: Upload) -> None:
-        """Make sure that an encrypted content can be decrypted here: it is of this address, and its key is here.
-
-        Raises:
-            ConfigurationError: the key is not here.
-            DamagedError: it does not decrypt.
-        """
         sidecar = revision.facts.sidecar
         if sidecar is None:
             return
@@ -242,11 +225,6 @@ class Placer:
             self.notes.append("another service has its own times, owners and entity tags of what it stores")
 
     def _require_place(self, revision: ImportedRevision) -> None:
-        """Make sure that nobody has saved or drafted the document meanwhile: drafts and saves remove one another.
-
-        Raises:
-            ReplacedError: somebody has.
-        """
         address = revision.address
         if not isinstance(address, DocumentAddress) or not (address.is_main or address.is_draft):
             return
@@ -304,7 +282,6 @@ class Placer:
 
 
 def _cut(placed: list[ImportedRevision], *, by_data: bool) -> Iterator[list[ImportedRevision]]:
-    """Cut revisions into batches; ``by_data`` begins one with each data, whose attachments are then stored."""
     batch: list[ImportedRevision] = []
     for revision in placed:
         if batch and (len(batch) == MOST_AT_ONCE or (by_data and revision.address.is_main)):
@@ -316,11 +293,7 @@ def _cut(placed: list[ImportedRevision], *, by_data: bool) -> Iterator[list[Impo
 
 
 def _as_described(revision: ImportedRevision, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield a content, which must be the one that its facts describe.
-
-    Raises:
-        BadRequestError: it was changed since, so that its entity tag would be that of another content.
-    """
+    """Yield a content, which must be the one that its facts describe."""
     sidecar = revision.facts.sidecar
     expected = described(sidecar).digest if sidecar is not None and revision.is_exact else None
     if expected is None:

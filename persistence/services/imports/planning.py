@@ -58,12 +58,7 @@ class Planner:
     is_exact: bool = True
 
     def plan(self, unit: ImportUnit) -> ImportPlan:
-        """Compare a document or a version of a definition with what is stored.
-
-        Raises:
-            ConflictError: they differ, and it is to be refused or skipped.
-            BadAddressError, DamagedError, DiskError: as the storage.
-        """
+        """Compare a document or a version of a definition with what is stored."""
         plan = ImportPlan(is_exact=self.is_exact, replaces_drafts=self.on_conflict is OnConflict.NEW_REVISION)
         for address, revisions in _by_file(unit).items():
             self._plan_file(plan, address, revisions)
@@ -95,7 +90,6 @@ class Planner:
             plan.placed.append(revisions[-1])
 
     def _is_newer(self, revision: ImportedRevision, stored: StoredRevision) -> bool:
-        """Return whether a revision can be placed over the stored one."""
         modified = _modified(revision)
         if modified is None or not self.is_exact or not revision.address.keeps_history:
             return False
@@ -115,7 +109,6 @@ class Planner:
         return self._is_same(revision, modified) or (is_second and self._is_same(revision, current))
 
     def _is_same(self, revision: ImportedRevision, instant: Instant) -> bool:
-        """Return whether the stored revision of an instant is the one in the source."""
         found = self._read(revision.address, instant, content=False)
         if found is None:
             return False
@@ -135,11 +128,6 @@ class Planner:
         return self.storage.read_revision(address, instant, content=content)
 
     def _plan_draft(self, plan: ImportPlan) -> None:
-        """Leave out a draft that a save has outdated, and refuse to save over a draft that is here.
-
-        Raises:
-            ConflictError: somebody has a draft of the document.
-        """
         saved = [each for each in plan.placed if isinstance(each.address, DocumentAddress) and each.address.is_main]
         for revision in saved:
             address = revision.address
@@ -158,11 +146,6 @@ class Planner:
 
 
 def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
-    """Return the revisions of each file, the oldest first. A file without a time has that of the first data.
-
-    Raises:
-        ConflictError: two revisions of a file have the same time, or no time.
-    """
     first = min(
         (modified for each in unit.revisions if each.address.is_main and (modified := _modified(each))), default=None
     )
@@ -179,7 +162,6 @@ def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
 
 
 def _order(revision: ImportedRevision) -> tuple[bool, Instant, bool]:
-    """Return the place of a revision among those of its document: by time, attachments first, and drafts last."""
     address = revision.address
     is_draft = isinstance(address, DocumentAddress) and address.is_draft
     return is_draft, _modified(revision) or LAST, address.is_main
@@ -191,7 +173,6 @@ def _is_saved(revision: ImportedRevision) -> bool:
 
 
 def _is_outdated(revision: ImportedRevision, newest: str, storage: RevisionStorage) -> bool:
-    """Return whether a revision is of a draft that is older than the saved document, here or in the source."""
     address, modified = revision.address, _modified(revision)
     if not isinstance(address, DocumentAddress) or not address.is_draft or modified is None:
         return False

@@ -31,7 +31,6 @@ class ImportReport:
     notes: dict[str, int] = field(default_factory=dict)
 
     def add(self, outcome: ImportOutcome) -> None:
-        """Count an outcome."""
         self.ignored += outcome.result is ImportResult.IGNORED
         self.counts[outcome.is_definition, outcome.result] += 1
         self.revisions += outcome.placed

@@ -81,7 +81,6 @@ class ImportUnit:
 
     @property
     def is_definition(self) -> bool:
-        """Return whether it is a version of a definition."""
         return isinstance(self.revisions[0].address, DefinitionAddress)
 
     @property
@@ -138,17 +137,11 @@ class ImportSource(Protocol):
 
 
 def refused(name: str, cause: object, *, is_definition: bool = False) -> ImportOutcome:
-    """Return the outcome for something that is not imported."""
     return ImportOutcome(name[:LONGEST_ENTRY], ImportResult.REFUSED, is_definition, cause=one_line(str(cause)))
 
 
 def check_facts(facts: ImportFacts, latest: Instant) -> None:
-    """Refuse facts that no request could have given a revision; ``latest`` is the last instant that it may have.
-
-    Raises:
-        BadRequestError: a text is too long or has control characters, or a time cannot be.
-        MalformedXmlError: permissions cannot be read. Those of a deleted definition still count for its data.
-    """
+    """Refuse facts that no request could have given a revision; ``latest`` is the last instant that it may have."""
     if facts.sidecar is not None and facts.sidecar.metadata is not None and facts.sidecar.metadata.permissions:
         read_permissions(facts.sidecar.metadata.permissions)
     known: Sidecar | ImportFacts = facts.sidecar or facts

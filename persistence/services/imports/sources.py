@@ -19,12 +19,7 @@ _JSON_TYPES = frozenset({"application/jsonl", "application/x-ndjson", "applicati
 
 
 def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSource:
-    """Open a folder, or with ``file`` an open archive or JSON lines; ``largest`` are the bytes of a content.
-
-    Raises:
-        BadRequestError: it is neither, or a ZIP file that is not as it should be.
-        DiskError: it cannot be read.
-    """
+    """Open a folder, or with ``file`` an open archive or JSON lines; ``largest`` are the bytes of a content."""
     if file is None:
         return FilesSource(FolderFiles(path, largest=largest))
     with disk_errors(f"reading {path}"):
@@ -43,11 +38,7 @@ def is_importable(content_type: str | None) -> bool:
 
 
 def sent_source(file: BinaryIO, content_type: str | None, *, largest: int) -> ImportSource:
-    """Open the body of a request, which was spooled.
-
-    Raises:
-        BadRequestError: it is not what its content type says.
-    """
+    """Open the body of a request, which was spooled."""
     if _kind(content_type) in _ZIP_TYPES:
         return FilesSource(ZipFiles(file, LARGEST_SENT_DIRECTORY, largest=largest))
     return JsonLines(file)

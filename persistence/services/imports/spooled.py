@@ -28,13 +28,7 @@ class SpooledImports:
         self._running = threading.Lock()
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
-        """Import a body, and return the report as XML.
-
-        Raises:
-            BadRequestError: it is not what its content type says.
-            BusyError: another import is running.
-            DiskFullError: the disk is full; everything before is imported.
-        """
+        """Import a body, and return the report as XML."""
         if not self._running.acquire(blocking=False):
             raise BusyError("another import is running", _RETRY_AFTER)
         try:

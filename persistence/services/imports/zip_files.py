@@ -38,11 +38,6 @@ class ZipFiles:
     """The ``SourceFiles`` of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
 
     def __init__(self, file: BinaryIO, most_bytes: int, *, largest: int) -> None:
-        """Read the directory; ``largest`` are the bytes that a content may have.
-
-        Raises:
-            BadRequestError: it is no ZIP file, was cut off, is too large, or is a bomb.
-        """
         self._largest = largest
         self._file = file
         try:
@@ -55,11 +50,9 @@ class ZipFiles:
         self._entries = {_name(each): each for each in self._zip.infolist() if each.filename == each.orig_filename}
 
     def names(self) -> Iterator[str]:
-        """See ``SourceFiles``."""
         return (_name(each) for each in self._zip.infolist() if not each.is_dir())
 
     def fault(self, name: str) -> str | None:
-        """See ``SourceFiles``."""
         info = self._entries.get(name)
         if info is None:
             return "its name has a NUL"
@@ -77,11 +70,9 @@ class ZipFiles:
         return None
 
     def content(self, name: str) -> Content:
-        """See ``SourceFiles``."""
         return lambda: self._pieces(name)
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
-        """See ``SourceFiles``. The time of creation is in the header before the content only."""
         info = self._entries[name]
         with suppress(OSError, struct.error):
             self._file.seek(info.header_offset)
@@ -99,7 +90,6 @@ class ZipFiles:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
 
     def _require_honest(self, size: int) -> None:
-        """Refuse bombs: far more content than archive, or entries that share bytes. ``size`` is the archive's."""
         total, end = 0, 0
         for info in sorted(self._zip.infolist(), key=_place):
             total += info.file_size
@@ -111,7 +101,6 @@ class ZipFiles:
 
 
 def _name(info: ZipInfo) -> str:
-    """Return the name of an entry, without the ``./`` that some programs write before all of them."""
     found = _HERE.match(info.orig_filename)
     return info.orig_filename if found is None else info.orig_filename[found.end() :]
 
@@ -129,7 +118,6 @@ class _Measured:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes; without a size, the comment at the end."""
         if size > self._most:
             raise BadZipFile(f"its directory has {size} bytes, and {self._most} are read: import it in parts")
         return self._file.read(size if size >= 0 else self._most)

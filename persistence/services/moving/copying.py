@@ -56,9 +56,6 @@ def plan_copy(  # noqa: PLR0913 - each decides
     If the destination ``is_ours``, everything there is from this source: what differs is replaced, or all of it where
     there is a ``fault``. A draft that a move has stored there, as ``has_brought`` says by its entity tags, is replaced
     or removed in any case.
-
-    Raises:
-        ConflictError: the destination has something else, which is not replaced.
     """
     saved = None if fault else _missing(there.saved, here.saved)
     discards_saved = saved is None
@@ -75,7 +72,6 @@ def plan_copy(  # noqa: PLR0913 - each decides
 
 
 def _missing(there: FileStates, here: FileStates) -> list[tuple[Address, RevisionMark]] | None:
-    """Return the revisions of the source that follow those here, in order; ``None`` if others are here."""
     if any(marks != there.get(address, ())[: len(marks)] for address, marks in here.items()):
         return None
     found = [(address, mark) for address, marks in there.items() for mark in marks[len(here.get(address, ())) :]]
@@ -149,14 +145,7 @@ class Copier:
     _over: dict[Address, str] = field(default_factory=dict)
 
     def copy(self, unit: MovedUnit, plan: CopyPlan, here: UnitState) -> int:
-        """Carry out a plan; return how many bytes of contents were copied.
-
-        Raises:
-            DamagedError: a content of the source is not what its sidecar says.
-            SourceChangedError: a revision was replaced there.
-            ConflictError: the destination does not keep a revision as it is.
-            PersistenceError: one of the storages refuses.
-        """
+        """Carry out a plan; return how many bytes of contents were copied."""
         kept = {} if plan.discards_saved else dict(here.saved)
         if not plan.discards_draft:
             kept.update(here.draft)
@@ -210,7 +199,6 @@ def read_through(source: SourceContents, plan: CopyPlan) -> int:
 
 
 def _batches(copied: Sequence[tuple[Address, RevisionMark]]) -> Iterator[list[tuple[Address, RevisionMark]]]:
-    """Yield revisions in the parts that are received before any of them is stored: one at least, maybe an empty one."""
     batch, size = list[tuple[Address, RevisionMark]](), 0
     for each in copied:
         if len(batch) == MOST_AT_ONCE or (batch and size + each[1].size > LARGEST_AT_ONCE):
@@ -230,11 +218,6 @@ def _discard(writer: Writing, unit: MovedUnit, plan: CopyPlan) -> None:
 
 
 def _pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
-    """Yield the content of an open revision.
-
-    Raises:
-        DamagedError: it cannot be read to its end, or is not what its sidecar says.
-    """
     sidecar, digest, size = found.sidecar, hashlib.sha256(), 0
     try:
         with disk_errors("reading", address):

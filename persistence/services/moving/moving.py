@@ -60,11 +60,7 @@ class Move:
         return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
     def require_matches(self) -> None:
-        """Check that each pattern is of a form in the source, or of one that an earlier run has begun to move.
-
-        Raises:
-            NotFoundError: one matches no form.
-        """
+        """Check that each pattern is of a form in the source, or of one that an earlier run has begun to move."""
         forms = self._forms(self.source.storage)
         if self.target is not None:
             forms.extend(self.target.arrivals.begun(self.source.name))
@@ -76,9 +72,6 @@ class Move:
         """Copy everything, while others may write to the source; yield the outcome for each document and version.
 
         If it is called again, it copies what has changed since.
-
-        Raises:
-            PersistenceError: one of the storages cannot be used any more.
         """
         if self.target is not None:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
@@ -132,7 +125,6 @@ class Move:
         return any(pattern.matches(form) for pattern in self.patterns)
 
     def _claim(self, form: Form) -> bool:
-        """Record that the destination of a form is this move's own, and return True, if there is nothing of it yet."""
         if self.target is None or self.is_dry or form in self._ours or not _is_empty(self.target.storage, form):
             return False
         self.target.arrivals.begin(self.source.name, form)
@@ -140,7 +132,6 @@ class Move:
         return True
 
     def _all_brought(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[MoveOutcome]:
-        """Bring what is not known to be the same, several documents at once, after the definitions they may need."""
         with ThreadPoolExecutor(MOVED_AT_ONCE, "moving") as pool:
             begun = deque[Future[MoveOutcome]]()
             try:
@@ -205,7 +196,6 @@ class Move:
         return Copier(contents, self.target.attached).copy(unit, plan, here)
 
     def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
-        """Remove documents that the source does not have any more: of a form that is this move's own, else drafts."""
         if self.target is None or self.is_dry:
             return
         storage, is_ours = self.target.storage, form in self._ours
@@ -233,14 +223,12 @@ class Move:
         return self._drafts().issuperset(etags)
 
     def _drafts(self) -> set[str]:
-        """Return the entity tags of the drafts that moves from this source have stored in the destination."""
         if self._moved_drafts is None:
             self._moved_drafts = set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
         return self._moved_drafts
 
 
 def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:
-    """Yield marks, and record the documents that they are of."""
     for mark in marks:
         if isinstance(mark.main, DocumentAddress):
             found.add(hash(mark.main.document))
@@ -252,6 +240,5 @@ def _key(mark: StateMark) -> int:
 
 
 def _is_empty(storage: Readable, form: Form) -> bool:
-    """Return whether a storage has nothing of a form."""
     names = (each for collection in Collection for each in storage.documents(form, collection))
     return next(storage.versions(form), None) is None and next(names, None) is None

@@ -48,7 +48,6 @@ class MoveReport:
     size: int = 0
 
     def add(self, outcome: MoveOutcome) -> None:
-        """Count an outcome."""
         self.counts[outcome.is_definition, outcome.result] += 1
         self.revisions += outcome.revisions
         self.size += outcome.size

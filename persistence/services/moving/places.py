@@ -65,9 +65,6 @@ class MoveTarget:
 
         ``there`` is the state in the source. An earlier call may have had other places. Where the destination is not
         this move's own, a body beside its record is right, too.
-
-        Raises:
-            BusyError: the store cannot be used.
         """
         apart = [each for each in _each(here) if each[1].is_apart]
         wrong = apart
@@ -89,5 +86,4 @@ def _each(state: UnitState) -> Iterator[tuple[Address, RevisionMark]]:
 
 
 def _is_inside(address: Address, mark: RevisionMark) -> bool:
-    """Return whether an attachment of data has its bytes beside its record."""
     return isinstance(address, DocumentAddress) and not address.is_main and not mark.is_apart and mark.size > 0

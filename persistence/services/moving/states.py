@@ -48,12 +48,10 @@ class MovedUnit:
 
     @property
     def is_definition(self) -> bool:
-        """Return whether it is a version of a definition."""
         return isinstance(self.main, DefinitionAddress)
 
     @property
     def name(self) -> str:
-        """The name for people."""
         if isinstance(self.main, DefinitionAddress):
             return f"{self.main.form}/form/{self.main.version}"
         return f"{self.main.form}/{self.main.collection.value}/{self.main.document}"
@@ -73,7 +71,6 @@ class UnitState:
 
     @property
     def revisions(self) -> int:
-        """The number of revisions."""
         return sum(map(len, (*self.saved.values(), *self.draft.values())))
 
     @property
@@ -100,9 +97,6 @@ def state_of(storage: StateMarks, unit: MovedUnit) -> UnitState:
     """Read the state of a unit, with the sidecar of each revision.
 
     A draft that a save or a deletion has outdated is left out, as the next writer would remove it.
-
-    Raises:
-        DamagedError: a sidecar cannot be read.
     """
     saved = _each(storage, unit.main)
     draft: FileStates = {}
