@@ -34,7 +34,7 @@ OWN_DIRECTORIES = (
 )
 TREE_DIRECTORIES = ("app", "app/form", "app/form/data", _DOCUMENT, f"{_DOCUMENT}/.history", "app/form/form/1")
 OWN_FILES = (
-    *("layout.json", ".checked.json", ".locks/service", ".locks/lease", ".index/.reindexing", ".index/.forms"),
+    *("layout.json", ".checked.json", ".locks/service", ".locks/lease", ".index/.reindexing"),
     *(f".locks/{stripe(('app', 'form', 'data', 'document')):02x}", ".index/app/form/current"),
 )
 TREE_FILES = (
