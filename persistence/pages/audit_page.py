@@ -36,7 +36,6 @@ class AuditPage:
         site.action(Action("audit-verify", self._ask, self._verify))
 
     def show(self) -> str:
-        """Answer ``/admin/audit``."""
         asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "before")}
         found, problem = None, self._absence()
         if not problem:
@@ -63,7 +62,7 @@ class AuditPage:
         kind = self.settings.audit
         if kind == "off":
             return 'The audit is off. The setting audit = "file" begins one.'
-        return "" if kind == "file" else f"The audit goes to {kind}: what receives it there has it."
+        return "" if kind == "file" else f"The audit goes to {kind}: look for its lines there."
 
     def _found(self, asked: Values) -> NewestLines:
         wanted = {name: asked[name] for name in _FILTERS if asked[name]}

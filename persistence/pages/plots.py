@@ -1,6 +1,6 @@
-"""Plots as SVG that is made here: lines over time, and bars for days. A page needs no script to show them.
+"""Plots as SVG, without a script: lines over time, and bars for days.
 
-The drawing is stretched to its box, so the labels of the axes are text beside it. Who cannot see it hears a sentence.
+A browser stretches the drawing to its box, so labels are text beside it. A sentence describes it to screen readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAR = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values at equal distances, ``None`` where there is none; ``name`` is in the legend if there are several."""
+    """Values at equal distances, ``None`` for a gap; ``name`` is in the legend of several."""
 
     name: str
     values: Sequence[float | None]

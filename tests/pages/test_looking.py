@@ -39,7 +39,7 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
     for each in (
         "Dialect svc",
         place,
-        "whoever has the API key",
+        "callers with the API key",
         "Last check none yet",
         "Last backup none yet",
         "Errors none",
