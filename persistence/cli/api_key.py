@@ -11,7 +11,7 @@ from persistence.cli.completion import form_names
 from persistence.cli.options import Duration, common_options, load, opened_keys, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
-from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope, limited_administrators
+from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.storage import owner
@@ -23,7 +23,7 @@ _HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
 def api_key() -> None:
     """Make, list and retire API keys. A program that shows one may call the service.
 
-    What is changed counts at once, also for a service that runs.
+    A change counts at once, also for a service that runs.
     """
 
 
@@ -52,8 +52,8 @@ def new(
 ) -> None:
     """Make an API key for the caller NAME and print it, this once.
 
-    NAME is what the log calls the caller. Only a digest of the key is kept. A key without --scope and --form may do
-    whatever the permissions of forms allow. What it may do cannot be changed: make another one, and retire this.
+    The log calls the caller NAME. Only a digest of the key is kept. A key without --scope and --form may do everything
+    that the permissions of forms allow. Its limits cannot be changed: make another key, and retire this one.
     """
     effective = load(options)
     settings = effective.settings
@@ -65,7 +65,7 @@ def new(
         say_json({"name": name, "key": secret})
     else:
         click.echo(secret)
-    closed = ". From now on whoever is not trusted needs a key" if is_first else ""
+    closed = ". From now on callers who are not trusted need a key" if is_first else ""
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
         f"'Authorization: Bearer KEY', or as the password beside any user name{closed}",
@@ -102,12 +102,9 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     rows = [_HEADINGS]
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
-        rows.append((key.name, key.created, end, _shown(used.get(key.name)), _limits(key)))
+        shown = " ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms)))
+        rows.append((key.name, key.created, end, _shown(used.get(key.name)), safe(shown)))
     print_table(rows)
-
-
-def _limits(key: Key) -> str:
-    return safe(" ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms))))
 
 
 def _shown(used: float | None) -> str:

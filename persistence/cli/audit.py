@@ -40,11 +40,11 @@ def audit() -> None:
 def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: bool, **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
-    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
-    can write the files can also rewrite the chain, but not to a digest that you have.
+    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: a person
+    who can write the files can also rewrite the chain, but not to a digest that you have.
 
-    Lines whose digests are by a signing key that is not here cannot be compared, which is a finding. If you removed
-    the key, name it with --retired-key. Anybody may have changed these lines.
+    A line whose signing key is missing cannot be compared, which is a finding. If you removed the key, name it with
+    --retired-key. Anybody may have changed such lines.
     """
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
@@ -89,7 +89,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 
 @audit.command()
 @click.argument("path", metavar="[APP[/FORM[/DOCUMENT]]]", required=False)
-@click.option("--document", metavar="ID", help="Only lines of this document, of whatever form.")
+@click.option("--document", metavar="ID", help="Only lines of this document, of any form.")
 @click.option("--user", metavar="NAME", help="Only lines of this user.")
 @click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
@@ -98,7 +98,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
-    If there is none of the kind, a line on standard error says so.
+    If none matches, a line on standard error says so.
     """
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
     wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
@@ -110,7 +110,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
         for line in _chosen(settings, wanted, begin):
             say(line if as_json else safe(_shown(msgspec.json.decode(line))))
         if not line:
-            click.echo("no line of the audit is of this kind", err=True)
+            click.echo("no line of the audit matches", err=True)
 
 
 def _settings(options: Mapping[str, object]) -> Settings:
@@ -118,7 +118,7 @@ def _settings(options: Mapping[str, object]) -> Settings:
     if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
         raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
     if settings.audit in {"syslog", "stdout"}:
-        raise NotFoundError(f"the audit goes to {settings.audit}: what receives it there has it")
+        raise NotFoundError(f"the audit goes to {settings.audit}: look for its lines there")
     return settings
 
 
@@ -136,14 +136,11 @@ def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | Non
 
 def _shown(facts: Mapping[str, object]) -> str:
     place = place_of(facts)
-    who = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
+    users = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
     outcome = outcome_of(facts)
-    parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
+    parts = [str(facts.get("at")), *users, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
     origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
-    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", _details(facts)) if part)
-
-
-def _details(facts: Mapping[str, object]) -> str:
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
-    return ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})
+    shown = ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})
+    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", shown) if part)

@@ -17,7 +17,7 @@ _LINE = 4096
 def password() -> None:
     """Set, list and remove the passwords with which administrators sign in to the pages at /admin/.
 
-    Only a digest of a password is kept. What is changed counts at once, also for a service that runs.
+    Only a digest of a password is kept. A change counts at once, also for a service that runs.
     """
 
 
@@ -27,12 +27,15 @@ def password() -> None:
 def set_(*, name: str, **options: str | None) -> None:
     """Set the password of the administrator NAME, of at least 12 characters.
 
-    It is asked for twice on a terminal, and else read from the first line of standard input. NAME is what the log and
-    the audit call the administrator. Sessions that another password of NAME has begun end.
+    It is asked for twice on a terminal, and else read from the first line of standard input. The log and the audit call
+    the administrator NAME. Sessions that another password of NAME has begun end.
     """
     effective = load(options)
     settings = effective.settings
-    text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
+    if sys.stdin.isatty():
+        text = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
+    else:
+        text = sys.stdin.readline(_LINE).rstrip("\r\n")
     with opened_keys(settings) as keys, usage_errors():
         keys.set_password(name, text)
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {settings.keys}", err=True)
@@ -62,8 +65,3 @@ def remove(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
     with opened_keys(load(options).settings) as keys:
         keys.remove_password(name)
-
-
-def _asked() -> str:
-    text: str = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
-    return text

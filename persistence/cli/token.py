@@ -20,11 +20,11 @@ _HEADINGS = ("ID", "MADE", "DOES")
 @json_option
 @common_options
 def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
-    """Print an access token: whoever has it may do the operations with the document until it expires.
+    """Print an access token: its holder may do the operations with the document until it expires.
 
     It is sent as the parameter fr-access-token of a request for the document or its attachments. An operation counts
     only if a permission of the form for anyone-with-token has it. The property access-token.validity of the form must
-    allow the time; by default it allows none. The document is not looked for.
+    allow the time; by default it allows none. The document need not exist.
 
     The first token makes a key that signs tokens, in the file of the API keys.
     """
@@ -41,7 +41,7 @@ def token(*, document: str, operations: str, expires: float, as_json: bool, **op
         say_json({"token": made, "valid_seconds": expires})
     else:
         click.echo(made)
-    click.echo(f"this token is a secret: whoever has it may use it for {expires:g} seconds from now on", err=True)
+    click.echo(f"this token is a secret: everybody who has it may use it for the next {expires:g} seconds", err=True)
 
 
 def _subject(text: str) -> TokenSubject:
@@ -56,7 +56,7 @@ def _subject(text: str) -> TokenSubject:
 def signing_key() -> None:
     """Make, list and retire keys that sign access tokens. The newest signs, all verify.
 
-    What is changed counts at once, also for a service that runs.
+    A change counts at once, also for a service that runs.
     """
 
 
