@@ -88,7 +88,7 @@ def test_it_shows_what_is_asked_for(place: Place) -> None:
         found = place.run("audit", "show", "--json", *arguments).out.splitlines()
         assert len(found) == shown, arguments
         assert [json.loads(line)["n"] > 0 for line in found] == [True] * shown
-    assert place.run("audit", "show", "--action", "none").errors == ["no line of the audit is of this kind"]
+    assert place.run("audit", "show", "--action", "none").errors == ["no line of the audit matches"]
     assert place.run("audit", "show", "--since", "yesterday").status == 2
     (place.directory / "settings.toml").write_text('audit = "stdout"\ndata = "data"\n')
     assert "the audit goes to stdout" in place.run("audit", "show").errors[0]
