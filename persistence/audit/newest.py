@@ -43,7 +43,7 @@ def is_of_kind(facts: Facts, wanted: Mapping[str, str], since: str = "") -> bool
     )
 
 
-def place_of(facts: Facts) -> str:
+def subject_of(facts: Facts) -> str:
     """Return the path of a line's form, document or attachment."""
     is_definition = facts.get("collection") == "form"  # a document is the designer's then, and no part of the path
     names = [name for name in _SHOWN if facts.get(name) and not (is_definition and name == "document")]

@@ -16,7 +16,7 @@ from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.storage import owner
 
-_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
+_API_KEY_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
 
 
 @click.group("api-key", short_help="API keys, with which programs call the service.")
@@ -41,7 +41,7 @@ def api_key() -> None:
 )
 @json_option
 @common_options
-def new(
+def new_api_key(
     *,
     name: str,
     expires: float | None,
@@ -79,7 +79,7 @@ def new(
 @api_key.command("list", short_help="List the API keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_api_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each API key, when it was made, when it expires, when it was last used, and its limits.
 
     The service notes the last use once a minute. What is not known is left out.
@@ -99,7 +99,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     if not keys:
         click.echo("there are no keys", err=True)
         return
-    rows = [_HEADINGS]
+    rows = [_API_KEY_HEADINGS]
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
         shown = " ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms)))
@@ -114,7 +114,7 @@ def _shown(used: float | None) -> str:
 @api_key.command("retire", short_help="Let an API key open nothing from now on.")
 @click.argument("name", metavar="NAME")
 @common_options
-def retire(*, name: str, **options: str | None) -> None:
+def retire_api_key(*, name: str, **options: str | None) -> None:
     """Forget the API key NAME: it opens nothing from now on."""
     with opened_keys(load(options).settings) as keys:
         keys.remove(name)

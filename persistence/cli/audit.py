@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from persistence.audit.log import seals
-from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
+from persistence.audit.newest import facts_of, is_of_kind, outcome_of, subject_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
 from persistence.cli.options import common_options, load, usage_errors
@@ -108,7 +108,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     with owner.being(owner.identity_for(settings.audit_file, settings.home)), disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
-            say(line if as_json else safe(_shown(msgspec.json.decode(line))))
+            say(line if as_json else safe(_shown_line(msgspec.json.decode(line))))
         if not line:
             click.echo("no line of the audit matches", err=True)
 
@@ -134,8 +134,8 @@ def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | Non
             click.echo(safe(str(error)), err=True)
 
 
-def _shown(facts: Mapping[str, object]) -> str:
-    place = place_of(facts)
+def _shown_line(facts: Mapping[str, object]) -> str:
+    place = subject_of(facts)
     users = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
     outcome = outcome_of(facts)
     parts = [str(facts.get("at")), *users, str(facts.get("action")), place or str(facts.get("command", "")), outcome]

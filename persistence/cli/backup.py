@@ -28,7 +28,7 @@ from persistence.storage import nofollow, owner
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.managed import MaintainedDatabase
 
-_MEBIBYTE = 1 << 20
+MEBIBYTE = 1 << 20
 
 
 @click.command(short_help="Save all trees into a new directory.")
@@ -93,7 +93,7 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
         return
     summarize(
         f"{run.path}: {run.folders} documents, drafts and form versions; "
-        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
+        f"{count.copied} files copied ({count.copied_bytes / MEBIBYTE:.1f} MiB), {count.linked} linked; "
         f"{seconds:.1f} s"
     )
 

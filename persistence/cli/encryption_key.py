@@ -29,7 +29,7 @@ from persistence.providers.locations import open_encryption_keys
 from persistence.services.key_references import KeyReferences
 from persistence.storage import owner
 
-_HEADINGS = ("ID", "MADE", "DOES")
+_ENCRYPTION_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
 
 @click.group("encryption-key", short_help="Encryption keys, with which data is encrypted.")
@@ -44,7 +44,7 @@ def encryption_key() -> None:
 @click.option("--yes", is_flag=True, help="Make one although keys are missing that stored data needs.")
 @json_option
 @common_options
-def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
+def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts stored data with the new one. Back up the file
@@ -72,7 +72,7 @@ def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
 @encryption_key.command("list", short_help="List the encryption keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_encryption_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
@@ -95,7 +95,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         )
         for key_id in ring.keys
     ]
-    print_table((_HEADINGS, *rows))
+    print_table((_ENCRYPTION_KEY_HEADINGS, *rows))
 
 
 @encryption_key.command("retire", short_help="Take out a key with which nothing is encrypted.")
@@ -106,7 +106,9 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 )
 @json_option
 @common_options
-def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None) -> None:
+def retire_encryption_key(
+    *, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None
+) -> None:
     """Take the encryption key ID out of the file of the keys, if nothing is encrypted with it any more.
 
     All trees and databases of the settings are looked at: documents, drafts, attachments, and their older revisions.

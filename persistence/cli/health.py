@@ -19,7 +19,7 @@ from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.settings import Effective
 from persistence.starting import url_of
 
-_STEPS = 6
+_TIMED_STEPS = 6
 """Steps that ``--timeout`` limits: two requests, and each connects, is sent and is answered."""
 
 
@@ -51,7 +51,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
         effective = load(options)
         address, home = own_url(effective), effective.settings.home
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
-    with PersistenceClient(address, policy=policy) as client, _ending(_STEPS * timeout):
+    with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
         found = client.health()
     if as_json:
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})

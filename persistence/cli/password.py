@@ -9,7 +9,7 @@ import click
 from persistence.cli.options import common_options, load, opened_keys, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, say_json
 
-_HEADINGS = ("NAME", "SET")
+_PASSWORD_HEADINGS = ("NAME", "SET")
 _LINE = 4096
 
 
@@ -24,7 +24,7 @@ def password() -> None:
 @password.command("set", short_help="Set the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
-def set_(*, name: str, **options: str | None) -> None:
+def set_password(*, name: str, **options: str | None) -> None:
     """Set the password of the administrator NAME, of at least 12 characters.
 
     It is asked for twice on a terminal, and else read from the first line of standard input. The log and the audit call
@@ -55,13 +55,13 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
         for each in passwords:
             say_json({"name": each.name, "made": each.created})
     else:
-        print_table((_HEADINGS, *((each.name, each.created) for each in passwords)))
+        print_table((_PASSWORD_HEADINGS, *((each.name, each.created) for each in passwords)))
 
 
 @password.command("remove", short_help="Remove the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
-def remove(*, name: str, **options: str | None) -> None:
+def remove_password(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
     with opened_keys(load(options).settings) as keys:
         keys.remove_password(name)

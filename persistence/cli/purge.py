@@ -129,7 +129,7 @@ class _Run:
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
         total, before, began = PurgeTotals(), self._problems, time.monotonic()
-        with _opened(tree) as purging:
+        with _opened_purge(tree) as purging:
             forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
@@ -190,7 +190,7 @@ class _Run:
 
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
+def _opened_purge(tree: ChosenTree) -> Iterator[StoragePurge]:
     with managing(tree) as place:
         yield StoragePurge(place.storage, place.providers.bodies_by_form)
         place.leave()

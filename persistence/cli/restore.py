@@ -12,7 +12,7 @@ from functools import partial
 import click
 
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
-from persistence.cli.backup import key_files
+from persistence.cli.backup import MEBIBYTE, key_files
 from persistence.cli.completion import form_names
 from persistence.cli.options import Time, TreeChoice, choose_trees, encryption_remark, tree_options, usage_errors
 from persistence.cli.restoring import PathRestore, form_and_document
@@ -37,7 +37,6 @@ from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
-_MEBIBYTE = 1 << 20
 _ATTACHMENTS = "attachments"
 """The kind of a part that is a directory of attachments."""
 
@@ -124,7 +123,7 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
         say_json(_restored_facts(run, roots, lacking, problems, seconds))
     else:
         count, shown = run.count, ", ".join(roots.values())
-        files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
+        files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
         has_files = directories or count.files or count.known
         summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
     if problems:

@@ -10,7 +10,7 @@ from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.tokens import GRANTABLE, AccessTokens
 
-_HEADINGS = ("ID", "MADE", "DOES")
+_SIGNING_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
 
 @click.command(short_help="Issue an access token for a document.")
@@ -63,7 +63,7 @@ def signing_key() -> None:
 @signing_key.command("new", short_help="Make a key that signs from now on.")
 @json_option
 @common_options
-def new_key(*, as_json: bool, **options: str | None) -> None:
+def new_signing_key(*, as_json: bool, **options: str | None) -> None:
     """Make a key that signs access tokens from now on, and print its id.
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
@@ -81,7 +81,7 @@ def new_key(*, as_json: bool, **options: str | None) -> None:
 @signing_key.command("list", short_help="List the signing keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
     with opened_keys(load(options).settings) as file:
         keys = file.signing()
@@ -93,13 +93,13 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         click.echo("there are no signing keys", err=True)
         return
     rows = [(each.id, each.created, "signs" if each is keys[-1] else "only verifies") for each in keys]
-    print_table((_HEADINGS, *rows))
+    print_table((_SIGNING_KEY_HEADINGS, *rows))
 
 
 @signing_key.command("retire", short_help="Let a signing key verify nothing from now on.")
 @click.argument("key_id", metavar="ID")
 @common_options
-def retire_key(*, key_id: str, **options: str | None) -> None:
+def retire_signing_key(*, key_id: str, **options: str | None) -> None:
     """Forget the signing key ID: access tokens that it has signed are refused from now on."""
     with opened_keys(load(options).settings) as keys:
         keys.remove_signing(key_id)

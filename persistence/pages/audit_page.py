@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from flask import render_template, request, url_for
 
 from persistence.audit.log import seals
-from persistence.audit.newest import NewestLines, newest, outcome_of, place_of
+from persistence.audit.newest import NewestLines, newest, outcome_of, subject_of
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import Keys
 from persistence.limits.pages import AUDIT_LINES_SHOWN
@@ -51,7 +51,7 @@ class AuditPage:
         return render_template(
             "audit.html",
             asked=asked,
-            rows=[{"place": place_of(each), "outcome": outcome_of(each), **each} for each in lines],
+            rows=[{"place": subject_of(each), "outcome": outcome_of(each), **each} for each in lines],
             problem=problem,
             older=older,
             verified=self.verification.output(),

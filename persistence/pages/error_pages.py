@@ -14,7 +14,7 @@ from persistence.http.logs import CAUSE, REQUEST_ID
 from persistence.http.responses import Headers, headers_of
 
 
-def add_to(blueprint: Blueprint) -> None:
+def answer_errors_by_pages(blueprint: Blueprint) -> None:
     """Answer the errors of a blueprint by pages."""
     blueprint.register_error_handler(
         PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))

@@ -17,9 +17,9 @@ from persistence.maintenance.counts import DocumentCounts, FormCounts, last_days
 from persistence.model.addresses import Form
 from persistence.model.search import Hits
 from persistence.model.versions import PublishedVersion
-from persistence.pages import plots
 from persistence.pages.form_queries import TableQuery, table_query
 from persistence.pages.forms_page import ServedForms, published_of, title_of
+from persistence.pages.plots import bar_plot
 from persistence.pages.site import NAME, Site
 from persistence.providers.provider import Route
 from persistence.services.document_tables import VersionTable
@@ -152,7 +152,7 @@ def _plot(shown: ShownVersion) -> str:
     days = last_days()
     title = f"New documents a day, last {len(days)} days"
     middle = days[len(days) // 2]
-    return plots.bars(title, [counts.created[day] for day in days], [days[0], middle, days[-1]])
+    return bar_plot(title, [counts.created[day] for day in days], [days[0], middle, days[-1]])
 
 
 def _deleted(shown: ShownVersion) -> str:

@@ -16,8 +16,7 @@ from persistence.maintenance import needed_keys
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics.metrics import Metrics
 from persistence.metrics.plots import Span
-from persistence.pages import plots
-from persistence.pages.plots import Series
+from persistence.pages.plots import Series, line_plot
 from persistence.pages.recent_errors import RecentErrors
 from persistence.pages.site import ROOT, Site
 from persistence.providers.locations import served_places
@@ -86,8 +85,8 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     half = Series("half of the requests", [None if each is None else _ms(each.median) for each in shown])
     most = Series("95 of 100 requests", [None if each is None else _ms(each.slow) for each in shown])
     return [
-        plots.lines("Requests per second", rates, labels),
-        plots.lines("Latency", [half, most], labels, "ms"),
+        line_plot("Requests per second", rates, labels),
+        line_plot("Latency", [half, most], labels, "ms"),
     ]
 
 

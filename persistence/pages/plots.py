@@ -39,15 +39,15 @@ class _Shape:
     bars: tuple[tuple[float, float, float, float], ...] = ()
 
 
-def lines(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
+def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
     top = _top(value for each in series for value in each.values)
     shapes = [_drawn(each, top, has_area=len(series) == 1) for each in series]
     return _rendered(title, series, shapes, labels, top, unit)
 
 
-def bars(title: str, values: Sequence[float], labels: Sequence[str], unit: str = "") -> Markup:
-    """Return a plot of bars, one for each value; ``labels`` as for ``lines``."""
+def bar_plot(title: str, values: Sequence[float], labels: Sequence[str], unit: str = "") -> Markup:
+    """Return a plot of bars, one for each value; ``labels`` as for ``line_plot``."""
     values = values[-MOST_PLOTTED:]
     top, place = _top(values), WIDTH / max(1, len(values))
     boxes = tuple(

@@ -29,7 +29,7 @@ class RecentError(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-_decode = msgspec.json.Decoder(RecentError).decode
+_decode_error = msgspec.json.Decoder(RecentError).decode
 
 
 class RecentErrors:
@@ -64,7 +64,7 @@ class RecentErrors:
         with suppress(OSError):
             for line in reversed(self._lines()[-ERRORS_KEPT:]):
                 with suppress(msgspec.DecodeError, UnicodeError):  # two lines may have been written at once
-                    found.append(_decode(line))
+                    found.append(_decode_error(line))
         return found
 
     def _lines(self) -> list[bytes]:

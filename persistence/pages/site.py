@@ -20,8 +20,8 @@ from persistence.http.audit import note_in_audit
 from persistence.http.logs import CALLER
 from persistence.http.responses import refusal
 from persistence.limits.pages import LARGEST_FORM, LONGEST_DETAIL
-from persistence.pages import error_pages
 from persistence.pages.actions import Action
+from persistence.pages.error_pages import answer_errors_by_pages
 from persistence.pages.rendering import FILTERS
 from persistence.pages.sessions import Sessions, forget
 
@@ -77,7 +77,7 @@ class Site:
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
         self._blueprint.after_request(self._finish)
-        error_pages.add_to(self._blueprint)
+        answer_errors_by_pages(self._blueprint)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:

@@ -52,9 +52,7 @@ def test_whoever_makes_a_key_in_a_directory_without_settings_learns_where_it_is(
     done = ended(command.split(), monkeypatch, capsys)
     (file,) = (tmp_path / "var").glob("*keys.json")
     assert done.status == 0
-    assert (
-        done.errors[-1] == f"persistence: without a settings file here, it is {file}: --config names the service's"
-    )
+    assert done.errors[-1] == f"persistence: without a settings file here, it is {file}: --config names the service's"
     (tmp_path / "own.toml").write_text('keys = "own.json"\nencryption_keys = "own.json"\n')
     monkeypatch.setattr("sys.stdin", io.StringIO(sent))
     done = ended([*command.split(), "--config", "own.toml"], monkeypatch, capsys)
