@@ -53,7 +53,7 @@ class Rotation:
     keep: int = 0
 
     def is_due(self, head: Head, now: float) -> bool:
-        """Whether a file with lines is large or old enough. A clock that jumps far rotates it once."""
+        """Tell whether a file with lines is large or old enough. A clock that jumps far rotates it once."""
         return head.size > 0 and (0 < self.size <= head.size or 0 < self.age <= abs(now - head.began))
 
 

@@ -41,8 +41,8 @@ from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.locations import object_places_of
-from persistence.providers.opened import object_bodies, readable_bodies
+from persistence.providers.locations import buckets_of
+from persistence.providers.opened import bucket_bodies, readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
 from persistence.settings import Settings
@@ -256,14 +256,14 @@ class _Run:
 
     def check_objects(self) -> Iterator[int]:
         choice, wanted = self._choice, self._wanted
-        bodies_at = object_bodies(choice.settings, choice.properties)
+        bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
         remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
-        for place in object_places_of(choice.properties):
+        for place in buckets_of(choice.properties):
             try:
                 with owner.acting(choice.settings.home), ExitStack() as opened:
                     places = self._records(opened)
                     run = ObjectsCheck(
-                        bodies_at(place), partial(choice.place_of_objects, place=place), places, remedies
+                        bodies_at(place), partial(choice.records_of_bucket, place=place), places, remedies
                     )
                     shown = _Shown(lambda: 0, str, f"{place}: ")
                     yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.totals)

@@ -21,7 +21,7 @@ from persistence.model.addresses import Form
 from persistence.model.exports import FormPattern, parse_pattern
 from persistence.model.versions import Searched
 from persistence.properties.property_table import is_database, resolved_place
-from persistence.providers.places import Place, object_place_of, open_place
+from persistence.providers.places import Place, bucket_of, open_place
 from persistence.providers.preparing import init_database, upgrade_database
 from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveOutcome, MoveReport, MoveResult
@@ -124,7 +124,7 @@ def _pattern(text: str) -> FormPattern:
 
 
 def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:
-    place_of, keeps_objects = partial(object_place_of, effective.properties), attachments is None
+    place_of, keeps_objects = partial(bucket_of, effective.properties), attachments is None
 
     def revisions(form: Form) -> Revisions:
         return origin.storage if keeps_objects and place_of(form) is not None else origin.revisions(form)

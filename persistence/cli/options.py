@@ -22,7 +22,7 @@ from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.properties import Properties
@@ -236,7 +236,7 @@ class TreeChoice:
             return None
         return root_of(route.data, self.settings.roots) or ""
 
-    def place_of_objects(self, form: Form, place: ObjectPlace) -> str | None:
+    def records_of_bucket(self, form: Form, place: Bucket) -> str | None:
         """Return the tree or database with the records of a form's bodies at a place; as ``root_of_records``."""
         route = self.properties.of(form).route
         if route.attachments is None or route.attachments.place != place:

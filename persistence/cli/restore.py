@@ -29,7 +29,7 @@ from persistence.model.instants import Instant
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.properties.property_table import is_database, resolved_place, shown_address
-from persistence.providers.places import object_place_of, open_place
+from persistence.providers.places import bucket_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.services.moving.places import MoveTarget
 from persistence.services.rules import Revert
@@ -218,7 +218,7 @@ def _filling(
             target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
             run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
             if attachments is None:
-                run.object_place_of = partial(object_place_of, properties)
+                run.bucket_of = partial(bucket_of, properties)
             yield run
 
 

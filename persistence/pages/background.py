@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from persistence import children
 from persistence.children import Child
 from persistence.errors import BusyError, disk_errors
-from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
+from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout
@@ -71,7 +71,7 @@ class BackgroundCommand:
             return Output(is_running, began, tuple(lines), lines[-1] if lines else b"", errors)
 
     def is_running(self) -> bool:
-        """Whether it runs, also if another worker has begun it."""
+        """Tell whether it runs, also if another worker has begun it."""
         if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
             self._process = None
         try:

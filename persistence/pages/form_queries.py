@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from persistence.errors import BadRequestError
-from persistence.limits.pages import ROWS_SHOWN
-from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED
+from persistence.limits import LONGEST_SEARCHED, MOST_SEARCHED, ROWS_SHOWN
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Sort, TextMatch
 
@@ -45,12 +44,12 @@ class TableQuery:
 
     @property
     def has_filters(self) -> bool:
-        """Whether anything but the search box narrows the table down."""
+        """Tell whether anything but the search box narrows the table down."""
         return bool(self.parameters.keys() - {"q", "sort", "order", "page", "lang"})
 
     @property
     def is_plain(self) -> bool:
-        """Whether it lists all documents, the last saved first, without a search."""
+        """Tell whether it lists all documents, the last saved first, without a search."""
         return not self.parameters.keys() - {"page", "lang"}
 
     def linked(self, **changed: object) -> dict[str, str]:

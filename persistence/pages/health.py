@@ -9,7 +9,7 @@ import msgspec
 from flask import render_template, url_for
 
 from persistence.errors import BadRequestError, NotFoundError
-from persistence.limits.pages import MOST_FINDINGS_SHOWN
+from persistence.limits import MOST_FINDINGS_SHOWN
 from persistence.maintenance.findings import Outcome, Remedy
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
@@ -60,7 +60,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be repaired or adopted alone. The service's own files are parts of a whole."""
+        """Tell whether it can be repaired or adopted alone. The service's own files are parts of a whole."""
         return self.outcome == _OPEN and self.remedy in (_REPAIR, _ADOPT) and not self.path.startswith(".")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from persistence.index.protocol import ReportTables
 from persistence.model.addresses import Address, DocumentAddress, Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.services.moving.copying import SourceContents
 from persistence.services.moving.states import MovedUnit, RevisionMark, UnitState
 from persistence.storage.managed import ListedBodies, ManagedStorage
@@ -20,19 +20,19 @@ from persistence.storage.storage import Arrivals, Revisions, RevisionStorage
 class MoveSource:
     """The forms to be moved: ``storage`` has them, and ``revisions`` returns those of a form with the bodies that move.
 
-    ``name`` says where they are, without passwords. ``object_place_of`` returns where the bodies of attachments of a
+    ``name`` says where they are, without passwords. ``bucket_of`` returns where the bodies of attachments of a
     form are, if they are in an object store. With ``keeps_objects`` they stay there, and only their records are moved.
     """
 
     name: str
     storage: StateMarks
     revisions: Callable[[Form], Revisions]
-    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None
+    bucket_of: Callable[[Form], Bucket | None] = lambda _: None
     keeps_objects: bool = True
 
     def contents(self, form: Form, bodies: ListedBodies | None) -> SourceContents:
         """Return the contents of a form, for a destination whose ``bodies`` are in an object store, if they are."""
-        place = self.object_place_of(form)
+        place = self.bucket_of(form)
         if place is None:
             return SourceContents(self.revisions(form))
         if self.keeps_objects:
