@@ -59,15 +59,12 @@ class Administrators:
     """The callers who may log in: the keys of the setting ``named``, and those with a password.
 
     A limited key (``Key.is_limited``) is not one of them: the pages show and change everything.
-
-    Methods raise ``DiskError`` and ``DamagedError`` where the file of the keys cannot be read.
     """
 
     keys: Keys
     named: frozenset[str]
 
     def exist(self) -> bool:
-        """Return whether anybody could log in."""
         return bool(self.keys.passwords()) or bool(self._keys())
 
     def credential(self, name: str, secret: str) -> str | None:
@@ -81,7 +78,7 @@ class Administrators:
         return self.credentials(name)[1]
 
     def credentials(self, name: str) -> tuple[str | None, str | None]:
-        """Return what says which API key, and which password, a name has now."""
+        """Return the digests of the API key and of the password that a name has now."""
         secret = self.keys.ensured_session_secret()
         key = next((each for each in self._keys() if each.name == name), None)
         password = next((each for each in self.keys.passwords() if each.name == name), None)
@@ -97,7 +94,7 @@ class Administrators:
 
 
 class Sessions:
-    """Begins, finds, renews and ends sessions."""
+    """Begins, finds, renews and ends sessions, as signed cookies."""
 
     def __init__(self, administrators: Administrators, record: LoginRecord) -> None:
         self.administrators = administrators
@@ -151,7 +148,6 @@ class Sessions:
 
 
 def forget(response: Response, request: Request) -> None:
-    """Let a browser forget its cookie."""
     response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
 
 

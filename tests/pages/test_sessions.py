@@ -226,7 +226,7 @@ def test_a_form_without_the_token_of_the_session_changes_nothing(tmp_path: Path)
     for token in ("", "x", "é"):
         answer = found.post("/admin/actions/api-key-new", {"name": "evil", "csrf": token})
         assert answer.status_code == 403
-        assert "not of your session" in found.text
+        assert "not from your session" in found.text
     assert [key.name for key in keys.read()] == [NAME]
 
 

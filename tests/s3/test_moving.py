@@ -179,8 +179,8 @@ def test_bodies_are_not_stored_again_in_the_place_where_they_are(
 @pytest.mark.parametrize(
     ("place", "cause"),
     [
-        ("s3://forms/x/within", "lie within each other"),
-        ("s3://forms", "lie within each other"),
+        ("s3://forms/x/within", "each place needs a prefix of its own"),
+        ("s3://forms", "each place needs a prefix of its own"),
         ("s3://forms/x?endpoint=nowhere", "must be an address"),
         ("s3://forms/x?key=secret", "without anything else"),
         ("somewhere", "or with-data"),
