@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import LISTED_ROWS, MOST_CONNECTIONS
+from persistence.limits import LISTED_ROWS, MOST_CONNECTIONS
 from persistence.postgresql.address import parse
 from persistence.postgresql.connections import PooledConnections
 from persistence.postgresql.failures import (

@@ -173,7 +173,7 @@ class _Folder:
 
     @property
     def _is_dated(self) -> bool:
-        return self._is_data and self.query.has_range
+        return self._is_data and (self.query.since is not None or self.query.until is not None)
 
     @property
     def _has_history(self) -> bool:

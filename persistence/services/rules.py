@@ -246,7 +246,7 @@ def _reason(
 
 
 def _mismatch(expected: Tags, address: Address) -> str:
-    if expected.has_weak:
+    if any(tag.startswith("W/") for tag in expected.tags or ()):
         return (
             f"a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it: {address}"
         )
