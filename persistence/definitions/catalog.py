@@ -141,6 +141,13 @@ class Definition:
         except DamagedError:
             return False
 
+    def is_current(self) -> bool:
+        """Return whether this is still the published definition; ``False`` where it is not published, or not known."""
+        known = self.parts.get(_SUMMARY)
+        if known is None or known.deleted:
+            return False
+        return self._catalog.storage.fingerprint(self.address) == self.fingerprint
+
     def stored(self) -> StoredRevision | None:
         """Return the stored revision, its content open; ``None`` where the version was never published."""
         return self._catalog.storage.read(self.address, content=True)

@@ -32,7 +32,7 @@ from persistence.providers.locations import (
 )
 from persistence.providers.provider import Opening, Provider, engine_of
 from persistence.settings import Settings
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, JOURNAL, Layout
@@ -161,18 +161,12 @@ def integrity_of(settings: Settings) -> Integrity:
 def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     """Make every missing tree of the settings; return each root, and whether it was made."""
     check(properties, settings.roots)
-    made = []
-    for each in settings.roots:
-        with owner.acting(each):
-            made.append((each, root.init(each)))
-    return made
+    return [(each, root.init(each)) for each in settings.roots]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Return the reason why the service cannot write into a tree for now."""
     check(properties, settings.roots)
-    for path in (*settings.roots, *bases_of(properties)):
-        owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
     if buckets_of(properties):
