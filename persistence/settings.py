@@ -20,7 +20,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.limits.requests import WORKER_MEMORY
+from persistence.limits import WORKER_MEMORY
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import Value, full_address, general_names, is_database, resolved_place

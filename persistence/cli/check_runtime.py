@@ -22,7 +22,7 @@ from persistence.client.connection import CallPolicy, ServiceConnection, authori
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.errors import PersistenceError, one_line
-from persistence.limits.requests import LONGEST_CREDENTIAL
+from persistence.limits import LONGEST_CREDENTIAL
 from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties, RuntimeRoute
 from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address

@@ -147,7 +147,7 @@ def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> dic
         "effect": answer.known.effect.value,
         "winner": None if explanation.winner is None else reason(explanation.winner),
         "losers": list(map(reason, explanation.losers)),
-        "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.left],
+        "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.failed],
     }
 
 
@@ -174,7 +174,7 @@ def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[st
         cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
         yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
     yield from _reasons("loses", answer.explanation.losers, properties)
-    for reason in answer.explanation.left:
+    for reason in answer.explanation.failed:
         yield f"  left {'.'.join(reason.name)}: {reason.text}"
 
 

@@ -20,7 +20,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConfigurationError, PersistenceError, StartupError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
-from persistence.limits.imports import MOST_NAMED
+from persistence.limits import MOST_NAMED
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, own_directories, root_of

@@ -33,8 +33,7 @@ from persistence.errors import (
     RemoteError,
     RemoteTimeoutError,
 )
-from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
-from persistence.limits.requests import CHUNK
+from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
 
 _UNIX = "unix:"
 _KEY = re.compile("[!-~]+")

@@ -9,7 +9,7 @@ from io import SEEK_END, BytesIO, TextIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 
 Content = bytes | bytearray | memoryview | str | Path | BinaryIO | Iterable[bytes]
 """A content to be sent: bytes, a text (sent as UTF-8), the path of a file, an open binary file, or pieces of bytes."""

@@ -13,7 +13,7 @@ from persistence.client.values import HistoryEntry, SearchResult
 from persistence.errors import BadRequestError
 from persistence.forms.history_xml import read_history
 from persistence.forms.search_xml import read_search_answer, write_search_request
-from persistence.limits.documents import LARGEST_HISTORY_PAGE
+from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.search import FoundDocument, FoundDocuments, Query, Scope

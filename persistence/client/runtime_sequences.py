@@ -26,7 +26,7 @@ from persistence.client.runtime_proxy import (
 )
 from persistence.errors import BadRequestError, NotSupportedError, RemoteTimeoutError
 from persistence.forms.messages import text
-from persistence.limits.requests import LONGEST_NAME
+from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, LIBRARY_FORM
 from persistence.model.users import ANONYMOUS, User
 

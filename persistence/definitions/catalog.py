@@ -27,7 +27,7 @@ from persistence.definitions.summaries import FormsFile, stored_forms, summaries
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.forms.outline import Outline
-from persistence.limits.definitions import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
+from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.permissions import Permissions
 from persistence.model.versions import PublishedVersion

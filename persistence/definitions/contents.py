@@ -14,8 +14,7 @@ from persistence.forms.controls import Control, read_controls, read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.forms.outline import Outline, read_outline
 from persistence.forms.structure import Names
-from persistence.limits.definitions import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Permissions
 from persistence.model.versions import FormMetadata, IndexKey, PublishedVersion

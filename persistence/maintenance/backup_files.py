@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, ReplacedError, StartupError
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, digest_text, digits_of, shows_stamp, stamp

@@ -9,8 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 from persistence.errors import BadRequestError
 
 SCHEME = "s3"
-"""The scheme of the address of such a place."""
-
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _LONGEST_PREFIX = 256
@@ -18,9 +16,9 @@ _LONGEST_PREFIX = 256
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """A bucket, and a ``prefix`` of keys without slashes around it, which may be empty.
+    """A bucket, and a ``prefix`` of keys without slashes around it.
 
-    Without ``endpoint`` or ``region`` the environment says it, as for other programs.
+    The environment has ``endpoint`` and ``region`` where they are empty.
     """
 
     bucket: str
@@ -72,7 +70,7 @@ def addressed_place(text: str) -> ObjectPlace:
 
 
 def object_endpoint(text: str) -> str:
-    """Return the address of a store that speaks S3, without a slash at its end; empty for a blank text."""
+    """Read the address of a store that speaks S3; blank is empty."""
     given = text.strip()
     try:
         parts = urlsplit(given)

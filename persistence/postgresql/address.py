@@ -10,7 +10,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from persistence.errors import ConfigurationError
-from persistence.limits.database import CONNECT_SECONDS, LONGEST_SCHEMA, SILENT_SECONDS
+from persistence.limits import CONNECT_SECONDS, LONGEST_SCHEMA, SILENT_SECONDS
 
 SCHEMES = ("postgresql", "postgres")
 """The schemes of addresses of databases, as libpq reads them."""

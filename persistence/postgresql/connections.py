@@ -13,12 +13,12 @@ from psycopg_pool import ConnectionPool
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError
-from persistence.limits.database import (
-    ANSWER_SECONDS,
+from persistence.limits import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
     OUTAGE_SECONDS,
     SILENT_SECONDS,
+    STATEMENT_ANSWER_SECONDS,
     STATEMENT_SECONDS,
 )
 from persistence.observed import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
@@ -202,7 +202,7 @@ class PooledConnections(Closable):
     def configure(self, connection: Session) -> None:
         """Set the parameters and deadlines of a new connection."""
         self.generation += 1
-        connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
+        connection.patience = STATEMENT_SECONDS + STATEMENT_ANSWER_SECONDS
         connection.overdue_after = self._lock_timeout
         connection.on_overdue, connection.on_silence = self._look, self._give_up
         connection.execute(

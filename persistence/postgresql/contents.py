@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from persistence.errors import DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
-from persistence.limits.database import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
+from persistence.limits import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
 from persistence.storage.uploads import Upload
 

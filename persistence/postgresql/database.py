@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import MOST_CONNECTIONS
+from persistence.limits import MOST_CONNECTIONS
 from persistence.postgresql.address import parse
 from persistence.postgresql.connections import PooledConnections
 from persistence.postgresql.failures import (

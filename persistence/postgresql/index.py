@@ -21,7 +21,7 @@ from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget, ReindexingStatus
 from persistence.index.queries import searched_owners
 from persistence.index.sources import DefinitionState
-from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
+from persistence.limits import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.model.users import OwnerSets

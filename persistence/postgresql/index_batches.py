@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from persistence.errors import DamagedError
 from persistence.index.cards import encode, entries
 from persistence.index.sources import DocumentName, ReadAhead
-from persistence.limits.database import LARGEST_REREAD
+from persistence.limits import LARGEST_REREAD
 from persistence.model.addresses import DATA_XML, Form
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.index_rows import IndexRows, KeptDocument, ReadDocument, columns_of, count

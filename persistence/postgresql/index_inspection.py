@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from persistence.limits.database import LISTED_ROWS
+from persistence.limits import LISTED_ROWS
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.index_rows import IndexRows

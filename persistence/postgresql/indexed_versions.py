@@ -19,8 +19,7 @@ from psycopg.rows import TupleRow
 
 from persistence.bounded_cache import BoundedCache
 from persistence.index.sources import DefinitionState, IndexedDefinition, Source
-from persistence.limits.database import PARTITIONS_KEPT
-from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PARTITIONS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.versions import IndexKey
 from persistence.postgresql.database import Database, Rows

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from persistence.errors import DamagedError
-from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
+from persistence.limits import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, digest_text

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import psycopg
 
 from persistence.errors import BusyError, StartupError
-from persistence.limits.database import STATEMENT_SECONDS
+from persistence.limits import STATEMENT_SECONDS
 from persistence.postgresql.database import Database
 from persistence.postgresql.failures import RETRY_AFTER, database_errors
 from persistence.postgresql.places import lock_key

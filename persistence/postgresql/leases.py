@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.errors import BusyError, LockedError, NotFoundError
-from persistence.limits.database import LISTED_ROWS
-from persistence.limits.documents import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits import LISTED_ROWS, MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from persistence.errors import DamagedError
-from persistence.limits.database import DEFINITIONS_FORESEEN
+from persistence.limits import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.places import DEFINITION, DRAFT, folder_of

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from persistence.index.cards import FACTS, Edge
-from persistence.limits.database import FEW_FOUND, MOST_GATHERED, NEWEST_TRIED
-from persistence.limits.search import HIT_COSTS, LARGEST_FOUND
+from persistence.limits import FEW_FOUND, HIT_COSTS, LARGEST_FOUND, MOST_GATHERED, NEWEST_TRIED
 from persistence.model.search import Field, Query
 from persistence.postgresql.conditions import SearchedPartition
 from persistence.postgresql.selections import BoundSql, Selection, joined

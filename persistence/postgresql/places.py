@@ -6,7 +6,7 @@ import hashlib
 import threading
 from typing import NamedTuple
 
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.postgresql.database import Database, Rows
 from persistence.storage.layout import Layout

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from persistence.limits.database import FEW_FOUND, MOST_GATHERED, SAMPLED
+from persistence.limits import FEW_FOUND, MOST_GATHERED, SAMPLED
 from persistence.postgresql.conditions import SearchConditions
 from persistence.postgresql.database import Rows
 from persistence.postgresql.selections import BoundSql, Reach, Selection, joined

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import psycopg
 
 from persistence.errors import BusyError, DiskError
-from persistence.limits.database import CONFIRMING_SECONDS
+from persistence.limits import CONFIRMING_SECONDS
 from persistence.postgresql.failures import cause
 from persistence.postgresql.session import Session
 

@@ -20,7 +20,7 @@ from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.index.sources import DefinitionState
-from persistence.limits.database import LISTED_ROWS, MOST_READERS, REREAD_AT_ONCE
+from persistence.limits import LISTED_ROWS, MOST_READERS, REREAD_AT_ONCE
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database
 from persistence.postgresql.index_batches import IndexBatches

@@ -28,7 +28,7 @@ from persistence.errors import BusyError, ConflictError, DiskError, DiskFullErro
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.flat_rows import DocumentRows, FlatReader
 from persistence.index.sources import Source
-from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from persistence.errors import DamagedError
-from persistence.limits.database import LISTED_ROWS
+from persistence.limits import LISTED_ROWS
 from persistence.model.addresses import FORM_XHTML, Address, Form
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant

@@ -8,7 +8,7 @@ from typing import Any
 
 from persistence.index.cards import AS_FOLDED, FACTS, decode, hit_of, is_cut, key_of
 from persistence.index.protocol import Budget
-from persistence.limits.database import FIRST_TRIED, LEAPS, NEWEST_TRIED
+from persistence.limits import FIRST_TRIED, LEAPS, NEWEST_TRIED
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchConditions, SearchedPartition, conditions
 from persistence.postgresql.database import Rows

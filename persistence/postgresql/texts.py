@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.limits.database import FOLDS_TRIED
+from persistence.limits import FOLDS_TRIED
 from persistence.model.search import ControlFilter, Query, TextMatch
 from persistence.postgresql.selections import BoundSql, Reach, Selection, joined
 

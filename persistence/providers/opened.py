@@ -15,8 +15,7 @@ from persistence.closable import Closable, PeriodicThread
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError
 from persistence.index.sync.updater import Failed
-from persistence.limits.imports import MOVED_AT_ONCE
-from persistence.limits.objects import SWEEP_EVERY
+from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model.addresses import Form
 from persistence.model.object_places import ObjectPlace
 from persistence.properties.properties import Properties, ProviderProperties

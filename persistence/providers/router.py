@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties

@@ -20,8 +20,7 @@ from persistence.errors import (
     RemoteTimeoutError,
     one_line,
 )
-from persistence.limits.documents import ANSWER_SECONDS
-from persistence.limits.requests import CHUNK
+from persistence.limits import ANSWER_SECONDS, CHUNK
 
 DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 """The statuses of changes that were done."""

@@ -22,7 +22,7 @@ import httpx
 from persistence import client_request
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, RemoteError
-from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
+from persistence.limits import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.remote.answers import RemoteAnswer, http_errors
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
 from persistence.remote.timed_transport import TimedTransport

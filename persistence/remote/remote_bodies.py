@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Self
 
 from persistence.errors import NotSupportedError, PersistenceError, disk_errors
-from persistence.limits.documents import MOST_OLDER_BODIES
+from persistence.limits import MOST_OLDER_BODIES
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described

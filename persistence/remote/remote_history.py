@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from persistence.errors import BadRequestError, BusyError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.history_xml import FoundHistory, read_history
-from persistence.limits.documents import LARGEST_ANSWER, MOST_HISTORY_CALLS, REMOTE_HISTORY_PAGE
+from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, REMOTE_HISTORY_PAGE
 from persistence.model import instants
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import ListedRevision

@@ -20,7 +20,7 @@ from persistence.forms.search_xml import (
     write_search_request,
 )
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
-from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant

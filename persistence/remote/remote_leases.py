@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from persistence.errors import LockedError, PersistenceError
 from persistence.forms.lease_xml import read_lock, write_lock
-from persistence.limits.documents import LARGEST_LOCK
+from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import LeaseHolder, parse_remaining
 from persistence.model.users import User

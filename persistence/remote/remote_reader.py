@@ -20,7 +20,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.limits.documents import MOST_RECEIVED
+from persistence.limits import MOST_RECEIVED
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.remote.answers import RemoteAnswer

@@ -14,7 +14,7 @@ from types import TracebackType
 import msgspec
 
 from persistence.errors import DamagedError, DiskError, PersistenceError
-from persistence.limits.objects import FIRST_PIECE
+from persistence.limits import FIRST_PIECE
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.object_places import ObjectPlace

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import DamagedError
-from persistence.limits.objects import FIRST_PIECE, LARGEST_PIECE
+from persistence.limits import FIRST_PIECE, LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
 
-from persistence.limits.objects import ABANDONED_OBJECT_AFTER
+from persistence.limits import ABANDONED_OBJECT_AFTER
 from persistence.model.sidecar import fresh_id
 from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import BODIES, Layout

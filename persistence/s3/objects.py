@@ -21,7 +21,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import S3Store
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
-from persistence.limits.objects import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
+from persistence.limits import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
 from persistence.model.object_places import ObjectPlace, object_endpoint
 
 if TYPE_CHECKING:

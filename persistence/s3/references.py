@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 
 from persistence.errors import BadAddressError, DamagedError
-from persistence.limits.objects import LONGEST_KEY
+from persistence.limits import LONGEST_KEY
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.object_places import ObjectPlace
 from persistence.storage.layout import Layout, unescape

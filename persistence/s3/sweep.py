@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from persistence.errors import PersistenceError
-from persistence.limits.objects import ABANDONED_OBJECT_AFTER
+from persistence.limits import ABANDONED_OBJECT_AFTER
 from persistence.model.addresses import Form
 from persistence.s3.references import BodyReference, decode_references
 from persistence.storage import files

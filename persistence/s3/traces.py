@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from persistence.limits.objects import LARGEST_PIECE
+from persistence.limits import LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 from persistence.s3.objects import ListedObject, Objects
 from persistence.storage.managed import TracedFile, Traces

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from persistence.errors import BadAddressError, BadRequestError
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_SHOWN
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.texts import in_latin_1

@@ -21,9 +21,7 @@ from persistence.definitions.contents import NOTHING_ENCRYPTED, EncryptedControl
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits.documents import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, SEARCHED_AT_ONCE
-from persistence.limits.requests import CHUNK
-from persistence.limits.xml import MOST_ENCRYPTED
+from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_ENCRYPTED, MOST_HOLDERS, SEARCHED_AT_ONCE
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import Control
 from persistence.forms.outline import NO_OUTLINE, OutlineNode
-from persistence.limits.pages import VALUES_SHOWN
+from persistence.limits import VALUES_SHOWN
 from persistence.providers.provider import Route
 
 

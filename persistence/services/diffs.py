@@ -28,7 +28,7 @@ from persistence.forms.diffs import OTHER, Difference, differences
 from persistence.forms.diffs_text import DiffRow
 from persistence.forms.diffs_xml import DiffsWriter
 from persistence.forms.outline import NO_OUTLINE, Outline
-from persistence.limits.documents import LARGEST_DIFFED
+from persistence.limits import LARGEST_DIFFED
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import ListedRevision

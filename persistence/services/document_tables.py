@@ -14,7 +14,7 @@ from typing import Self
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.outline import NO_OUTLINE, Outline
 from persistence.index.protocol import Budget
-from persistence.limits.pages import ROWS_AT_ONCE, STORED_LISTED
+from persistence.limits import ROWS_AT_ONCE, STORED_LISTED
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.search import (

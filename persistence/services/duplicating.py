@@ -13,9 +13,7 @@ from persistence.forms.editing import as_content
 from persistence.forms.encryption import LeafEditor, OpenElement
 from persistence.forms.form_data import HolderReader
 from persistence.forms.messages import element, text
-from persistence.limits.documents import LONGEST_PATH
-from persistence.limits.requests import LONGEST_NAME
-from persistence.limits.search import MOST_QUERY_ELEMENTS
+from persistence.limits import LONGEST_NAME, LONGEST_PATH, MOST_QUERY_ELEMENTS
 from persistence.model.addresses import (
     DATA_XML,
     AttachmentRef,

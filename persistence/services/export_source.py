@@ -153,7 +153,9 @@ class _Folder:
         is_gone = own is not None and own.deleted and not self._has_history
         if version is None or version not in self.versions or is_gone:
             return
-        is_wanted = own is None and not (self._is_data and self.query.has_range)
+        is_wanted = own is None and not (
+            self._is_data and (self.query.since is not None or self.query.until is not None)
+        )
         for revision in () if own is None else self._revisions(self.main, own):
             if isinstance(revision, PersistenceError) or self._is_chosen(revision):
                 is_wanted = True

@@ -19,7 +19,7 @@ from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.forms.cells import CellPlace, CellReader, Column, cell_matcher
 from persistence.forms.outline import NO_OUTLINE
 from persistence.forms.values import PathState, readable
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.exports import ExportedContent, ExportQuery
 from persistence.model.sidecar import DocumentFacts, Sidecar

@@ -15,8 +15,7 @@ import msgspec
 
 from persistence.errors import DamagedError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.archive_metadata import write_metadata
-from persistence.limits.documents import MOST_EXPORT_PROBLEMS
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS
 from persistence.model.addresses import DocumentAddress
 from persistence.model.archives import ERRORS_ENTRY
 from persistence.model.exports import ExportQuery

@@ -14,7 +14,7 @@ import msgspec
 
 from persistence.errors import BadRequestError, BusyError, ConflictError, NotFoundError, PersistenceError
 from persistence.forms.messages import attribute, element, text
-from persistence.limits.documents import MOST_PURGE_PROBLEMS
+from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.exports import ExportQuery, RevisionHistory

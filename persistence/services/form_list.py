@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.forms.form_list_xml import FormListWriter, read_form_query
-from persistence.limits.search import LARGEST_LIST
+from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.instants import to_datetime
 from persistence.model.permissions import OPERATIONS, Permissions, on_creation

@@ -10,7 +10,7 @@ from persistence.errors import BadRequestError, MalformedXmlError, disk_errors
 from persistence.forms.data_tree import DataNode, HeldValue, read_data
 from persistence.forms.outline import Outline, OutlineNode
 from persistence.forms.values import readable
-from persistence.limits.pages import LARGEST_SHOWN, LARGEST_XML_SHOWN, LONGEST_VALUE, VALUES_SHOWN, XML_LINES_SHOWN
+from persistence.limits import LARGEST_SHOWN, LARGEST_XML_SHOWN, LONGEST_VALUE, VALUES_SHOWN, XML_LINES_SHOWN
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.services.rules import Read
 from persistence.xml.indented import decoded, indented

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from persistence.errors import DamagedError, ForbiddenError, RemoteFailureError
 from persistence.forms.history_xml import write_history
-from persistence.limits.documents import MOST_LIVES
+from persistence.limits import MOST_LIVES
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import HistoryPage, ListedRevision, PageRequest
 from persistence.model.sidecar import Sidecar

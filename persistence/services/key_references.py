@@ -11,7 +11,7 @@ from persistence.crypto import frames
 from persistence.crypto.value_cipher import key_of
 from persistence.errors import BusyError, ConfigurationError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.encryption import ValueDecrypter
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import Form
 from persistence.model.versions import Place
 from persistence.services.data_revisions import DataRevision, living_revisions, opened_revision

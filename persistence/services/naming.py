@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from persistence.errors import BadRequestError, MalformedXmlError, disk_errors
 from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.storage.managed import ManagedStorage

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError
 from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
-from persistence.limits.definitions import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
+from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from persistence.errors import PersistenceError
-from persistence.limits.documents import PURGE_PAUSE, PURGED_AT_ONCE
+from persistence.limits import PURGE_PAUSE, PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar

@@ -11,8 +11,7 @@ from persistence.errors import BadRequestError, as_disk_error, disk_errors
 from persistence.forms.form_data import MARKER_WORD
 from persistence.forms.marks import UnusableMark, unusable_marks
 from persistence.forms.metadata import MetadataReader
-from persistence.limits.definitions import LARGEST_TREE
-from persistence.limits.requests import LONGEST_TEXT
+from persistence.limits import LARGEST_TREE, LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.services.rules import Received
 from persistence.storage.storage import RevisionStorage

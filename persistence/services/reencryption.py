@@ -25,7 +25,7 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.services.data_revisions import DataRevision, living_revisions, opened_revision

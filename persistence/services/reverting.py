@@ -23,8 +23,7 @@ from persistence.errors import (
     ReplacedError,
     disk_errors,
 )
-from persistence.limits.documents import MOST_RESTORED, RESTORED_AT_ONCE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.instants import LAST, Instant

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError, disk_errors
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import Operations
@@ -231,7 +231,7 @@ def _reason(
         if own is None and (not tags or expected.tags is None):
             missing = f"nothing is stored that If-Match could name; it may have been deleted: {address}"
             return missing if precondition.must_exist else None
-        if not expected.match(*tags) and expected.has_weak:
+        if not expected.match(*tags) and any(tag.startswith("W/") for tag in expected.tags or ()):
             return (
                 "a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it:"
                 f" {address}"

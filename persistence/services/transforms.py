@@ -19,9 +19,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
 from persistence.forms.migration.pipeline import migrate
-from persistence.limits.definitions import LARGEST_TREE
-from persistence.limits.requests import CHUNK
-from persistence.limits.xml import MOST_PARSED, PARSING_PATIENCE, SMALL
+from persistence.limits import CHUNK, LARGEST_TREE, MOST_PARSED, PARSING_PATIENCE, SMALL
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
 from persistence.model.versions import DATA_FORMATS

@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from persistence.limits.documents import SPOOLED_DIRECTORY
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, SPOOLED_DIRECTORY
 from persistence.model.archives import extended_timestamps
 from persistence.model.instants import Instant, to_datetime
 

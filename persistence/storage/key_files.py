@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from persistence.errors import ConflictError, DamagedError, as_disk_error, disk_errors
-from persistence.limits.documents import LARGEST_SMALL_FILE
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.storage import directories, files, nofollow, owner, root
 from persistence.storage.layout import PAGES
 from persistence.storage.locks import LockFile

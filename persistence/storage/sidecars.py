@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from persistence.errors import DamagedError
-from persistence.limits.documents import LARGEST_SMALL_FILE
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.model.instants import epoch_nanoseconds
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.storage import nofollow

@@ -20,9 +20,7 @@ from unicodedata import normalize
 
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
-from persistence.limits.documents import LONGEST_PATH
-from persistence.limits.imports import LONGEST_ENTRY, MOST_FILES
-from persistence.limits.requests import LONGEST_NAME
+from persistence.limits import LONGEST_ENTRY, LONGEST_NAME, LONGEST_PATH, MOST_FILES
 from persistence.model.addresses import PUBLIC_PREFIX, Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.archives import ERRORS_ENTRY, LATEST, METADATA_SUFFIX, ArchiveEntry, parse_entry
 from persistence.model.instants import Instant

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from io import FileIO
 
 from persistence.errors import BadRequestError
-from persistence.limits.imports import DEEPEST_FOLDER
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, DEEPEST_FOLDER
 from persistence.services.imports.revisions import Content
 from persistence.storage import nofollow
 from persistence.storage.layout import LAYOUT

@@ -15,7 +15,7 @@ from functools import partial
 from persistence.dialect import DIALECTS
 from persistence.errors import ConflictError, DiskFullError, NotSupportedError, PersistenceError, disk_errors
 from persistence.index.protocol import Budget
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.model.search import Query, Scope

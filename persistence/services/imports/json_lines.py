@@ -10,8 +10,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from persistence.errors import BadRequestError, PersistenceError
-from persistence.limits.imports import LONGEST_LINE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LONGEST_LINE
 from persistence.model import instants
 from persistence.model.addresses import (
     DATA_XML,
@@ -194,4 +193,4 @@ def _instant(text: str | None) -> Instant | None:
     try:
         return instants.first_from(instants.parse_time(text, "a time"))
     except OverflowError as error:
-        raise BadRequestError(f"{text!r} is later than the last possible time") from error
+        raise BadRequestError(f"{text!r} is after the year 9999") from error

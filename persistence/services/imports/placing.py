@@ -18,8 +18,7 @@ from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
 from persistence.errors import BadRequestError, BodyTooLargeError, NotFoundError, ReplacedError
 from persistence.forms.form_data import HolderReader
-from persistence.limits.imports import MOST_AT_ONCE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, MOST_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import (
     DESIGNER_VERSION,

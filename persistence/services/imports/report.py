@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from persistence.errors import one_line
 from persistence.forms.messages import attribute, element, text
-from persistence.limits.imports import MOST_NAMED, MOST_NOTES
+from persistence.limits import MOST_NAMED, MOST_NOTES
 from persistence.services.imports.revisions import ImportOutcome, ImportResult
 
 _KINDS = {True: "definitions", False: "documents"}

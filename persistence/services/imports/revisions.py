@@ -9,8 +9,7 @@ from typing import Protocol
 
 from persistence.errors import BadRequestError, one_line
 from persistence.forms.metadata import read_permissions
-from persistence.limits.imports import LONGEST_ENTRY
-from persistence.limits.requests import LONGEST_TEXT, MOST_LEVELS
+from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS
 from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar

@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.limits.imports import LARGEST_DIRECTORY, LARGEST_SENT_DIRECTORY
+from persistence.limits import LARGEST_DIRECTORY, LARGEST_SENT_DIRECTORY
 from persistence.services.imports.entries import FilesSource
 from persistence.services.imports.folder_files import FolderFiles
 from persistence.services.imports.json_lines import JsonLines

@@ -17,8 +17,7 @@ from typing import BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
 from persistence.errors import BadRequestError
-from persistence.limits.imports import FREE_OF_RATIO, LARGEST_RATIO
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, FREE_OF_RATIO, LARGEST_RATIO
 from persistence.model.archives import times_in
 from persistence.model.instants import Instant
 from persistence.services.imports.revisions import Content

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import ConflictError, DamagedError, DiskError, DiskFullError, ReplacedError, disk_errors
-from persistence.limits.imports import LARGEST_AT_ONCE, MOST_AT_ONCE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_AT_ONCE
 from persistence.model.addresses import Address, DocumentAddress
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text
 from persistence.services.moving.states import FileStates, MovedUnit, RevisionState, UnitState

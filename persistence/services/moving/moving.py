@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from persistence.errors import BadRequestError, ConflictError, DamagedError, NotFoundError, PersistenceError
-from persistence.limits.imports import MOST_REMEMBERED, MOVED_AT_ONCE
+from persistence.limits import MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.exports import FormPattern
 from persistence.services.moving.copying import (
