@@ -29,6 +29,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload, PiecedContents
 from persistence.postgresql.database import Database
+from persistence.postgresql.document_files import DatabaseDocumentFiles
 from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
@@ -46,7 +47,6 @@ from persistence.postgresql.places import (
     place_of,
 )
 from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
-from persistence.postgresql.traces import DatabaseTraces
 from persistence.postgresql.writing import CommitListener, DatabaseWriter, facts
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.marks import StateMark
@@ -217,8 +217,8 @@ class DatabaseStorage(ManagedStorage):
         rows = self._reader.folder(place.form, place.kind, place.folder)
         return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
 
-    def traces(self, form: Form, document: str) -> DatabaseTraces:
-        return DatabaseTraces(self._reader, self._numbers, form, document)
+    def document_files(self, form: Form, document: str) -> DatabaseDocumentFiles:
+        return DatabaseDocumentFiles(self._reader, self._numbers, form, document)
 
     def upload(self, address: Address) -> DatabaseUpload:
         return self._contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))

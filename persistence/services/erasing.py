@@ -19,15 +19,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.purge_plans import RemovedFile
 from persistence.services.purging import StoragePurge, remove_file
-from persistence.storage.managed import BodiesOf, ManagedStorage, TracedFile, Traces
-
-
-class ErasedFile(msgspec.Struct, frozen=True):
-    """A file that is erased: its path below a root or in a backup, its size in bytes and its digest."""
-
-    path: str
-    size: int
-    digest: str
+from persistence.storage.managed import BodiesOf, DocumentFile, DocumentFiles, ManagedStorage
 
 
 class ErasedDocument(msgspec.Struct, frozen=True):
@@ -38,7 +30,7 @@ class ErasedDocument(msgspec.Struct, frozen=True):
     form: str
     document: str
     owner: str | None
-    files: tuple[ErasedFile, ...]
+    files: tuple[DocumentFile, ...]
 
 
 class ErasedCopies(msgspec.Struct, frozen=True):
@@ -46,7 +38,7 @@ class ErasedCopies(msgspec.Struct, frozen=True):
 
     backup: str
     removed: bool
-    files: tuple[ErasedFile, ...]
+    files: tuple[DocumentFile, ...]
 
 
 class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +99,7 @@ class Erasing:
     def describe(self, form: Form, document: str) -> ErasedDocument:
         """Return the record of a document, with all its files."""
         with disk_errors("looking for the files of", f"{form}/data/{document}"):
-            found = [_erased(each) for traces in self._traces(form, document) for each in traces.listed()]
+            found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:
             raise NotFoundError(f"{form}/data/{document} does not exist")
         mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
@@ -115,14 +107,14 @@ class Erasing:
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
-        """Erase a document with its history, attachments, draft and lease, and its traces.
+        """Erase a document with its history, attachments, draft and lease, and all its files.
 
         The caller rebuilds the index of the form: what a database removes stays in its file for a while.
         """
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-        traces = list(self._traces(form, document))
+        places = list(self._files(form, document))
         with disk_errors("looking for links to", main):
-            links = [list(each.links()) for each in traces]
+            links = [list(each.links()) for each in places]
         storage = self.purge.storage_of(form)
         if storage is not self.store:
             self._remove_bodies(main)
@@ -131,7 +123,7 @@ class Erasing:
             writer.discard_draft(form, document)
             # Under the lock: without it somebody may have saved the document again, and that is not to go.
             with disk_errors("erasing", main):
-                for each, own in zip(traces, links, strict=True):
+                for each, own in zip(places, links, strict=True):
                     each.remove(own)
         with suppress(NotFoundError):
             self.store.leases.broken(document)
@@ -145,11 +137,11 @@ class Erasing:
                 if current is not None:
                     remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
 
-    def _traces(self, form: Form, document: str) -> Iterator[Traces]:
-        yield self.store.traces(form, document)
+    def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
+        yield self.store.document_files(form, document)
         bodies = self.bodies_of(form)
         if bodies is not None:
-            yield bodies.traces(form, document)
+            yield bodies.document_files(form, document)
 
     def _attachments(self, mains: Sequence[DocumentAddress]) -> Iterator[DocumentAddress]:
         for main in mains:
@@ -176,7 +168,3 @@ class Erasing:
 
 def _mentions(sidecar: Sidecar, user: str) -> bool:
     return user in (sidecar.modifier, sidecar.creator)
-
-
-def _erased(file: TracedFile) -> ErasedFile:
-    return ErasedFile(file.path, file.size, file.digest)

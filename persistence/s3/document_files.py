@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from persistence.limits.objects import LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 from persistence.s3.objects import ListedObject, Objects
-from persistence.storage.managed import TracedFile, Traces
+from persistence.storage.managed import DocumentFile, DocumentFiles
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectTraces(Traces):
-    """The objects of a document below ``folders``, the beginnings of keys. See ``Traces``.
+class DocumentObjects(DocumentFiles):
+    """The objects of a document below ``folders``, the beginnings of keys. See ``DocumentFiles``.
 
     A store that keeps versions of objects keeps those of removed ones, too: that is for its administrators.
     """
@@ -24,10 +24,10 @@ class ObjectTraces(Traces):
     objects: Objects
     folders: tuple[str, ...]
 
-    def listed(self) -> Iterator[TracedFile]:
+    def listed(self) -> Iterator[DocumentFile]:
         """Yield all objects; each is read for its digest."""
         for each in self._objects():
-            yield TracedFile(f"{self.objects.place}/{each.key}", each.size, self._digest(each))
+            yield DocumentFile(f"{self.objects.place}/{each.key}", each.size, self._digest(each))
 
     def links(self) -> Iterator[str]:
         """Yield nothing: there are no other names of objects."""
