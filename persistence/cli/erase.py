@@ -23,7 +23,6 @@ from persistence.services.erasing import (
     Certificate,
     ErasedCopies,
     ErasedDocument,
-    ErasedFile,
     Erasing,
 )
 from persistence.services.purging import StoragePurge
@@ -144,7 +143,7 @@ class _Request:
             files_ = backup_erasure.copies(backup, _names(documents))
             known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
             erased = {each.path: each for each in known.files}
-            erased |= {each.path: ErasedFile(each.path, each.size, each.digest) for each in files_}
+            erased |= {each.path: each for each in files_}
             if erased:
                 found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
         return list(found.values())

@@ -15,9 +15,9 @@ from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete, exclusively
 from persistence.maintenance.manifest import SUMS
 from persistence.model.addresses import Collection, Form
+from persistence.storage.document_files import files_below, remove_wholly
 from persistence.storage.layout import Layout
-from persistence.storage.managed import TracedFile
-from persistence.storage.traces import files_below, remove_wholly
+from persistence.storage.managed import DocumentFile
 
 
 def backups_in(destination: str) -> list[str]:
@@ -32,7 +32,7 @@ def backups_in(destination: str) -> list[str]:
     return found
 
 
-def copies(backup: str, documents: Sequence[tuple[Form, str]]) -> list[TracedFile]:
+def copies(backup: str, documents: Sequence[tuple[Form, str]]) -> list[DocumentFile]:
     """Return the files that a backup has of documents, in any part; their paths are in the backup."""
     with disk_errors(f"backup {backup}"):
         return [each for folder in _folders(backup, documents) for each in files_below(f"{backup}/{folder}", backup)]

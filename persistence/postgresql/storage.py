@@ -26,6 +26,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload, opened_content
 from persistence.postgresql.database import Database
+from persistence.postgresql.document_files import DatabaseDocumentFiles
 from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
 from persistence.postgresql.leases import DatabaseLeases
@@ -43,7 +44,6 @@ from persistence.postgresql.places import (
     lock_key,
 )
 from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
-from persistence.postgresql.traces import DatabaseDocumentFiles
 from persistence.postgresql.writing import CommitListener, DatabaseWriter, facts
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.marks import StateMark
@@ -208,7 +208,7 @@ class DatabaseStorage(ManagedStorage):
         rows = self._reader.folder(place.form, place.kind, place.folder)
         return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
 
-    def traces(self, form: Form, document: str) -> DatabaseDocumentFiles:
+    def document_files(self, form: Form, document: str) -> DatabaseDocumentFiles:
         return DatabaseDocumentFiles(self._reader, self._numbers, form, document)
 
     def upload(self, address: Address) -> DatabaseUpload:

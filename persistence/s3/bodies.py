@@ -18,10 +18,10 @@ from persistence.model.instants import Instant
 from persistence.model.object_places import Bucket
 from persistence.model.sidecar import Sidecar, described
 from persistence.s3.content import opened_object
+from persistence.s3.document_files import DocumentObjects
 from persistence.s3.notes import BodyNote, BodyNotes
 from persistence.s3.objects import Objects
 from persistence.s3.references import BodyReference, encode_reference, require_short
-from persistence.s3.traces import DocumentObjects
 from persistence.storage.managed import ListedBodies, ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
@@ -94,7 +94,7 @@ class ObjectBodies(ManagedBodies, ListedBodies):
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         """Do nothing: see ``has_unfinished``."""
 
-    def traces(self, form: Form, document: str) -> DocumentObjects:
+    def document_files(self, form: Form, document: str) -> DocumentObjects:
         return DocumentObjects(self.objects, _folders(form, document))
 
     def held(self, form: Form, document: str) -> dict[tuple[Address, str], int]:

@@ -18,15 +18,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.purge_plans import RemovedFile
 from persistence.services.purging import StoragePurge, remove_file
-from persistence.storage.managed import BodiesOf, ManagedStorage, Traces
-
-
-class ErasedFile(msgspec.Struct, frozen=True):
-    """An erased file: its path below a root or in a backup, its size in bytes and its digest."""
-
-    path: str
-    size: int
-    digest: str
+from persistence.storage.managed import BodiesOf, DocumentFile, DocumentFiles, ManagedStorage
 
 
 class ErasedDocument(msgspec.Struct, frozen=True):
@@ -37,7 +29,7 @@ class ErasedDocument(msgspec.Struct, frozen=True):
     form: str
     document: str
     owner: str | None
-    files: tuple[ErasedFile, ...]
+    files: tuple[DocumentFile, ...]
 
 
 class ErasedCopies(msgspec.Struct, frozen=True):
@@ -45,7 +37,7 @@ class ErasedCopies(msgspec.Struct, frozen=True):
 
     backup: str
     removed: bool
-    files: tuple[ErasedFile, ...]
+    files: tuple[DocumentFile, ...]
 
 
 class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,11 +96,7 @@ class Erasing:
     def describe(self, form: Form, document: str) -> ErasedDocument:
         """Return the record of a document, with all its files."""
         with disk_errors("looking for the files of", f"{form}/data/{document}"):
-            found = [
-                ErasedFile(each.path, each.size, each.digest)
-                for traces in self._traces(form, document)
-                for each in traces.listed()
-            ]
+            found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:
             raise NotFoundError(f"{form}/data/{document} does not exist")
         mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
@@ -116,14 +104,14 @@ class Erasing:
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
-        """Erase a document with its history, attachments, draft and lease, and its traces.
+        """Erase a document with its history, attachments, draft and lease, and all its files.
 
         The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
         """
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-        traces = list(self._traces(form, document))
+        places = list(self._files(form, document))
         with disk_errors("looking for links to", main):
-            links = [list(each.links()) for each in traces]
+            links = [list(each.links()) for each in places]
         storage = self.purge.storage_of(form)
         for name in () if storage is self.store else self.store.names(main):
             address = main.moved(Collection.DATA, name)
@@ -136,16 +124,25 @@ class Erasing:
             writer.discard_draft(form, document)
             # Under the lock: otherwise somebody may have saved the document again.
             with disk_errors("erasing", main):
-                for each, own in zip(traces, links, strict=True):
+                for each, own in zip(places, links, strict=True):
                     each.remove(own)
         with suppress(NotFoundError):
             self.store.leases.broken(document)
 
-    def _traces(self, form: Form, document: str) -> Iterator[Traces]:
-        yield self.store.traces(form, document)
+    def _remove_bodies(self, main: DocumentAddress) -> None:
+        storage = self.purge.storage_of(main.form)
+        for name in self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            with suppress(DamagedError):
+                current = None if address.is_main else self.store.sidecar(address)
+                if current is not None:
+                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
+
+    def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
+        yield self.store.document_files(form, document)
         bodies = self.bodies_of(form)
         if bodies is not None:
-            yield bodies.traces(form, document)
+            yield bodies.document_files(form, document)
 
     def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
         for address in addresses:
@@ -164,3 +161,7 @@ class Erasing:
             return
         found = (history.revision(position) for position in range(history.total)) if history is not None else ()
         yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
+
+
+def _mentions(sidecar: Sidecar, user: str) -> bool:
+    return user in (sidecar.modifier, sidecar.creator)

@@ -34,12 +34,12 @@ from persistence.storage import (
     uploads,
 )
 from persistence.storage.directories import DurableDirectories
+from persistence.storage.document_files import TreeDocumentFiles
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
 from persistence.storage.managed import ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.traces import DocumentTraces
 from persistence.storage.uploads import Upload
 
 _ANYTHING = Integrity(HandEdits.ALL)
@@ -216,8 +216,8 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         for directory in above:
             self._tidy(directory)
 
-    def traces(self, form: Form, document: str) -> DocumentTraces:
-        return DocumentTraces(self.root, form, document)
+    def document_files(self, form: Form, document: str) -> TreeDocumentFiles:
+        return TreeDocumentFiles(self.root, form, document)
 
     def _tidy(self, directory: str) -> None:
         with suppress(FileNotFoundError):

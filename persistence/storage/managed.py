@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -27,19 +29,18 @@ RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Returns the stored record of an attachment: its current revision, or with an instant an older one."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedFile:
-    """A file of a document: its path below the root, its size in bytes and its digest."""
+class DocumentFile(msgspec.Struct, frozen=True):
+    """A file of a document: its path below the root or in a backup, its size in bytes and its digest."""
 
     path: str
     size: int
     digest: str
 
 
-class Traces(Protocol):
+class DocumentFiles(Protocol):
     """Everything of one document, its drafts and its history, wherever it is. Methods raise ``OSError``."""
 
-    def listed(self) -> Iterator[TracedFile]:
+    def listed(self) -> Iterator[DocumentFile]:
         """Yield all files, each once."""
 
     def links(self) -> Iterator[str]:
@@ -138,7 +139,7 @@ class ManagedStorage(Storage, StateMarks, Protocol):
     def has_unfinished(self, main: DocumentAddress) -> bool:
         """Return whether writes of a document are under way, or a crash has left something of one."""
 
-    def traces(self, form: Form, document: str) -> Traces:
+    def document_files(self, form: Form, document: str) -> DocumentFiles:
         """Return everything of a document, for erasing it."""
 
 
@@ -166,7 +167,7 @@ class ManagedBodies(Bodies, Protocol):
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         """Finish or remove the remains of crashes of a document's attachments."""
 
-    def traces(self, form: Form, document: str) -> Traces:
+    def document_files(self, form: Form, document: str) -> DocumentFiles:
         """Return all bodies of a document, for erasing it."""
 
 

@@ -20,6 +20,7 @@ from persistence.model.addresses import Address, Form
 from persistence.model.instants import Instant
 from persistence.storage import directories, file_system, files, root, uploads
 from persistence.storage.directories import DurableDirectories
+from persistence.storage.document_files import TreeDocumentFiles
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.integrity import Integrity
 from persistence.storage.job_file import JobFile
@@ -30,7 +31,6 @@ from persistence.storage.managed import ManagedStorage
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener, KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.traces import DocumentTraces
 from persistence.storage.uploads import Upload
 from persistence.storage.writer import Writer
 
@@ -146,8 +146,8 @@ class Store(StoreReader, ManagedStorage, Closable):
         with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
             yield
 
-    def traces(self, form: Form, document: str) -> DocumentTraces:
-        return DocumentTraces(self.root, form, document)
+    def document_files(self, form: Form, document: str) -> TreeDocumentFiles:
+        return TreeDocumentFiles(self.root, form, document)
 
     def _require_writable(self) -> None:
         self._require_open()

@@ -184,15 +184,15 @@ def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> S
             sidecar = _decoded(descriptor, paths)
             if sidecar.deleted:
                 return StoredRevision(sidecar, sidecar.etag, 0)
-            lying = _beside(paths, sidecar, content=content)
+            found = _beside(paths, sidecar, content=content)
             if not is_still_at(descriptor, paths.sidecar):
-                if lying is not None:
-                    lying.close()
+                if found is not None:
+                    found.close()
                 continue
-            if lying is None:
+            if found is None:
                 raise _missing(paths)
             with suppress(StateChangedError):
-                return verified(paths, integrity, lying.judged(paths, integrity, sidecar))
+                return verified(paths, integrity, found.judged(paths, integrity, sidecar))
     raise BusyError(f"{paths.name} is being written too often to be read")
 
 
@@ -251,16 +251,16 @@ def _missing(paths: FilePaths) -> DamagedError:
 def beside(paths: FilePaths, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
     """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none."""
     for _ in range(_ATTEMPTS):
-        lying = _beside(paths, sidecar, content=content)
-        if lying is None:
+        found = _beside(paths, sidecar, content=content)
+        if found is None:
             return None
         with suppress(StateChangedError):
-            return lying.judged(paths, integrity, sidecar)
+            return found.judged(paths, integrity, sidecar)
     raise BusyError(f"{paths.name} is being changed too often to be read")
 
 
 @dataclass(frozen=True, slots=True)
-class _Lying:
+class _FoundContent:
     """A file where a content may lie."""
 
     path: str
@@ -286,10 +286,10 @@ class _Lying:
             self.file.close()
 
 
-def _beside(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> _Lying | None:
+def _beside(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> _FoundContent | None:
     for path in (paths.next_content(sidecar.id), paths.content):
         with suppress(FileNotFoundError):
-            return _Lying(path, *_open(path, content=content))
+            return _FoundContent(path, *_open(path, content=content))
     return None
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import DiskError
 from persistence.maintenance import backup_erasure
-from persistence.storage import directories, files, traces
+from persistence.storage import directories, document_files, files
 from tests import orders
 from tests.in_process import serving
 from tests.maintenance import kills
@@ -389,7 +389,7 @@ def test_what_cannot_be_removed_is_not_certified(
 
     with monkeypatch.context() as patch:
         patch.setattr(directories, "remove_tree", refused)
-        patch.setattr(traces, "_PATIENCE", 0.1)
+        patch.setattr(document_files, "_PATIENCE", 0.1)
         failed = run(workshop.root, *arguments)
     assert (failed.exit_code, isinstance(failed.exception, DiskError)) == (1, True)
     assert "Directory not empty" in str(failed.exception)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from persistence.limits import LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 from persistence.s3.objects import ListedObject, Objects
-from persistence.storage.managed import TracedFile, Traces
+from persistence.storage.managed import DocumentFile, DocumentFiles
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentObjects(Traces):
+class DocumentObjects(DocumentFiles):
     """The objects of a document below ``folders``, the beginnings of keys.
 
     A store that keeps versions of objects keeps those of removed ones: that is for its administrators.
@@ -24,13 +24,13 @@ class DocumentObjects(Traces):
     objects: Objects
     folders: tuple[str, ...]
 
-    def listed(self) -> Iterator[TracedFile]:
+    def listed(self) -> Iterator[DocumentFile]:
         """Yield all objects; each is read for its digest."""
         for each in self._objects():
             hashing = hashlib.sha256()
             for start in range(0, each.size, LARGEST_PIECE):
                 hashing.update(self.objects.read(each.key, start, min(start + LARGEST_PIECE, each.size)) or b"")
-            yield TracedFile(f"{self.objects.place}/{each.key}", each.size, digest_text(hashing.hexdigest()))
+            yield DocumentFile(f"{self.objects.place}/{each.key}", each.size, digest_text(hashing.hexdigest()))
 
     def links(self) -> Iterator[str]:
         return iter(())

@@ -9,7 +9,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import FormNumbers, check, kind_of
 from persistence.postgresql.revisions import RevisionReader
-from persistence.storage.managed import TracedFile, Traces
+from persistence.storage.managed import DocumentFile, DocumentFiles
 
 _UNCLAIMED = "SELECT id FROM unclaimed WHERE folder = %s AND (form = %s OR form IS NULL) ORDER BY id"
 _ERASE = """
@@ -19,7 +19,7 @@ DELETE FROM piece USING gone WHERE piece.id = gone.id
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseDocumentFiles(Traces):
+class DatabaseDocumentFiles(DocumentFiles):
     """The revisions of a document and its draft, and contents that no revision has any more."""
 
     reader: RevisionReader
@@ -27,7 +27,7 @@ class DatabaseDocumentFiles(Traces):
     form: Form
     document: str
 
-    def listed(self) -> Iterator[TracedFile]:
+    def listed(self) -> Iterator[DocumentFile]:
         """Yield every revision, and then every content that waits to be swept, named as in a file tree."""
         number = self.numbers.find(self.form)
         if number is None:
@@ -39,10 +39,10 @@ class DatabaseDocumentFiles(Traces):
                 address = main.moved(collection, row.name)
                 sidecar = decoded(row.sidecar, address)
                 name = str(address) if row.is_current else f"{address} of {row.modified}"
-                yield TracedFile(name, sidecar.size, sidecar.digest or "")
+                yield DocumentFile(name, sidecar.size, sidecar.digest or "")
         with self.reader.database.reading("looking for contents of", self.document) as connection:
             rows = connection.execute(_UNCLAIMED, (self.document, number)).fetchall()
-        yield from (TracedFile(f"content {content}", 0, "") for (content,) in rows)
+        yield from (DocumentFile(f"content {content}", 0, "") for (content,) in rows)
 
     def links(self) -> Iterator[str]:
         """Yield nothing: a row has no other name."""

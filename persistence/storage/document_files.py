@@ -18,21 +18,21 @@ from persistence.model.addresses import Collection, Form
 from persistence.storage import directories, files
 from persistence.storage.integrity import digest_of_file
 from persistence.storage.layout import QUARANTINE, SERVE, TRASH, Layout
-from persistence.storage.managed import TracedFile, Traces
+from persistence.storage.managed import DocumentFile, DocumentFiles
 
 _PATIENCE, _PAUSE = 2.0, 0.02
 """Seconds in which a draft that somebody else discards is gone from the trash, and between two looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentTraces(Traces):
+class TreeDocumentFiles(DocumentFiles):
     """The files of a document below a root. Methods raise ``OSError``."""
 
     root: str
     form: Form
     document: str
 
-    def listed(self) -> Iterator[TracedFile]:
+    def listed(self) -> Iterator[DocumentFile]:
         """Yield all files but the links, which are other names of them."""
         for directory in (*self.folders, *self._in_quarantine()):
             yield from files_below(directory, self.root)
@@ -73,10 +73,10 @@ class DocumentTraces(Traces):
         return []
 
 
-def files_below(directory: str, root: str) -> Iterator[TracedFile]:
+def files_below(directory: str, root: str) -> Iterator[DocumentFile]:
     """Yield the files below a directory, which may be missing, with their paths below a root. Raises ``OSError``."""
     for path in _files(directory):
-        yield TracedFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
+        yield DocumentFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
 
 
 def remove_wholly(path: str) -> None:
