@@ -20,8 +20,8 @@ from persistence.app import (
     warn_of_properties,
 )
 from persistence.errors import StartupError
-from persistence.http.callers import Opens, Policy
 from persistence.http.logs import choose
+from persistence.http.middleware import Opens, Policy
 from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, object_places_of, open_keys

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
-from persistence.http.callers import peer_of
-from persistence.http.parsing import environ_key
+from persistence.http.parsing import environ_key, peer_of
 from persistence.http.paths import UNCLEAR
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from persistence import starting
 from persistence.errors import StartupError
-from persistence.http.routing import UNCLEAR
+from persistence.http.paths import UNCLEAR
 from persistence.http.sent_uris import SentUris, sent_uri
 from persistence.model import peers
 from persistence.settings import Settings

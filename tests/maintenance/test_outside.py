@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.cli.serve import Server
 from persistence.errors import PersistenceError, StartupError
-from persistence.http.callers import Opens, Policy
+from persistence.http.middleware import Opens, Policy
 from persistence.maintenance.backup import Backup, Sources
 from persistence.model.peers import Trusted
 from persistence.properties.properties import Properties
