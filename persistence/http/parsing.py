@@ -233,11 +233,8 @@ class RequestParser:
         """Return whether permissions do not count for a search."""
         return False
 
-    def _raw(self, environ: WSGIEnvironment) -> dict[str, str]:
-        return {name: environ[key] for name, key in self._keys.items() if key in environ}
-
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        sent = self._raw(environ)
+        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         for name, value in sent.items():
             if not value.isascii():
                 with suppress(UnicodeError):
@@ -310,7 +307,7 @@ class ProxiedParser(RequestParser):
         return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        sent = self._raw(environ)
+        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
         return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
 

@@ -376,7 +376,13 @@ class Contents:
         wanted = environ.get("HTTP_RANGE")
         # The proxy of a runtime that keeps the bytes elsewhere fails on 416 for an empty record (spec runtime 4).
         if wanted is not None and read.found.size and not read.address.is_main and _range_applies(environ, read):
-            return _send_range(environ, file, wanted, read.found.size, headers)
+            try:
+                part = parse_range(wanted, read.found.size)
+            except Exception:
+                file.close()
+                raise
+            file.seek(part.first)
+            return _send(environ, file, part.length, 206, [*headers, ("Content-Range", str(part))])
         link = self._link(read) if self.accel and _is_for_nginx(environ, read) else None
         if link is None:
             return _send(environ, file, read.found.size, 200, headers)
@@ -429,17 +435,6 @@ def _range_applies(environ: WSGIEnvironment, read: Read) -> bool:
     return unquote_etag(condition.etag)[0] == read.etag if condition.etag else False
 
 
-def _send_range(environ: WSGIEnvironment, file: BinaryIO, wanted: str, size: int, headers: Headers) -> Response:
-    try:
-        part = parse_range(wanted, size)
-    except Exception:
-        file.close()
-        raise
-    file.seek(part.first)
-    headers.append(("Content-Range", str(part)))
-    return _send(environ, file, part.length, 206, headers)
-
-
 def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
     headers.append(("Content-Length", str(size)))
     if size <= _SENT_AT_ONCE:
@@ -450,17 +445,13 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
                 raise as_disk_error(error, "reading a content") from error
         return BareResponse(data, status, headers)
     if isinstance(file, BufferedReader):
-        _begin(file)
+        try:
+            file.peek(1)  # an error at the beginning is still an answer
+        except Exception:
+            file.close()
+            raise
     measured = cast("BinaryIO", _Measured(file, size, environ[REQUEST_ID]))
     return BareResponse(wrap_file(environ, measured, _SENT_AT_ONCE), status, headers, direct_passthrough=True)
-
-
-def _begin(file: BufferedReader) -> None:
-    try:
-        file.peek(1)
-    except Exception:
-        file.close()
-        raise
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
