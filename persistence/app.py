@@ -27,11 +27,9 @@ from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
-from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import needed_keys
-from persistence.measuring import Measuring
-from persistence.metrics.metrics import Metrics
+from persistence.metrics.service import Measuring, Metrics
 from persistence.model import peers
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
@@ -200,9 +198,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
     pages = PagesAddress(settings.admin_bind)
     admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
-    logged = RequestLog(admitted, answered, kept.errors.add)
-    needs_uris = settings.server == "granian"
-    app.wsgi_app = SentUris(logged, peers.parse(settings.proxies)) if needs_uris else logged  # type: ignore[method-assign]  # how Flask documents middleware
+    app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast, get_origin
 import msgspec
 
 from persistence.errors import BadRequestError, StartupError
-from persistence.limits.requests import LEAST_WORKER_MEMORY
+from persistence.limits import LEAST_WORKER_MEMORY
 from persistence.model import peers, server_urls
 from persistence.properties.property_table import full_address, is_database, resolved_place
 
@@ -52,7 +52,7 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
     try:
         # A file that says workers = "2" is a mistake.
         found: Any = msgspec.convert(value, kind, strict=not is_text)
-        if name in {"trusted", "metrics_from", "proxies"}:
+        if name in {"trusted", "metrics_from"}:
             peers.parse(found)
         if name == "publish_to":
             for url in found:

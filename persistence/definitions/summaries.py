@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.definitions.contents import parse_permissions
 from persistence.errors import BadRequestError
-from persistence.limits.definitions import LARGEST_CATALOG_FILE
+from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.versions import FormMetadata, PublishedVersion

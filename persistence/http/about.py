@@ -17,7 +17,7 @@ from persistence import __version__, shipped
 from persistence.dialect import Dialect
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, ROOT_PATH, RouteScope
 from persistence.http.responses import Headers, refusal, text, whole
-from persistence.metrics.metrics import CONTENT_TYPE, Metrics
+from persistence.metrics.service import CONTENT_TYPE, Metrics
 from persistence.model.addresses import PUBLIC_PREFIX
 
 _NOT_STORED = ("Cache-Control", "no-store")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, Response, request
@@ -23,7 +22,7 @@ from persistence.errors import BadRequestError, PersistenceError, one_line, stat
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import TOKEN, peer_of, reader_of_users
 from persistence.http.responses import headers_of, refusal
-from persistence.limits.requests import LONGEST_FORWARDED
+from persistence.limits import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.model.texts import flag
 
@@ -59,7 +58,6 @@ _PAGE = _Route("", "", is_read=True)
 """A page: one that shows form data notes its action (``note_in_audit``), and the others have no line."""
 
 
-@lru_cache(maxsize=256)
 def _route(rule: str, method: str) -> _Route | None:
     """Return the action of a rule; ``None`` for requests that are never in the audit."""
     prefix = next((each for each in (PUBLIC_PREFIX, SERVICE_PREFIX) if rule.startswith(f"{each}/")), "")

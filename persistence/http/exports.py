@@ -19,9 +19,7 @@ from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of, drain
 from persistence.http.logs import REQUEST_ID
 from persistence.http.responses import BareResponse, Headers, empty, xml
-from persistence.limits.documents import MOST_EXPORT_PATTERNS
-from persistence.limits.imports import LARGEST_IMPORT
-from persistence.limits.requests import LARGEST_QUERY
+from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.exports import (
     SINCE,

@@ -15,8 +15,7 @@ from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of, drain
 from persistence.http.responses import text, xml
-from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
-from persistence.limits.requests import LARGEST_QUERY
+from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import Form
 from persistence.model.server_urls import RemoteTarget
 from persistence.model.texts import duration, flag, short

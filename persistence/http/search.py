@@ -13,7 +13,7 @@ from flask import Blueprint, Request, Response, g, request
 from persistence.http.application import RouteScope, ServedApi, is_for_some_forms
 from persistence.http.bodies import body_of, drain
 from persistence.http.responses import empty, xml, xml_in_pieces
-from persistence.limits.requests import LARGEST_QUERY
+from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
 from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery

@@ -53,7 +53,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
-from persistence.limits.requests import LONGEST_NAME, NAMES_KEPT
+from persistence.limits import LONGEST_NAME, NAMES_KEPT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant, is_in_calendar
 
@@ -190,7 +190,6 @@ def _application(app: str) -> str:
     return _directory(app)
 
 
-@lru_cache(NAMES_KEPT // 8)  # two names each
 def _form(form: Form) -> str:
     return f"{_application(form.app)}/{_directory(form.name)}"
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from persistence.limits.definitions import LONGEST_WATCHED, WATCHED_DIRECTORIES
+from persistence.limits import LONGEST_WATCHED, WATCHED_DIRECTORIES
 
 T = TypeVar("T")
 
