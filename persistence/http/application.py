@@ -92,7 +92,7 @@ class KeySetting:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the handlers of both APIs use; ``max_body`` and ``max_xml`` are in bytes."""
+    """Services and settings for the handlers of both APIs; ``max_body`` and ``max_xml`` are in bytes."""
 
     dialect: Dialect
     contents: Contents
@@ -118,7 +118,7 @@ class Api(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """What the handlers of one API use: ``g.api``.
+    """Services, parser and headers for the handlers of one API: ``g.api``.
 
     ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
     where it is not read.

@@ -26,7 +26,7 @@ forms = Blueprint("forms", __name__)
 reindex = Blueprint("reindex", __name__)
 reindex_by_get = Blueprint("reindex_by_get", __name__)
 reindex_status = Blueprint("reindex_status", __name__)
-"""What ``GET /reindex`` does in dialects whose runtimes send it: it rebuilds on the provider API only."""
+"""``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
 
 
 @search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
