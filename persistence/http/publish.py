@@ -1,4 +1,4 @@
-"""What the public API offers beside those of a provider: publishing, duplicates, lists of attachments, access tokens.
+"""The public API alone: publishing, duplicates, lists of attachments, access tokens.
 
 Publishing stores a definition with its attachments in one request (spec crud 8.3). Access tokens are issued to callers
 whose API keys the settings name (crud 6.6).
