@@ -9,41 +9,29 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from flask import Flask
-
 from persistence import settings as configuration
 from persistence.audit.log import AuditLog, open_audit
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
-from persistence.http import application, callers, logs
-from persistence.http.about import add_about
-from persistence.http.apis import (
-    PublishApi,
-    QueryApi,
-    ReencryptApi,
-    ReindexApi,
-    TokenApi,
-    add_document_services,
-)
-from persistence.http.application import add_health
+from persistence.http import application, logs, middleware
+from persistence.http.about import about, health
+from persistence.http.application import Api, ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
 from persistence.http.audit import RequestAudit
-from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, PagesAddress, Policy
-from persistence.http.contents import Contents
-from persistence.http.crud import CrudApi, add_unknown_paths
-from persistence.http.exports import ExportApi
-from persistence.http.histories import HistoryApi
-from persistence.http.imports import ImportApi
+from persistence.http.crud import crud, leases, unknown_paths
+from persistence.http.exports import exports, imports, purges, reencrypts
+from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.parsing import Face, parsers
-from persistence.http.purges import PurgeApi
-from persistence.http.responses import ResponseHeaders
-from persistence.http.routing import CleanRequests, Dispatch
+from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, PagesAddress, Policy
+from persistence.http.parsing import RequestParser, parsers
+from persistence.http.publish import designer, document_services, publish, tokens
+from persistence.http.responses import Contents, ResponseHeaders
+from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
 from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import needed_keys
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import peers
-from persistence.model.addresses import PUBLIC_PREFIX, Form
+from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
@@ -72,7 +60,7 @@ from persistence.settings import Effective, Settings
 _GUNICORN_GIVES_UP = 4
 
 
-class Service(Dispatch, Closable):
+class Service(ExactFlask, Closable):
     """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
 
     ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``progress_timeout``
@@ -81,7 +69,7 @@ class Service(Dispatch, Closable):
     """
 
     def __init__(self, opened: ExitStack, settings: Settings) -> None:
-        super().__init__("persistence", static_folder=None)
+        super().__init__(DIALECTS[settings.dialect])
         self.worker_memory = settings.worker_memory
         self.progress_timeout = settings.progress_timeout
         self.tick: Callable[[], None] = lambda: None
@@ -126,7 +114,7 @@ def policy_of(settings: Settings) -> Policy:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
     except (DiskError, DamagedError) as error:
         raise StartupError(str(error)) from error
-    return callers.policy(
+    return middleware.policy(
         peers.parse(settings.trusted),
         insecure=settings.insecure,
         on_loopback=peers.binds_loopback(settings.bind),
@@ -188,12 +176,13 @@ def wired(effective: Effective, policy: Policy) -> Service:
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
-        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets))
+        request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
+        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
         missing_keys = partial(needed_keys.count_missing, settings.home, keys_at_rest)
         metrics = _metrics(app, settings, providers, missing_keys)
         kept = PageFiles(settings.home)
-        Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts).add_to(app)
-        _audit(app, settings, properties, audit)
+        Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts, request_audit).add_to(app)
+        request_audit.look_after(app)
         app.tick = _ticking(app.tick, kept, keys, partial(needed_keys.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
@@ -235,72 +224,72 @@ def _metrics(app: Service, settings: Settings, providers: Providers, missing_key
             logs.write("no-metrics", is_error=True, cause=str(error))
         else:
             app.tick = metrics.tick
-    add_about(app, DIALECTS[settings.dialect], metrics)
+    app.register_blueprint(about(DIALECTS[settings.dialect], metrics))
     return metrics
 
 
 def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
-    app: Flask,
+    app: Service,
     settings: Settings,
     providers: Providers,
     at_rest: EncryptionAtRest,
-    reencrypts: ReencryptionJobs,
-    tokens: AccessTokens,
+    reencrypts_of_forms: ReencryptionJobs,
+    access_tokens: AccessTokens,
+    audit: RequestAudit,
 ) -> None:
-    dialect = DIALECTS[settings.dialect]
-    parser, proxied = parsers(dialect)
-    access = Access(dialect, tokens)
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
-    purges = StoragePurges(
+    dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
+    access = Access(dialect, access_tokens)
+    storage_purges = StoragePurges(
         (provider, StoragePurge(storage, providers.bodies_by_form)) for provider, storage in providers.managed
     )
-    publishing = Publishing(
+    services = Services.public(router, access, settings.admin, codec, storage_purges.of)
+    shared = Shared(
         dialect,
-        Documents(providers.router, dialect, access),
-        Definitions(providers.router),
-        PublicationServers(settings),
+        Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect),
+        settings.max_body,
+        settings.largest_xml,
+        KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
+        KeySetting("token_issuers", frozenset(settings.token_issuers)),
+        PurgeRequests(storage_purges, router),
+        Exporting(router, codec),
+        SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
+        Issuing(router, access_tokens),
+        Publishing(dialect, Documents(router, dialect, access), Definitions(router), PublicationServers(settings)),
+        Duplicating(services.documents),
+        reencrypts_of_forms,
     )
-    public = Services.public(providers.router, access, settings.admin, EncryptionCodec(at_rest), purges.of)
+    parser, proxied = parsers(dialect)
+    public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
+    provider = _provider_api(settings, providers, shared, proxied, access, storage_purges)
+    both = (crud, leases, history, search, forms, reindex)
+    of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports], [*both]
+    if dialect.has_proxy:
+        of_public.append(reindex_status)
+        of_provider += (reindex_by_get, unknown_paths)
+    app.register_blueprint(api_blueprint("public", Api.PUBLIC.value, public, audit, of_public))
+    app.register_blueprint(api_blueprint("provider", Api.PROVIDER.value, provider, audit, of_provider))
+    app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
+    form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
+    app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
+    remark = partial(needed_keys.remark, settings.home, settings.encryption_keys, at_rest.keys)
+    app.register_blueprint(health(providers.shortage, remark))
+
+
+def _provider_api(  # noqa: PLR0913, PLR0917 - as above
+    settings: Settings,
+    providers: Providers,
+    shared: Shared,
+    parser: RequestParser,
+    access: Access,
+    storage_purges: StoragePurges,
+) -> ServedApi:
     of_places = {
-        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purges.of)
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, storage_purges.of)
         for place, provider in providers.places.items()
     }
-    roots = settings.roots
-    named = {name: of_places[place] for name, place in roots.named.items()}
-    public_face = Face(PUBLIC_PREFIX, parser, public)
-    provider_face = Face("", proxied, of_places[roots.default], named)
-    contents = Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect)
-    application.prepare(app, dialect)
-    for face in (public_face, provider_face):
-        headers = ResponseHeaders(dialect, is_behind_proxy=dialect.has_proxy and face is provider_face)
-        CrudApi(face, dialect, headers, contents, settings.max_body, settings.largest_xml, administrators).add_to(app)
-        HistoryApi(face, headers).add_to(app)
-        QueryApi(face, headers).add_to(app)
-        ReindexApi(face, dialect).add_to(app)
-    ReencryptApi(public_face, reencrypts).add_to(app)
-    issuers = callers.KeySetting("token_issuers", frozenset(settings.token_issuers))
-    TokenApi(public_face, Issuing(providers.router, tokens), issuers).add_to(app)
-    PurgeApi(public_face, PurgeRequests(purges, providers.router), administrators).add_to(app)
-    _route_archives(app, public_face, settings, providers, EncryptionCodec(at_rest))
-    PublishApi(publishing, dialect, parser).add_to(app)
-    add_document_services(app, public_face, Duplicating(public.documents))
-    remark = partial(needed_keys.remark, settings.home, settings.encryption_keys, at_rest.keys)
-    add_health(app, providers.shortage, remark)
-    if dialect.has_proxy:
-        add_unknown_paths(app)
-
-
-def _audit(app: Flask, settings: Settings, properties: Properties, audit: AuditLog) -> None:
-    dialect = DIALECTS[settings.dialect]
-    audits_reads = lambda form: properties.of(form).audits_reads  # noqa: E731 - a name would say no more
-    RequestAudit(audit, dialect, audits_reads).add_to(app)
-
-
-def _route_archives(app: Flask, face: Face, settings: Settings, providers: Providers, codec: EncryptionCodec) -> None:
-    administrators = callers.KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True)
-    importer = Importer(providers.router, codec, settings.max_body, settings.largest_xml)
-    ImportApi(SpooledImports(importer, providers.spooled), administrators).add_to(app)
-    ExportApi(face, Exporting(providers.router, codec), administrators).add_to(app)
+    named = {name: of_places[place] for name, place in settings.roots.named.items()}
+    headers = ResponseHeaders(shared.dialect, is_behind_proxy=shared.dialect.has_proxy)
+    return ServedApi(shared, parser, headers, of_places[settings.roots.default], named)
 
 
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:

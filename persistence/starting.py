@@ -19,8 +19,8 @@ from persistence.app import (
     warn_of_properties,
 )
 from persistence.errors import StartupError
-from persistence.http.callers import Opens, Policy
 from persistence.http.logs import choose
+from persistence.http.middleware import Opens, Policy
 from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, buckets_of, open_keys

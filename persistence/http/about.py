@@ -1,21 +1,22 @@
-"""The service about itself: ``/``, ``/version``, ``/openapi.yaml`` and ``/metrics``.
+"""The service about itself: ``/``, ``/version``, ``/openapi.yaml``, ``/metrics``, and its health.
 
+Supervisors and load balancers ask whether the service runs (``/healthz``), and whether it can store (``/readyz``).
 A stranger gets ``/`` too, and learns there that this is a service which asks for a key: nothing of its data.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
+from http import HTTPStatus
 
-from flask import Flask, Response, request
+from flask import Blueprint, Response, request
 
 from persistence import __version__, shipped
 from persistence.dialect import Dialect
-from persistence.http.application import IS_STRANGER, METRICS_PATH, ROOT_PATH, add_route
-from persistence.http.responses import Headers, whole
-from persistence.http.scopes import Touches
+from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, ROOT_PATH, RouteScope
+from persistence.http.responses import Headers, refusal, text, whole
 from persistence.metrics.service import CONTENT_TYPE, Metrics
 from persistence.model.addresses import PUBLIC_PREFIX
 
@@ -29,17 +30,26 @@ _HTML: Headers = [
 _TEXT: Headers = [("Content-Type", "text/plain; charset=utf-8")]
 _VARIES = [_NOT_STORED, ("Vary", "Accept, Authorization")]
 
+_NOT_READY = "not ready: the log of the service says why"
+_RETRY_AFTER = 5
+"""Seconds after which a supervisor may ask again whether the service can store."""
+
 Line = tuple[str, str]
 """A line about the service: a path or nothing, and the text beside it."""
 
 
-def add_about(app: Flask, dialect: Dialect, metrics: Metrics | None) -> None:
-    def about() -> Response:
+def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
+    """Return the routes of what a service says of itself; ``/metrics`` only if there are any."""
+    blueprint = Blueprint("about", __name__)
+
+    @blueprint.route(ROOT_PATH, methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def root() -> Response:
         lines = list(_to_strangers() if request.environ.get(IS_STRANGER) else _to_callers(dialect))
         if request.accept_mimetypes.best_match(("text/plain", "text/html")) == "text/html":
             return whole(_page(lines).encode(), [*_HTML, *_VARIES])
         return whole(_text(lines).encode(), [*_TEXT, *_VARIES])
 
+    @blueprint.route("/version", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
     def version() -> Response:
         facts = {
             "version": __version__,
@@ -49,17 +59,44 @@ def add_about(app: Flask, dialect: Dialect, metrics: Metrics | None) -> None:
         }
         return whole(json.dumps(facts).encode() + b"\n", [("Content-Type", "application/json"), _NOT_STORED])
 
+    @blueprint.route("/openapi.yaml", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
     def interface() -> Response:
-        body = shipped("openapi.yaml")
-        return whole(body, _TEXT)
+        return whole(shipped("openapi.yaml"), [*_TEXT])
 
-    def show_metrics(shown: Metrics) -> Response:
-        return whole(shown.text(), [("Content-Type", CONTENT_TYPE), _NOT_STORED])
-
-    for path, view in ((ROOT_PATH, about), ("/version", version), ("/openapi.yaml", interface)):
-        add_route(app, path, view, "GET", "HEAD", touches=Touches.NOTHING)
     if metrics is not None:
-        add_route(app, METRICS_PATH, lambda: show_metrics(metrics), "GET", "HEAD", touches=Touches.ALL)
+
+        @blueprint.route(METRICS_PATH, methods=("GET", "HEAD"), scope=RouteScope.ALL)
+        def show_metrics() -> Response:
+            return whole(metrics.text(), [("Content-Type", CONTENT_TYPE), _NOT_STORED])
+
+    return blueprint
+
+
+def health(shortage: Callable[[], str | None], remark: Callable[[], str | None]) -> Blueprint:
+    """Return ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
+
+    ``remark`` returns what is wrong with a service that is ready nevertheless. The cause goes to the log, and to
+    admitted callers; a stranger gets neither paths nor numbers.
+    """
+    blueprint = Blueprint("health", __name__)
+    live, ready = HEALTH_PATHS
+
+    @blueprint.route(live, methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def healthz() -> Response:
+        return text(HTTPStatus.OK, "ok")
+
+    @blueprint.route(ready, methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def readyz() -> Response:
+        environ, cause = request.environ, shortage()
+        is_stranger = bool(environ.get(IS_STRANGER))
+        if cause is not None:
+            shown = _NOT_READY if is_stranger else None
+            retry = [("Retry-After", str(_RETRY_AFTER))]
+            return refusal(environ, HTTPStatus.SERVICE_UNAVAILABLE, cause, retry, shown=shown)
+        defect = None if is_stranger else remark()
+        return text(HTTPStatus.OK, "ready" if defect is None else f"ready, but {defect}")
+
+    return blueprint
 
 
 def _to_callers(dialect: Dialect) -> Iterator[Line]:

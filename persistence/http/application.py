@@ -1,42 +1,56 @@
-"""The Flask application: exact routes, one line of ``text/plain`` for every error, and health checks.
+"""The Flask application: its two APIs, exact routes, the limits of API keys, and one line of text for every error.
 
-No error is answered by a page or a traceback. Supervisors and load balancers ask whether the service runs
-(``/healthz``), and whether it can store (``/readyz``).
+No error is answered by a page or a traceback. The limits of API keys are checked when a request is routed, before
+anything else of it is looked at, by the names in the path that its handler gets, too. A route that does not say its
+scope is closed to limited keys: the pages for administrators are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Response, request
+from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import MapAdapter, Rule
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, DeletedError, PersistenceError, status_of
+from persistence.errors import BadRequestError, DeletedError, ForbiddenError, PersistenceError, status_of
 from persistence.http import logs
-from persistence.http.logs import REQUEST_ID, USER
-from persistence.http.parsing import reader_of_users
-from persistence.http.responses import headers_of, refusal, text
-from persistence.http.scopes import ScopedRoute, Touches
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
+from persistence.http.audit import RequestAudit
+from persistence.http.logs import CALLER, REQUEST_ID, USER
+from persistence.http.parsing import RequestParser, reader_of_users
+from persistence.http.responses import Contents, ResponseHeaders, headers_of, refusal
+from persistence.keys import TRUSTED
+from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, Collection
+from persistence.services.duplicating import Duplicating
+from persistence.services.exporting import Exporting
+from persistence.services.faces import Services
+from persistence.services.forced_deletes import PurgeRequests
+from persistence.services.imports.spooled import SpooledImports
+from persistence.services.jobs import ReencryptionJobs
+from persistence.services.publishing import Publishing
+from persistence.services.tokens import Issuing
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+    from persistence.keys import Key
 
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""
-
-LEASE_METHODS = ("LOCK", "UNLOCK")
-"""The methods of leases (spec crud 7)."""
 
 _READS = ("GET", "HEAD")
 
 IS_STRANGER = "persistence.is_stranger"
 """Environ key: whether the caller would be refused everywhere else."""
 
-_NOT_READY = "not ready: the log of the service says why"
-
-_RETRY_AFTER = 5
-"""Seconds after which a supervisor may ask again whether the service can store."""
+LIMITED_KEY = "persistence.limited_key"
+"""Environ key: the API key of the caller, where that has scopes or is for some forms only."""
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 """The paths that a supervisor asks for; it has no key."""
@@ -50,49 +64,159 @@ PAGES_PATH = "/admin"
 METRICS_PATH = "/metrics"
 """The path that Prometheus asks for."""
 
-
 _OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
 
-def prepare(app: Flask, dialect: Dialect) -> None:
-    """Make an application route exactly, and answer errors by the statuses of the dialect."""
-    app.url_rule_class = ScopedRoute
-    app.url_map.merge_slashes = False  # CleanRequests has merged them; a redirect would lose a PUT's body
+@dataclass(frozen=True, slots=True)
+class KeySetting:
+    """A setting that names the API keys whose callers may do something that nobody else may.
 
-    @app.errorhandler(PersistenceError)
-    def domain_error(error: PersistenceError) -> Response:
+    With ``may_be_trusted`` it may name ``trusted``, too.
+    """
+
+    setting: str
+    keys: frozenset[str]
+    may_be_trusted: bool = False
+
+    def require(self, environ: WSGIEnvironment, action: str) -> str:
+        """Return the name of the key that the caller of a request has shown.
+
+        A trusted address is enough only if the setting names ``trusted``, which no key can be called. So it is where
+        everybody is let in, and nobody has shown a key.
+        """
+        name: str = environ.get(CALLER, TRUSTED)
+        if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
+            raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Services and settings for the handlers of both APIs; ``max_body`` and ``max_xml`` are in bytes."""
+
+    dialect: Dialect
+    contents: Contents
+    max_body: int
+    max_xml: int
+    administrators: KeySetting
+    token_issuers: KeySetting
+    purges: PurgeRequests
+    exporting: Exporting
+    imports: SpooledImports
+    issuing: Issuing
+    publishing: Publishing
+    duplicating: Duplicating
+    reencrypts: ReencryptionJobs
+
+
+class Api(Enum):
+    """The APIs, by the prefixes of their paths: of clients, and of a runtime's proxy, for which this is a provider."""
+
+    PUBLIC = PUBLIC_PREFIX
+    PROVIDER = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi:
+    """Services, parser and headers for the handlers of one API: ``g.api``.
+
+    ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
+    where it is not read.
+    """
+
+    shared: Shared
+    parser: RequestParser
+    headers: ResponseHeaders
+    default: Services
+    named: Mapping[str, Services] | None = None
+
+    @property
+    def services(self) -> Services:
+        """The services that the current request asks (spec crud 10.2)."""
+        name = "" if self.named is None else self.parser.datasource(request)
+        if self.named is None or not name:
+            return self.default
+        found = self.named.get(name)
+        if found is None:
+            raise BadRequestError(f"there is no datasource {name!r} here")
+        return found
+
+
+def api_blueprint(
+    name: str, prefix: str, api: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
+) -> Blueprint:
+    """Return a blueprint with the parts of an API below it."""
+    parent = Blueprint(name, __name__, url_prefix=prefix or None)
+
+    @parent.before_request
+    def choose_api() -> None:
+        g.api = api
+
+    audit.look_before(parent)
+    for child in children:
+        parent.register_blueprint(child)
+    return parent
+
+
+class RouteScope(Enum):
+    """The forms whose data or definitions a request may read or change."""
+
+    NOTHING = "nothing that is stored"
+    NAMED = "the form or application in the path, and all where it names none"
+    ALL = "any form: the path does not say which"
+
+
+class ScopedRoute(Rule):
+    """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1).
+
+    ``scope`` is ``None`` for routes that no limited key may call. ``only_reads`` says whether it changes nothing by
+    whatever method; ``None`` that GET and HEAD do not.
+    """
+
+    def __init__(
+        self, string: str, *args: Any, scope: RouteScope | None = None, only_reads: bool | None = None, **options: Any
+    ) -> None:
+        super().__init__(string, *args, **options)
+        self.methods = set(options["methods"])
+        self.scope = scope
+        self.only_reads = only_reads
+
+
+class ExactFlask(Flask):
+    """A Flask application that routes exactly, and answers errors by the statuses of a dialect.
+
+    It sends no redirects, which would lose the body of a PUT, and has no methods that its routes do not name.
+    """
+
+    url_rule_class = ScopedRoute
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__("persistence", static_folder=None)
+        self._dialect = dialect
+        self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+        self.url_map.merge_slashes = False  # the path has been cleaned
+        self.url_map.redirect_defaults = False
+        self.before_request(_require_within_limits)
+        self.register_error_handler(PersistenceError, self._refused)
+        self.register_error_handler(HTTPException, _http_error)
+        self.register_error_handler(Exception, _unexpected)
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has.
+
+        Flask answers 404 to a host that IDNA cannot encode, and 400 to the opening of a web socket.
+        """
+        if request is None:
+            return None
+        return MapAdapter(
+            self.url_map, "", request.root_path, "", request.scheme, request.path, request.method, query_args=None
+        )
+
+    def _refused(self, error: PersistenceError) -> Response:
         status = status_of(error)
         if isinstance(error, DeletedError) and request.method in _READS:
-            status = dialect.deleted_read_status
+            status = self._dialect.deleted_read_status
         return refusal(request.environ, status, str(error), headers_of(error))
-
-    app.register_error_handler(HTTPException, _http_error)
-    app.register_error_handler(Exception, _unexpected)
-
-
-def add_route(  # noqa: PLR0913 - each says something of the route
-    app: Flask,
-    path: str,
-    view: Callable[..., Response],
-    *methods: str,
-    touches: Touches,
-    only_reads: bool | None = None,
-    strict_slashes: bool = True,
-) -> None:
-    """Answer requests of a path by a view, for these methods and no others.
-
-    ``touches`` and ``only_reads`` say which API keys with limits may send them, as in ``ScopedRoute``.
-    """
-    app.add_url_rule(
-        path,
-        endpoint=f"{' '.join(methods)} {path}",
-        view_func=view,
-        methods=methods,
-        strict_slashes=strict_slashes,
-        provide_automatic_options=False,
-        touches=touches,
-        only_reads=only_reads,
-    )
 
 
 def _http_error(error: HTTPException) -> Response:
@@ -107,6 +231,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _nearest(path: str) -> str:
+    """Return the end of a sentence that names the file in a document or definition whose directory was asked for."""
     own = path.removesuffix("/")
     names = own.split("/")
     if names[-5:-4] == ["crud"] and names[-2] in _OF_DOCUMENTS:
@@ -132,28 +257,26 @@ def note_users(app: Flask, dialect: Dialect) -> None:
         return response
 
 
-def add_health(app: Flask, shortage: Callable[[], str | None], remark: Callable[[], str | None]) -> None:
-    """Add ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
-
-    ``remark`` returns what is wrong with a service that is ready nevertheless. The cause goes to the log, and to
-    admitted callers; a stranger gets neither paths nor numbers.
-    """
-
-    def healthz() -> Response:
-        return text(HTTPStatus.OK, "ok")
-
-    def readyz() -> Response:
-        cause = shortage()
-        if cause is not None:
-            return _not_ready(cause)
-        said = None if request.environ.get(IS_STRANGER) else remark()
-        return text(HTTPStatus.OK, "ready" if said is None else f"ready, but {said}")
-
-    for path, view in zip(HEALTH_PATHS, (healthz, readyz), strict=True):
-        add_route(app, path, view, "GET", "HEAD", touches=Touches.NOTHING)
+def _require_within_limits() -> None:
+    """Make sure that a request is one that the key of its caller may send, if that is limited."""
+    key, route = request.environ.get(LIMITED_KEY), request.url_rule
+    if key is None or route is None:  # 404 and 405 touch nothing
+        return
+    if not isinstance(route, ScopedRoute) or route.scope is None:
+        raise ForbiddenError(f"the API key {key.name} is limited, and this is for none of the limited keys")
+    if route.scope is RouteScope.NOTHING:
+        return
+    only_reads = request.method in _READS if route.only_reads is None else route.only_reads
+    if key.scopes and not only_reads:
+        raise ForbiddenError(f"the API key {key.name} may only read")
+    names = request.view_args or {}
+    app, form = names.get("app"), names.get("form")
+    is_covered = app in key.forms or (form is not None and f"{app}/{form}" in key.forms)
+    if key.forms and not (route.scope is RouteScope.NAMED and is_covered):
+        raise ForbiddenError(f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more")
 
 
-def _not_ready(cause: str) -> Response:
-    environ = request.environ
-    shown = _NOT_READY if environ.get(IS_STRANGER) else None
-    return refusal(environ, HTTPStatus.SERVICE_UNAVAILABLE, cause, [("Retry-After", str(_RETRY_AFTER))], shown=shown)
+def is_for_some_forms() -> bool:
+    """Return whether the caller has shown a key that is for some forms only: then others are not even named."""
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    return key is not None and bool(key.forms)

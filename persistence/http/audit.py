@@ -12,17 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flask import Flask, Response, request
-from flask.globals import request_ctx
+from flask import Blueprint, Flask, Response, request
 from msgspec.structs import replace
 
 from persistence.audit.events import AuditEvent
 from persistence.audit.log import AuditLog
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
-from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.parsing import TOKEN, reader_of_users
+from persistence.http.parsing import TOKEN, peer_of, reader_of_users
 from persistence.http.responses import headers_of, refusal
 from persistence.limits import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
@@ -99,10 +97,16 @@ class RequestAudit:
         self._version = dialect.header("Form-Definition-Version")
         self._deleted = dialect.header("Deleted")
 
-    def add_to(self, app: Flask) -> None:
-        """Look at the requests of an application, unless there is no audit."""
+    def look_before(self, blueprint: Blueprint) -> None:
+        """Look at the requests of a blueprint before they are answered, where the audit is required.
+
+        It comes after the hooks that the blueprint has: those of the pages find out who calls.
+        """
         if self._log.is_required:
-            app.before_request(self._begin)
+            blueprint.before_request(self._begin)
+
+    def look_after(self, app: Flask) -> None:
+        """Look at the answers of an application, unless there is no audit."""
         if self._log.is_on:
             app.after_request(self._end)
 
@@ -132,16 +136,15 @@ class RequestAudit:
         return response
 
     def _audited(self) -> _Route | None:
-        found = request_ctx.request
-        rule = "" if found.url_rule is None else found.url_rule.rule
-        route = _route(rule, found.method) if rule else None
+        rule = "" if request.url_rule is None else request.url_rule.rule
+        route = _route(rule, request.method) if rule else None
         if route is None or not route.is_read:
-            is_strangers = rule.startswith(f"/{_PAGES}/") and CALLER not in found.environ
+            is_strangers = rule.startswith(f"/{_PAGES}/") and CALLER not in request.environ
             return None if is_strangers else route
-        names = found.view_args or {}
+        names = request.view_args or {}
         if route.collection == "form" or "form" not in names:  # definitions have no form data
             return None
-        if route is _PAGE and "action" not in found.environ.get(_FACTS, ()):
+        if route is _PAGE and "action" not in request.environ.get(_FACTS, ()):
             return None
         try:
             return route if self._audits_reads(Form(names["app"], names["form"])) else None
@@ -149,8 +152,7 @@ class RequestAudit:
             return None
 
     def _event(self, route: _Route, response: Response | None = None, begun: int = 0) -> AuditEvent:
-        found = request_ctx.request
-        environ, names = found.environ, found.view_args or {}
+        environ, names = request.environ, request.view_args or {}
         status = 0 if response is None else response.status_code
         headers = {} if response is None else dict(response.headers)
         deleted = headers.get(self._deleted)
@@ -172,14 +174,14 @@ class RequestAudit:
             key=environ.get(CALLER, ""),
             peer=str(peer_of(environ) or ""),
             forwarded=one_line(forwarded[:LONGEST_FORWARDED]) if forwarded else "",
-            token=bool(found.query_string) and TOKEN in found.args,
+            token=bool(request.query_string) and TOKEN in request.args,
         )
         noted = environ.get(_FACTS)
         return replace(event, **noted) if noted else event
 
     def _user(self) -> str:
         try:
-            return self._user_of(request_ctx.request).name or ""
+            return self._user_of(request).name or ""
         except BadRequestError:  # such a request is refused, and names nobody
             return ""
 
@@ -188,7 +190,7 @@ def _action(route: _Route, status: int) -> str:
     if route.action == "write":
         return _STORED.get(status, route.action)
     if route.action == "delete":
-        args = request_ctx.request.args if request_ctx.request.query_string else {}
+        args = request.args if request.query_string else {}
         try:
             is_purge = flag(args.get("force-delete") or None, "force-delete") is True
         except BadRequestError:

@@ -1,81 +1,90 @@
-"""The export of forms and data as an archive, for administrators only (spec crud 8.4)."""
+"""Work on all data of forms: export, import (spec crud 8.4) and purge (8.5) for administrators, and re-encryption.
+
+Permissions of forms do not count for administrators.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
-from flask import Flask, Request, Response, request
+from flask import Blueprint, Request, Response, g, request
 
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, EncodedBodyError
 from persistence.http import logs
-from persistence.http.application import add_route
+from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
-from persistence.http.bodies import body_of
-from persistence.http.callers import KeySetting
+from persistence.http.bodies import body_of, drain
 from persistence.http.logs import REQUEST_ID
-from persistence.http.parsing import Face
-from persistence.http.responses import BareResponse, Headers
-from persistence.http.scopes import Touches
-from persistence.limits import LARGEST_QUERY, MOST_EXPORT_PATTERNS
+from persistence.http.responses import BareResponse, Headers, empty, xml
+from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
+from persistence.model.addresses import Form
 from persistence.model.exports import (
     SINCE,
     UNTIL,
+    ExportedContent,
     ExportQuery,
     parse_contents,
     parse_history,
     parse_range,
     patterns_of,
 )
-from persistence.model.instants import next_after
-from persistence.model.texts import flag, known_parameters
-from persistence.services.exporting import Exporting
+from persistence.model.instants import Instant, next_after
+from persistence.model.retention import cutoff
+from persistence.model.texts import flag, known_parameters, word
+from persistence.services.imports.importer import ImportOptions
+from persistence.services.imports.planning import OnConflict
+from persistence.services.imports.sources import is_importable
+from persistence.services.purge_plans import PurgeRules
+
+exports = Blueprint("exports", __name__)
+imports = Blueprint("imports", __name__)
+purges = Blueprint("purges", __name__)
+reencrypts = Blueprint("reencrypts", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version")
-PARAMETERS = ("match", *_ONCE)
+EXPORT_PARAMETERS = ("match", *_ONCE)
 """The parameters of an export."""
 
+_DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
+IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
+"""The parameters of an import."""
 
-@dataclass(frozen=True, slots=True)
-class ExportApi:
-    """The handler. ``administrators`` are the callers who may export; permissions of forms do not count for them."""
-
-    face: Face
-    exporting: Exporting
-    administrators: KeySetting
-
-    def add_to(self, app: Flask) -> None:
-        for path in ("", "/<app>", "/<app>/<form>", "/<app>/<form>/<document>"):
-            touches = Touches.NAMED if path else Touches.ALL
-            url = f"{self.face.prefix}/export{path}"
-            add_route(app, url, self.export, "GET", "POST", touches=touches, only_reads=True)
-
-    def export(self, app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-        """Answer ``GET`` or ``POST /export/$app/$form/$document``.
-
-        The archive is sent while it is made, so that no length is known.
-
-        What cannot be done is refused before it begins. An archive that must stop breaks the connection.
-        """
-        number = request.environ.get(REQUEST_ID)
-        self.administrators.require(request.environ, "export")
-        pairs = _parameters(request)
-        query = replace(_query(pairs, app, form), document=document)
-        note_in_audit(
-            request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]}
-        )
-
-        def report(line: str) -> None:
-            logs.write("not-exported", is_error=True, id=number, cause=line)
-
-        export = self.exporting.begin(query)
-        return BareResponse(logs.Unbroken(export.archive(report, lambda: None), number), HTTPStatus.OK, _headers())
+KINDS = ("revisions", "tombstones", "drafts", "orphans")
+_OWN = frozenset({"older-than", "what"})
+_REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTIL})
 
 
-def _headers() -> Headers:
+@exports.route("/export", methods=("GET", "POST"), scope=RouteScope.ALL, only_reads=True)
+@exports.route("/export/<app>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+@exports.route("/export/<app>/<form>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+@exports.route("/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+def export(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
+    """Answer ``GET`` or ``POST /export/$app/$form/$document``.
+
+    The archive is sent while it is made, so that no length is known. What cannot be done is refused before it begins.
+    An archive that must stop breaks the connection.
+    """
+    api: ServedApi = g.api
+    number = request.environ.get(REQUEST_ID)
+    api.shared.administrators.require(request.environ, "export")
+    pairs = _parameters(request)
+    query = replace(_export_query(pairs, app, form), document=document)
+    note_in_audit(request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]})
+
+    def report(line: str) -> None:
+        logs.write("not-exported", is_error=True, id=number, cause=line)
+
+    begun = api.shared.exporting.begin(query)
+    pieces = logs.Unbroken(begun.archive(report, lambda: None), number)
+    return BareResponse(pieces, HTTPStatus.OK, _archive_headers(), direct_passthrough=True)
+
+
+def _archive_headers() -> Headers:
     day = next_after(None)[:10]
     return [
         ("Content-Type", "application/zip"),
@@ -92,7 +101,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
         body = b"".join(body_of(asked.environ, LARGEST_QUERY))
         if body and asked.mimetype != _FORM:
             raise BadRequestError(f"the parameters of an export are sent as {_FORM}, not {asked.mimetype or 'nothing'}")
-        most = MOST_EXPORT_PATTERNS + len(PARAMETERS)
+        most = MOST_EXPORT_PATTERNS + len(EXPORT_PARAMETERS)
         try:
             pairs += parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
         except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
@@ -100,8 +109,8 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-def _query(pairs: list[tuple[str, str]], app: str | None, form: str | None) -> ExportQuery:
-    once = known_parameters(pairs, PARAMETERS, "export", repeatable=("match",))
+def _export_query(pairs: list[tuple[str, str]], app: str | None, form: str | None) -> ExportQuery:
+    once = known_parameters(pairs, EXPORT_PARAMETERS, "export", repeatable=("match",))
     since, until = parse_range(once.get(SINCE), once.get(UNTIL))
     return ExportQuery(
         patterns_of(app, form, once.get("form-version"), [value for name, value in pairs if name == "match"]),
@@ -118,3 +127,84 @@ def _drafts(text: str | None) -> bool:
     if text and text not in _DRAFTS:
         raise BadRequestError(f"drafts must be exclude or include, not {text[:60]!r}")
     return _DRAFTS.get(text or "", False)
+
+
+@imports.post("/import", scope=RouteScope.ALL)
+def receive() -> Response:
+    """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
+    api: ServedApi = g.api
+    api.shared.administrators.require(request.environ, "import")
+    options, kind = _import_options(request), request.environ.get("CONTENT_TYPE")
+    if not is_importable(kind):
+        raise EncodedBodyError("the body is to be application/zip or application/jsonl, and its content type says so")
+    note_in_audit(request.environ, details={"dry_run": options.is_dry, "on_conflict": options.on_conflict.value})
+    return xml(api.shared.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))
+
+
+def _import_options(asked: Request) -> ImportOptions:
+    sent = known_parameters(asked.args.items(multi=True), IMPORT_PARAMETERS, "import")
+    is_dry = flag(sent.get(_DRY_RUN) or None, _DRY_RUN) is True
+    on_conflict = word(OnConflict, sent.get(_ON_CONFLICT) or OnConflict.REFUSE.value, _ON_CONFLICT)
+    return ImportOptions(is_dry, on_conflict)
+
+
+@purges.post("/purge", scope=RouteScope.NAMED)
+@purges.post("/purge/<app>", scope=RouteScope.NAMED)
+@purges.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
+@purges.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
+def purge(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
+    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning.
+
+    ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
+    with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
+    """
+    api: ServedApi = g.api
+    drain(request.environ)
+    api.shared.administrators.require(request.environ, "purge")
+    args = request.args
+    names = set(args) - {"dry-run"}
+    is_own = names <= _OWN
+    if not names or not (is_own or names <= _REAL):
+        own, real = ", ".join(sorted(_OWN)), ", ".join(sorted(_REAL))
+        raise BadRequestError(f"a purge has either the parameters {own}, or some of {real}; and dry-run")
+    trial = flag(args.get("dry-run") or None, "dry-run")
+    is_dry = trial is not False if is_own else trial is True
+    asked: dict[str, object] = {name.replace("-", "_"): ",".join(args.getlist(name)) for name in args}
+    note_in_audit(request.environ, details=asked | {"dry_run": is_dry})
+    if is_own:
+        return xml(api.shared.purges.purge(app, form, document, _purge_rules(request), dry=is_dry))
+    query = _purge_query(request, app, form)
+    return xml(api.shared.purges.purge_data(query, document, api.parser.user(request), dry=is_dry))
+
+
+def _purge_query(asked: Request, app: str | None, form: str | None) -> ExportQuery:
+    since, until = parse_range(asked.args.get(SINCE), asked.args.get(UNTIL))
+    patterns = patterns_of(app, form, asked.args.get("form-version"), asked.args.getlist("match"))
+    history = parse_history(asked.args.get("data-revision-history"))
+    return ExportQuery(patterns, frozenset({ExportedContent.DATA}), history, since, until)
+
+
+def _purge_rules(asked: Request) -> PurgeRules:
+    words = [each.strip() for each in (asked.args.get("what") or "").split(",")]
+    older_than = asked.args.get("older-than") or ""
+    if not older_than or not set(words) <= set(KINDS):
+        raise BadRequestError(f"older-than must say how old, and what a list of: {', '.join(KINDS)}")
+    before: Instant = cutoff(older_than, datetime.now(UTC))
+    return PurgeRules(**dict.fromkeys(words, before))
+
+
+@reencrypts.get("/reencrypt", scope=RouteScope.ALL)
+def reencryption_status() -> Response:
+    """Answer ``GET /reencrypt``."""
+    api: ServedApi = g.api
+    return xml(api.shared.reencrypts.status())
+
+
+@reencrypts.post("/reencrypt/<app>/<form>", scope=RouteScope.NAMED)
+def reencrypt(app: str, form: str) -> Response:
+    """Begin to re-encrypt all data of a form, or of the version in the header (spec forms 4.5)."""
+    api: ServedApi = g.api
+    number = api.parser.version_to_reencrypt(request)
+    drain(request.environ)
+    api.shared.reencrypts.begin(Form(app, form), number)
+    return empty(HTTPStatus.OK, [])

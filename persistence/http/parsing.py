@@ -1,10 +1,11 @@
-"""Requests as values: headers and parameters, read once, and the services that are asked."""
+"""Requests as values: headers and parameters, read once."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,14 +14,13 @@ from flask import Request
 from werkzeug.http import parse_date
 
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-)
+from persistence.errors import BadRequestError
 from persistence.model import users, versions
 from persistence.model.addresses import SERVICE_PREFIX
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.leases import parse_timeout
+from persistence.model.peers import UNIX, Peer, address
 from persistence.model.preconditions import Precondition
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.server_urls import basic_authorization, parse_authorization
@@ -28,7 +28,6 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, short
 from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.faces import Services
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
@@ -234,11 +233,8 @@ class RequestParser:
         """Return whether permissions do not count for a search."""
         return False
 
-    def _raw(self, environ: WSGIEnvironment) -> dict[str, str]:
-        return {name: environ[key] for name, key in self._keys.items() if key in environ}
-
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        sent = self._raw(environ)
+        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         for name, value in sent.items():
             if not value.isascii():
                 with suppress(UnicodeError):
@@ -287,7 +283,7 @@ class ProxiedParser(RequestParser):
     def is_administrator(self, request: Request) -> bool:
         """Return whether the search is the proxy's own, for an export or a purge (spec runtime 5).
 
-        The token is encrypted by the runtime and cannot be checked: who may call this face is trusted.
+        The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
         """
         return _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
 
@@ -311,7 +307,7 @@ class ProxiedParser(RequestParser):
         return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        sent = self._raw(environ)
+        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
         return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
 
@@ -330,13 +326,13 @@ class ProxiedParser(RequestParser):
 
 
 def parsers(dialect: Dialect) -> tuple[RequestParser, RequestParser]:
-    """Return the parsers of the public face and of the provider face."""
+    """Return the parsers of the public API and of the provider API."""
     provider = ProxiedParser if dialect.has_proxy else RequestParser
     return RequestParser(dialect, is_public=True), provider(dialect, is_public=False)
 
 
 def reader_of_users(dialect: Dialect) -> Callable[[Request], User]:
-    """Return a function from a request to the user that its caller names, on whichever face."""
+    """Return a function from a request to the user that its caller names, on whichever API."""
     public, provider = parsers(dialect)
 
     def user(request: Request) -> User:
@@ -392,24 +388,13 @@ def _client_hash(sent: Mapping[str, str]) -> ClientHash | None:
     return ClientHash(name, digest) if name and digest else None
 
 
-@dataclass(frozen=True, slots=True)
-class Face:
-    """A set of paths below ``prefix``: how its requests are read, and the services that answer them.
+def peer_of(environ: WSGIEnvironment) -> Peer:
+    """Return the other end of the connection.
 
-    ``named`` are the services of the data sources that a header may name instead; ``None`` where it is not read.
+    Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
+    client chooses and may have called ``127.0.0.1``; so the socket is asked first.
     """
-
-    prefix: str
-    parser: RequestParser
-    default: Services
-    named: Mapping[str, Services] | None = None
-
-    def services(self, request: Request) -> Services:
-        """Return the services that a request asks (spec crud 10.2)."""
-        name = "" if self.named is None else self.parser.datasource(request)
-        if self.named is None or not name:
-            return self.default
-        found = self.named.get(name)
-        if found is None:
-            raise BadRequestError(f"there is no datasource {name!r} here")
-        return found
+    connection = environ.get("gunicorn.socket")
+    if connection is not None and connection.family == socket.AF_UNIX:
+        return UNIX
+    return address(environ.get("REMOTE_ADDR", ""))

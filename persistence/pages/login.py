@@ -9,8 +9,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence.errors import BadRequestError
-from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, CAUSE
+from persistence.http.parsing import peer_of
 from persistence.http.paths import clean
 from persistence.limits import LONGEST_NEXT
 from persistence.pages.logins import TooManyLoginsError

@@ -8,6 +8,7 @@ from flask import Flask
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
+from persistence.http.audit import RequestAudit
 from persistence.maintenance.manifest import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages.api_keys import KeysPage
@@ -67,12 +68,13 @@ class Pages:
     files: PageFiles
     at_rest: EncryptionKeys
     reencrypts: ReencryptionJobs
+    audit: RequestAudit
 
     def add_to(self, app: Flask) -> None:
         """Add every page, in the order of the navigation."""
         effective, providers, keys = self.effective, self.providers, self.administrators.keys
         sessions = Sessions(self.administrators, self.files.logins())
-        site = Site(sessions)
+        site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
         OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)
         forms = ServedForms(providers)

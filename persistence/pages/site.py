@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__
 from persistence.errors import ForbiddenError, NotFoundError
-from persistence.http.audit import note_in_audit
+from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER
 from persistence.http.responses import refusal
 from persistence.limits import LARGEST_FORM, LONGEST_DETAIL
@@ -69,13 +69,14 @@ class NavigationItem:
 class Site:
     """Collects pages and actions, and adds them to an application."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, audit: RequestAudit) -> None:
         self.sessions = sessions
         self._navigation: list[NavigationItem] = []
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
+        audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
         answer_errors_by_pages(self._blueprint)
         self._route("/admin/static/<name>", "asset", self._asset)
@@ -120,7 +121,7 @@ class Site:
         self.form(action.path, action.name, view)
 
     def add_to(self, app: Flask) -> None:
-        """Add everything to an application, a ``Dispatch``: the audit names the administrator."""
+        """Add everything to an application."""
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(FILTERS)
@@ -129,7 +130,7 @@ class Site:
 
     def _route(self, rule: str, name: str, view: View, *methods: str) -> None:
         allowed = methods or ("GET", "HEAD")
-        self._blueprint.add_url_rule(rule, name, view, methods=allowed, provide_automatic_options=False)
+        self._blueprint.add_url_rule(rule, name, view, methods=allowed)
 
     def _identify(self) -> str | AnyResponse | None:
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only

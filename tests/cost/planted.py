@@ -9,13 +9,13 @@ import re
 from typing import Any
 
 from persistence.cli import main
-from persistence.http import routing
+from persistence.http import paths
 
 _SEPARATOR = re.compile(r"\s*[,|]\s*")
 """As roles were taken apart: at each of many blanks it begins, and goes on to the last."""
 
-_sent_path = routing.sent_path
-_clean = routing.clean
+_sent_path = paths.sent_path
+_clean = paths.clean
 
 
 def _with_quadratic_headers(environ: dict[str, Any]) -> str:
@@ -31,8 +31,8 @@ def _with_much_memory(path: str) -> str:
     return _clean(path) if copies else path
 
 
-routing.sent_path = _with_quadratic_headers
-routing.clean = _with_much_memory
+paths.sent_path = _with_quadratic_headers
+paths.clean = _with_much_memory
 
 if __name__ == "__main__":
     main()

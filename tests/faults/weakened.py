@@ -11,7 +11,7 @@ from contextlib import suppress
 from io import FileIO
 
 from persistence.cli import main
-from persistence.http import contents
+from persistence.http import responses
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.storage import files, stored_revision
@@ -63,7 +63,7 @@ def _leak() -> None:
 
 
 def _cut_short() -> None:
-    contents._whole = lambda file, size: file.read(size)  # noqa: SLF001 - the weakness
+    responses._whole = lambda file, size: file.read(size)  # noqa: SLF001 - the weakness
 
 
 def _never_mind() -> None:

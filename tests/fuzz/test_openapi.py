@@ -16,7 +16,7 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
-from persistence.http import callers, exports, imports, parsing, purges
+from persistence.http import exports, middleware, parsing
 from persistence.http.application import HEALTH_PATHS, ROOT_PATH
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
@@ -111,12 +111,12 @@ def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
     """It is optional, but for health and the root, which ask for none; other schemes are those of proxies in front."""
     document = interface.read().document
     schemes = document["components"]["securitySchemes"]
-    assert {scheme["scheme"] for scheme in schemes.values()} == set(callers.SCHEMES)
+    assert {scheme["scheme"] for scheme in schemes.values()} == set(middleware.SCHEMES)
     assert document["security"] == [{}, *({name: []} for name in schemes)]
     asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
     assert {path for path, own in asking.items() if own == []} == {*HEALTH_PATHS, ROOT_PATH}
     views = {rule.rule: app.view_functions[rule.endpoint] for rule in app.url_map.iter_rules()}
-    checks = {path for path, view in views.items() if getattr(view, "__qualname__", "").startswith("add_health.")}
+    checks = {path for path, view in views.items() if getattr(view, "__qualname__", "").startswith("health.")}
     assert checks == set(HEALTH_PATHS)
 
 
@@ -125,9 +125,9 @@ def test_every_parameter_of_queries_is_documented() -> None:
     code = "".join(file.read_text() for file in HTTP.glob("*.py"))
     literal = re.findall(r'args\.get\("([a-z-]+)"\)', code)
     named = [
-        getattr(purges, name, None) or getattr(parsing, name) for name in re.findall(r"args\.get\(([A-Z_]+)\)", code)
+        getattr(exports, name, None) or getattr(parsing, name) for name in re.findall(r"args\.get\(([A-Z_]+)\)", code)
     ]
-    assert {*literal, *named, *exports.PARAMETERS, *imports.PARAMETERS} == said
+    assert {*literal, *named, *exports.EXPORT_PARAMETERS, *exports.IMPORT_PARAMETERS} == said
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

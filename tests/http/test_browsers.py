@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import ForbiddenError, MisdirectedError
-from persistence.http.callers import AllowedSites
+from persistence.http.middleware import AllowedSites
 from persistence.keys import Keys
 from tests.http.test_permissions import OWNERS, definition
 from tests.in_process import serving

@@ -5,27 +5,24 @@ import json
 import sys
 
 import pytest
-from flask import Flask, Response
+from flask import Response
 
 from persistence.dialect import SVC
-from persistence.http import application
+from persistence.http.application import ExactFlask, RouteScope
 from persistence.http.logs import RequestLog
-from persistence.http.routing import CleanRequests
-from persistence.http.scopes import Touches
+from persistence.http.middleware import CleanRequests
 
 
 def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback goes out; the log has it, under the request's id."""
     written = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stderr", written)
-    app = Flask("defective")
-    application.prepare(app, SVC)
+    app = ExactFlask(SVC)
     app.wsgi_app = RequestLog(CleanRequests(app.wsgi_app, SVC, accepts_foreign=False))  # type: ignore[method-assign]
 
+    @app.get("/defect", scope=RouteScope.NOTHING)
     def defect() -> Response:
         raise RuntimeError("inner\nworkings")
-
-    application.add_route(app, "/defect", defect, "GET", touches=Touches.NOTHING)
 
     answer = app.test_client().get("/defect", headers={"X-Request-Id": "defect-1"})
     assert answer.status_code == 500

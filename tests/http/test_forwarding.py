@@ -6,8 +6,8 @@ import pytest
 
 from persistence import client_request
 from persistence.client_request import ClientRequest
-from persistence.http.callers import Forwarding
 from persistence.http.logs import CALLER, REQUEST_ID
+from persistence.http.middleware import Forwarding
 
 
 def taken(**environ: str) -> ClientRequest:

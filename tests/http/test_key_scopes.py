@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from persistence.app import Service, create_app
-from persistence.http.scopes import ScopedRoute, Touches
+from persistence.http.application import RouteScope, ScopedRoute
 from persistence.keys import Keys
 from persistence.settings import Settings
 from tests.initialised import initialised
@@ -103,12 +103,12 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     return rig
 
 
-def test_every_route_says_what_it_touches_and_pages_say_nothing(rig: Rig) -> None:
+def test_every_route_says_its_scope_and_pages_say_nothing(rig: Rig) -> None:
     seen = set()
     for _, route, path in rig.requests(MINE):
-        assert (route.touches is None) is route.rule.startswith("/admin"), path
-        seen.add(route.touches)
-    assert seen == {*Touches, None}
+        assert (route.scope is None) is route.rule.startswith("/admin"), path
+        seen.add(route.scope)
+    assert seen == {*RouteScope, None}
 
 
 def test_a_key_that_may_only_read_changes_nothing_on_any_route(rig: Rig) -> None:
@@ -127,7 +127,7 @@ def test_a_key_for_some_forms_touches_no_others_on_any_route(rig: Rig, forms: tu
     caller, before = rig.caller("limited", forms=forms), rig.files()
     for method, route, path in rig.requests(OTHER):
         answer = caller.send(method, path, SEARCH if method == "POST" else b"", **{rig.version: "1"})
-        assert (answer.status_code != 403) is (route.touches is Touches.NOTHING), (method, path, answer.text)
+        assert (answer.status_code != 403) is (route.scope is RouteScope.NOTHING), (method, path, answer.text)
         assert rig.files() == before, (method, path)
     for method, route, path in rig.requests(MINE):
         answer = caller.send(method, path, SEARCH if method == "POST" else b"", **{rig.version: "1"})

@@ -3,7 +3,7 @@
 import pytest
 
 from persistence.errors import BadRequestError, RangeError
-from persistence.http.contents import parse_range
+from persistence.http.responses import parse_range
 
 
 @pytest.mark.parametrize(

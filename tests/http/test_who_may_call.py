@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from persistence.errors import ForbiddenError, StartupError, UnauthorizedError
-from persistence.http.callers import Opens, Policy, caller, policy, presented
+from persistence.http.middleware import Opens, Policy, caller, policy, presented
 from persistence.keys import Key
 from persistence.model.instants import Instant
 from persistence.model.peers import UNIX, Peer, Trusted, parse

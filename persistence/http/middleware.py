@@ -1,7 +1,8 @@
-"""Callers, and which of them are admitted (spec crud 6.1, 4.1): all, by trusted address, or by API key.
+"""WSGI middleware that refuses requests: of strangers, and those that are not clean.
 
-Decided before anything else of a request is looked at, so that a stranger learns nothing of paths and documents. What a
-proxy says of the address behind it (``X-Forwarded-For``) is not believed: the peer of the socket counts.
+Callers are admitted (spec crud 6.1, 4.1) all, by trusted address, or by API key. That is decided before anything else
+of a request is looked at, so that a stranger learns nothing of paths and documents. What a proxy says of the address
+behind it (``X-Forwarded-For``) is not believed: the peer of the socket counts.
 
 A web page of a third party must not act through a browser that may call. It reaches the service under a name of its
 own, if the page's owner lets that name mean the service's address (DNS rebinding): so the service answers to its own
@@ -11,16 +12,19 @@ browsers then name the page's origin in ``Origin`` and ``Sec-Fetch-Site``. Other
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from werkzeug.datastructures import Authorization
 
 from persistence import client_request
 from persistence.client_request import ClientRequest
+from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import (
+    BadRequestError,
     DamagedError,
     DiskError,
     ForbiddenError,
@@ -31,11 +35,18 @@ from persistence.errors import (
     UnauthorizedError,
     status_of,
 )
-from persistence.http.application import HEALTH_PATHS, IS_STRANGER, METRICS_PATH, PAGES_PATH, ROOT_PATH
+from persistence.http.application import (
+    HEALTH_PATHS,
+    IS_STRANGER,
+    LIMITED_KEY,
+    METRICS_PATH,
+    PAGES_PATH,
+    ROOT_PATH,
+)
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.paths import path_of
+from persistence.http.parsing import REQUEST_NAMES, environ_key, peer_of
+from persistence.http.paths import UNCLEAR, path_of
 from persistence.http.responses import headers_of, refusal
-from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits import HOST_LENGTH
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
@@ -119,41 +130,6 @@ def presented(authorization: str | None) -> str | None:
     # Base64 is ASCII, and werkzeug does not catch other characters.
     sent = Authorization.from_header(authorization) if authorization.isascii() else None
     return (sent and (sent.token or sent.password)) or ""
-
-
-def peer_of(environ: WSGIEnvironment) -> Peer:
-    """Return the other end of the connection.
-
-    Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
-    client chooses and may have called ``127.0.0.1``; so the socket is asked first.
-    """
-    connection = environ.get("gunicorn.socket")
-    if connection is not None and connection.family == socket.AF_UNIX:
-        return UNIX
-    return address(environ.get("REMOTE_ADDR", ""))
-
-
-@dataclass(frozen=True, slots=True)
-class KeySetting:
-    """A setting that names the API keys whose callers may do something that nobody else may.
-
-    With ``may_be_trusted`` it may name ``trusted``, too.
-    """
-
-    setting: str
-    keys: frozenset[str]
-    may_be_trusted: bool = False
-
-    def require(self, environ: WSGIEnvironment, action: str) -> str:
-        """Return the name of the key that the caller of a request has shown.
-
-        A trusted address is enough only if the setting names ``trusted``, which no key can be called. So it is where
-        everybody is let in, and nobody has shown a key.
-        """
-        name: str = environ.get(CALLER, TRUSTED)
-        if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
-            raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
-        return name
 
 
 class AllowedSites:
@@ -312,3 +288,49 @@ def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
             yield key.removeprefix("HTTP_").replace("_", "-").title(), value
     if REQUEST_ID in environ:
         yield "X-Request-Id", environ[REQUEST_ID]
+
+
+def _check_query(query: str) -> None:
+    """Refuse what would be decoded to U+FFFD: two different texts would become one."""
+    for part in query.split("&"):
+        try:
+            unquote_to_bytes(part.encode("latin-1")).decode()
+        except UnicodeError:
+            raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
+
+
+class CleanRequests:
+    """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
+
+    Headers that this service would read under the prefix of its own dialect are refused under that of another one
+    unless ``accepts_foreign``: a user who is named in them would be ignored.
+    """
+
+    def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:
+        self._app = app
+        self._dialect = dialect
+        others = [other for other in DIALECTS.values() if other != dialect and not accepts_foreign]
+        self._foreign = {
+            environ_key(other.header(name)): (other.header(name), dialect.header(name))
+            for other in others
+            for name in REQUEST_NAMES
+        }
+        self._foreign_keys = frozenset(self._foreign)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if UNCLEAR in environ:
+            return refusal(environ, HTTPStatus.BAD_REQUEST, environ[UNCLEAR])(environ, start_response)
+        try:
+            query = environ.get("QUERY_STRING", "")
+            if "%" in query or not query.isascii():
+                _check_query(query)
+            if not self._foreign_keys.isdisjoint(environ):
+                self._refuse_foreign(environ)
+        except (ValueError, BadRequestError) as error:
+            return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
+        return self._app(environ, start_response)
+
+    def _refuse_foreign(self, environ: WSGIEnvironment) -> None:
+        if environ["PATH_INFO"] not in HEALTH_PATHS:
+            sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
+            raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")

@@ -1,0 +1,75 @@
+"""The revision history of documents and attachments, and the differences between revisions (spec crud 8.1).
+
+An older revision is brought back by a request of the service's own.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from flask import Blueprint, Request, Response, g, request
+
+from persistence.errors import BadRequestError
+from persistence.http.application import RouteScope, ServedApi
+from persistence.http.audit import note_in_audit
+from persistence.http.bodies import drain
+from persistence.http.parsing import instant_of
+from persistence.http.responses import empty, xml
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.history import page_request
+from persistence.model.texts import count, flag, short
+from persistence.services.diffs import DiffOptions, RevisionPair
+
+history = Blueprint("history", __name__, url_prefix="/history/<app>/<form>/<document>")
+
+
+@history.route("", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+@history.route("/<name>", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
+    """Answer ``/history/$app/$form/$document``, or below it that of an attachment."""
+    api: ServedApi = g.api
+    address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
+    asked = page_request(request.args.get("page-number"), request.args.get("page-size"))
+    options = _diff_options(request)
+    diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
+    answered = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
+    return xml(answered.body, api.headers.of_notice(answered.notice))
+
+
+@history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+def diff(app: str, form: str, document: str) -> Response:
+    """Answer ``/history/$app/$form/$document/diff``."""
+    api: ServedApi = g.api
+    address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
+    pair, options, reader = _pair(request), _diff_options(request), api.parser.bearer(request)
+    return xml(api.services.histories.diffs.between(address, pair, reader, options))
+
+
+@history.post("/restore", scope=RouteScope.NAMED)
+@history.post("/<name>/restore", scope=RouteScope.NAMED)
+def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
+    """Answer ``POST /history/$app/$form/$document/restore``, or of an attachment; its body has no meaning."""
+    api: ServedApi = g.api
+    drain(request.environ)
+    address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
+    asked = api.parser.restore(request)
+    note_in_audit(request.environ, details={"instant": asked.instant, "as_of": asked.as_of})
+    reverting = api.services.reverting
+    plan = reverting.plan(address, asked)
+    written = reverting.restore(plan)
+    status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
+    return empty(status, [*api.headers.of_write(written), *api.headers.of_notice(plan.notice)])
+
+
+def _diff_options(asked: Request) -> DiffOptions:
+    truncation = count(asked.args.get("truncation-size") or "", "truncation-size", 0)
+    return DiffOptions(short(asked.args.get("lang"), "language"), truncation or None)
+
+
+def _pair(asked: Request) -> RevisionPair:
+    version = count(asked.args.get("form-version") or "", "form-version", 0)
+    older = instant_of(asked.args.get("older-modified-time"), "older-modified-time")
+    newer = instant_of(asked.args.get("newer-modified-time"), "newer-modified-time")
+    if not version or older is None or newer is None:
+        raise BadRequestError("form-version, older-modified-time and newer-modified-time say what is to be compared")
+    return RevisionPair(version, older, newer)

@@ -1,0 +1,132 @@
+"""Searches and distinct values (spec search 1, 3), lists of forms (search 4), and the index behind them (search 5).
+
+The bodies of requests that rebuild an index have no meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+
+from flask import Blueprint, Request, Response, g, request
+
+from persistence.http.application import RouteScope, ServedApi, is_for_some_forms
+from persistence.http.bodies import body_of, drain
+from persistence.http.responses import empty, xml, xml_in_pieces
+from persistence.limits import LARGEST_QUERY
+from persistence.model.addresses import Form
+from persistence.model.instants import parse_time
+from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
+from persistence.model.texts import flag
+from persistence.model.versions import Searched
+from persistence.services.searching import Answered, Searcher, Searching
+
+search = Blueprint("search", __name__)
+forms = Blueprint("forms", __name__)
+reindex = Blueprint("reindex", __name__)
+reindex_by_get = Blueprint("reindex_by_get", __name__)
+reindex_status = Blueprint("reindex_status", __name__)
+"""``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
+
+
+@search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+def documents(app: str, form: str) -> Response:
+    """Answer ``POST /search/$app/$form``."""
+    return _answer(Searching.search, Form(app, form))
+
+
+@search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+def distinct_values(app: str, form: str) -> Response:
+    """Answer ``POST /distinct-values/$app/$form``."""
+    return _answer(Searching.distinct, Form(app, form))
+
+
+def _answer(
+    ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], Searcher], Answered], form: Form
+) -> Response:
+    api: ServedApi = g.api
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    version = api.parser.version_to_search(request)
+    body = body_of(request.environ, LARGEST_QUERY)
+    answered = ask(api.services.searching, form, version, body, searcher)
+    notice = None if is_for_some_forms() else answered.notice  # it may name the nearest of all forms
+    return xml_in_pieces(answered.pieces, api.headers.of_notice(notice))
+
+
+@forms.get("/form", scope=RouteScope.NAMED)
+@forms.get("/form/<app>", scope=RouteScope.NAMED)
+@forms.get("/form/<app>/<form>", scope=RouteScope.NAMED)
+def listed(app: str | None = None, form: str | None = None) -> Response:
+    """Answer ``GET /form/$app/$form``."""
+    api: ServedApi = g.api
+    user = api.parser.user(request)
+    return xml(api.services.forms.find(_form_query(request, app, form), user))
+
+
+@forms.post("/form", scope=RouteScope.ALL, only_reads=True)
+@forms.post("/form/<app>", scope=RouteScope.ALL, only_reads=True)
+@forms.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
+def queried(app: str | None = None, form: str | None = None) -> Response:  # noqa: ARG001 - the query is in the body
+    """Answer ``POST /form/$app/$form``, whose query is in its body only."""
+    api: ServedApi = g.api
+    user = api.parser.user(request)
+    body = body_of(request.environ, LARGEST_QUERY)
+    return xml(api.services.forms.search(body, user))
+
+
+def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
+    """Return the query of a GET (spec search 4.1)."""
+    since = request.args.get("modified-since")
+    all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
+    filters = []
+    if since is not None:
+        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
+    return FormQuery(
+        app=app,
+        form=form,
+        latest_only=None if all_versions is None else not all_versions,
+        all_forms=_is_true(request.args.get("all-forms"), "all-forms"),
+        ignore_admin=_is_true(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
+        filters=tuple(filters),
+    )
+
+
+def _is_true(text: str | None, name: str) -> bool:
+    """Return whether a parameter is true, in any letter case (spec search 4.1); false where it was not sent."""
+    return flag(text, name, has_any_case=True) is True
+
+
+@reindex.post("/reindex", scope=RouteScope.ALL)
+def all_forms() -> Response:
+    """Answer ``POST /reindex`` when the indexes of all forms are rebuilt."""
+    api: ServedApi = g.api
+    drain(request.environ)
+    api.services.reindexing.all()
+    return empty(HTTPStatus.OK, [])
+
+
+@reindex.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
+def version(app: str, form: str) -> Response:
+    """Answer ``POST /reindex/$app/$form`` when the index of the version in the header is rebuilt."""
+    api: ServedApi = g.api
+    number = api.parser.version_to_reindex(request)
+    drain(request.environ)
+    api.services.reindexing.version(Form(app, form), number)
+    return empty(HTTPStatus.OK, [])
+
+
+@reindex.get("/reindex/status", scope=RouteScope.ALL)
+@reindex_status.get("/reindex", scope=RouteScope.ALL)
+def status() -> Response:
+    """Answer ``GET /reindex/status``."""
+    api: ServedApi = g.api
+    return xml(api.services.reindexing.status())
+
+
+@reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)
+def all_forms_by_get() -> Response:
+    """Answer ``GET /reindex`` of the runtimes 2023.1 and 2024.1 (spec runtime 8); a browser gets the status.
+
+    Anything that follows links could send it.
+    """
+    return status() if "HTTP_SEC_FETCH_SITE" in request.environ else all_forms()
