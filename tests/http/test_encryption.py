@@ -558,7 +558,7 @@ def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Pa
         attach(service, "a/b/data/1/a.bin")
         (tmp_path / "var/encryption-keys.json").rename(tmp_path / "gone")
         got = service.get("a/b/data/1/data.xml")
-        assert (got.status, got.body.count(b"\n"), "is not among" in got.cause) == (500, 1, True)
+        assert (got.status, got.body.count(b"\n"), "is missing here" in got.cause) == (500, 1, True)
         assert service.get("a/b/data/1/a.bin", Decrypt="true").status == 500
         assert service.get("a/b/data/1/a.bin").body.startswith(MAGIC)
         assert service.get("a/b/data/1/photo.bin").body == CONTENT
