@@ -14,7 +14,7 @@ import threading
 from typing import IO, Any
 
 from persistence import processors
-from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
+from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 
 Child = subprocess.Popen[bytes]
 

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 
-from persistence.limits.requests import LONGEST_CAUSE
+from persistence.limits import LONGEST_CAUSE
 
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
 

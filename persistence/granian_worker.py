@@ -21,7 +21,7 @@ from granian._futures import _new_cbscheduler
 from granian._granian import SocketHolder, WorkerSignal, WSGIWorker
 from granian.http import HTTP1Settings
 
-from persistence.limits.requests import CHUNK, LARGEST_HEAD, MOST_UNREAD
+from persistence.limits import CHUNK, LARGEST_HEAD, MOST_UNREAD
 from persistence.worker import WatchedWorker
 
 _INTERVAL = 1.0

@@ -30,7 +30,7 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence.limits.requests import CHUNK, LINGER, PEERS_KEPT
+from persistence.limits import CHUNK, LINGER, PEERS_KEPT
 from persistence.worker import WatchedWorker
 
 _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")

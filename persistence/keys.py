@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from persistence import passwords
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_SHOWN
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.passwords import Password
 from persistence.storage.key_files import KeyFile

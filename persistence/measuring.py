@@ -8,7 +8,7 @@ from itertools import islice
 
 from persistence import __version__
 from persistence.errors import DiskError, PersistenceError
-from persistence.limits.documents import LEASES_COUNTED
+from persistence.limits import LEASES_COUNTED
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.metrics.metrics import Measure
 from persistence.model.instants import to_datetime

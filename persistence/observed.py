@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from persistence.limits.requests import OBSERVATIONS_KEPT
+from persistence.limits import OBSERVATIONS_KEPT
 
 Observations = deque[float]
 

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.pages import (
+from persistence.limits import (
     LONGEST_PASSWORD_BYTES,
     SCRYPT_BLOCK,
     SCRYPT_COST,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast, get_origin
 import msgspec
 
 from persistence.errors import BadRequestError, StartupError
-from persistence.limits.requests import LEAST_WORKER_MEMORY
+from persistence.limits import LEAST_WORKER_MEMORY
 from persistence.model import peers, server_urls
 from persistence.properties.property_table import full_address, is_database, resolved_place
 

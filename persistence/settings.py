@@ -20,7 +20,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.limits.requests import WORKER_MEMORY
+from persistence.limits import WORKER_MEMORY
 from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import Value, full_address, general_names, is_database, resolved_place
@@ -161,7 +161,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def home(self) -> str:
-        """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
+        """The directory that keeps bodies on their way to other places."""
         return self.local if is_database(self.data) else self.data
 
 
@@ -308,6 +308,7 @@ def require_own(path: str, *owners: int) -> None:
 
 
 def _owner_of(settings: Settings) -> Iterator[int]:
+    """Yield the user of the data directory: root is told the command to type there, and not about this file."""
     if os.geteuid() == 0:
         with suppress(OSError):
             yield os.stat(settings.home).st_uid

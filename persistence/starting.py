@@ -24,7 +24,7 @@ from persistence.http.callers import Opens, Policy
 from persistence.http.logs import choose
 from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
-from persistence.providers.locations import bases_of, object_places_of, open_keys
+from persistence.providers.locations import bases_of, buckets_of, open_keys
 from persistence.providers.preparing import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
@@ -67,7 +67,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         yield f"{_place(place)} (datasource {name})"
     for path in bases_of(properties):
         yield f"attachments in {path}"
-    for bucket in object_places_of(properties):
+    for bucket in buckets_of(properties):
         yield f"attachments in {bucket}"
     for provider in properties.form_providers:
         if provider.kind != TREE:

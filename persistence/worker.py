@@ -15,14 +15,7 @@ from weakref import WeakSet
 from gunicorn.workers.base import Worker as ServerWorker
 
 from persistence import processors
-from persistence.limits.requests import (
-    ARENAS,
-    FREE_AT_END,
-    LARGE_BLOCK,
-    LONGEST_GROWN,
-    TRIMMED_FROM,
-    WORKER_MEMORY,
-)
+from persistence.limits import ARENAS, FREE_AT_END, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
 _INTERVAL = 1.0
 """Seconds between two checks. The main thread makes them, so that no request waits for one."""

@@ -21,7 +21,7 @@ from gunicorn.http.unreader import IterUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from persistence.gunicorn_worker import JoinedResponse, PeerRequest, Worker
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 
 _FIELDS = [("Content-Type", "text/plain"), ("ETag", '"1"'), ("Svc-Username", "J\xe9 \xe4")]
 

@@ -10,7 +10,7 @@ from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.users import Admin
 from persistence.properties.property_table import full_address
-from persistence.providers.in_force import properties_in_force, settings_in_force
+from persistence.providers.in_force import effective_properties, effective_settings
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]
@@ -228,10 +228,10 @@ def test_what_is_in_force_is_shown_as_a_settings_file_that_says_the_same(file: P
         '"svc.persistence.*.autosave" = false\n\n[datasource.far]\ndata = "far"\n'
     )
     before = load(str(file), environment={})
-    named = {each.name: each.value for each in settings_in_force(before)}
+    named = {each.name: each.value for each in effective_settings(before)}
     assert named.pop("encryption_key") == "[]"  # only the environment may have it
     shown = [f"{name} = {value}" for name, value in named.items()]
-    shown += [f'"{each.name}" = {each.value}' for each in properties_in_force(before) if each.origin != "default"]
+    shown += [f'"{each.name}" = {each.value}' for each in effective_properties(before) if each.origin != "default"]
     content = "\n".join(shown)
     assert tomllib.loads(content)["admin"] == [{"role": 'a "b"', "app": "h\x7fr", "form": "*"}]
     assert "\x7f" not in content  # a terminal would obey it

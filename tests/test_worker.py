@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from persistence import worker
-from persistence.limits.requests import TRIMMED_FROM
+from persistence.limits import TRIMMED_FROM
 from persistence.worker import MemoryWatch
 from tests.service import PUBLIC, Service, alone
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from persistence.limits.requests import LONGEST_AUDIT_EVENT
+from persistence.limits import LONGEST_AUDIT_EVENT
 from persistence.model.texts import json_line
 
 BEGIN = "begin"

@@ -12,8 +12,7 @@ import msgspec
 from persistence.audit.chain import SealOf
 from persistence.audit.verification import in_order, opened
 from persistence.errors import DamagedError, disk_errors
-from persistence.limits.pages import AUDIT_BYTES_READ
-from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE
+from persistence.limits import AUDIT_BYTES_READ, CHUNK, LONGEST_AUDIT_LINE
 
 Facts = Mapping[str, object]
 _SHOWN = ("app", "form", "collection", "document", "name")

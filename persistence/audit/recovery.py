@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from persistence.audit.chain import ChainedLine, Head, SealOf, parsed
-from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE
+from persistence.limits import CHUNK, LONGEST_AUDIT_LINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from persistence.audit.events import BEGIN, DISCARDED, REPAIRED
 from persistence.audit.recovery import lines_of, piece_of
 from persistence.audit.trail import lock_path
 from persistence.errors import DamagedError, NotFoundError, disk_errors
-from persistence.limits.requests import CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
+from persistence.limits import CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
 from persistence.model.texts import json_line
 from persistence.storage.locks import LockFile
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Literal
 
 import click
+import msgspec
 
 from persistence.cli.options import Option
 from persistence.errors import BadRequestError
-from persistence.model.object_places import ObjectPlace, addressed_place
+from persistence.model.object_places import Bucket, parse_addressed_bucket
 from persistence.properties.properties import Properties
-from persistence.providers.locations import object_places_of
-from persistence.providers.opened import arriving_bodies
+from persistence.providers.locations import buckets_of
+from persistence.providers.opened import bucket_bodies, with_calls_of_a_move
 from persistence.settings import Settings
 from persistence.storage.managed import ListedBodies
+from persistence.storage.storage import keeps_all
 
 WITH_DATA: Literal["with-data"] = "with-data"
 """The value of the option for attachments that come to their data."""
 
-Attachments = ObjectPlace | Literal["with-data"]
+Attachments = Bucket | Literal["with-data"]
 
 
 class _AttachmentsType(click.ParamType[Attachments]):
@@ -28,7 +30,7 @@ class _AttachmentsType(click.ParamType[Attachments]):
         if value == WITH_DATA:
             return WITH_DATA
         try:
-            return value if isinstance(value, ObjectPlace) else addressed_place(str(value))
+            return value if isinstance(value, Bucket) else parse_addressed_bucket(str(value))
         except BadRequestError as error:
             self.fail(f"{error}; or {WITH_DATA}", param, ctx)
 
@@ -44,14 +46,16 @@ def open_attachments(
 
     A place that a provider of the properties has is in the store of that provider, unless the option says where it is.
     """
-    if not isinstance(given, ObjectPlace):
+    if not isinstance(given, Bucket):
         return None
-    place, known = given, object_places_of(properties)
+    place, known = given, buckets_of(properties)
     if not place.endpoint and not place.region:
         place = next((each for each in known if str(each) == str(place)), place)
     for each in known:
         if place.meets(each) and str(each) != str(place):
             raise click.UsageError(f"{place} and {each} lie within each other: each place needs a prefix of its own")
-    bodies = arriving_bodies(settings, location, place)
+    # A service with that storage finds the notes there.
+    there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
+    bodies = bucket_bodies(there, keeps_all)(place)
     next(bodies.objects.listed(), None)  # refused now, and not after the first document
     return bodies

@@ -21,7 +21,6 @@ from persistence.cli.options import (
     choose_trees,
     encryption_remark,
     on_each,
-    opened_keys,
     say_failed,
     tree_options,
     usage_errors,
@@ -41,8 +40,8 @@ from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.locations import object_places_of
-from persistence.providers.opened import object_bodies, readable_bodies
+from persistence.providers.locations import buckets_of, open_keys
+from persistence.providers.opened import bucket_bodies, readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
 from persistence.settings import Settings
@@ -234,9 +233,8 @@ class _Run:
     def check_attachments(self) -> Iterator[int]:
         for name, base in self._choice.bases.items():
             try:
-                with owner.acting(base):
-                    status = self._check_base(name, base)
-                yield status
+                owner.require_closed(base)
+                yield self._check_base(name, base)
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
@@ -253,14 +251,14 @@ class _Run:
 
     def check_objects(self) -> Iterator[int]:
         choice, wanted = self._choice, self._wanted
-        bodies_at = object_bodies(choice.settings, choice.properties)
+        bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
         remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
-        for place in object_places_of(choice.properties):
+        for place in buckets_of(choice.properties):
             try:
-                with owner.acting(choice.settings.home), ExitStack() as opened:
+                with ExitStack() as opened:
                     places = self._records(opened)
                     run = ObjectsCheck(
-                        bodies_at(place), partial(choice.place_of_objects, place=place), places, remedies
+                        bodies_at(place), partial(choice.records_of_bucket, place=place), places, remedies
                     )
                     shown = _Shown(lambda: 0, str, f"{place}: ")
                     yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.totals)
@@ -309,8 +307,8 @@ class _Run:
 
 def _say_keys(settings: Settings) -> None:
     try:
-        with opened_keys(settings) as keys:
-            warning = limited_administrators(keys.read(), settings.administrators)
+        keys = open_keys(settings)
+        warning = limited_administrators(keys.read(), settings.administrators)
     except PersistenceError as error:  # the service cannot read them either
         warning = str(error)
     if warning is not None:

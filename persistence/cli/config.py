@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from persistence.cli.completion import form_names
-from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
+from persistence.cli.options import common_options, form_and_version, read_settings, settings_options, usage_errors
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import Form
@@ -16,9 +16,9 @@ from persistence.properties.properties import ExplainedProperty, Properties, Pro
 from persistence.properties.property_table import DATA, FORM, shown_address
 from persistence.providers.in_force import (
     as_toml,
+    effective_properties,
+    effective_settings,
     plain_property,
-    properties_in_force,
-    settings_in_force,
     shown_property,
 )
 from persistence.providers.locations import base_of, database_of, root_of
@@ -38,15 +38,15 @@ def config(context: click.Context, /, *, as_json: bool, **options: object) -> No
         if as_json:
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
-    effective = load(options)
+    effective = read_settings(options)
     if as_json:
-        for kind, found in (("setting", settings_in_force(effective)), ("property", properties_in_force(effective))):
+        for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
             for each in found:
                 say_json({kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning})
         return
-    for each in settings_in_force(effective):
+    for each in effective_settings(effective):
         click.echo(f"{each.name} = {each.value}  # {each.origin}: {each.meaning}")
-    for each in properties_in_force(effective):
+    for each in effective_properties(effective):
         click.echo(f"{as_toml(each.name)} = {each.value}  # {each.origin}: {each.meaning}")
 
 
@@ -147,7 +147,7 @@ def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> dic
         "effect": answer.known.effect.value,
         "winner": None if explanation.winner is None else reason(explanation.winner),
         "losers": list(map(reason, explanation.losers)),
-        "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.left],
+        "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.failed],
     }
 
 
@@ -160,7 +160,7 @@ def _attachments_place(provider: ProviderProperties) -> str:
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
-    return load({**outer, **{option: value for option, value in options.items() if value is not None}})
+    return read_settings({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[st
         cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
         yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
     yield from _reasons("loses", answer.explanation.losers, properties)
-    for reason in answer.explanation.left:
+    for reason in answer.explanation.failed:
         yield f"  left {'.'.join(reason.name)}: {reason.text}"
 
 

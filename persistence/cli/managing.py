@@ -1,4 +1,4 @@
-"""Places of forms, opened by a command: a tree as its owner, whose index hears of changes; or a database."""
+"""Places of forms, opened by a command: a tree, whose index hears of changes; or a database."""
 
 from __future__ import annotations
 
@@ -34,24 +34,22 @@ class Managed:
 @contextmanager
 def managing(tree: ChosenTree) -> Iterator[Managed]:
     """Open a place for a block, in which it is changed; what is changed in a tree is noted for its index."""
-    with owner.acting(tree.home):
-        if tree.is_database:
-            with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
-                yield _opened(providers, tree.place, lambda: None)
-            return
-        root = StoreReader(tree.root).root
-        with disk_errors(f"data directory {root}"):
-            owner.require(root)
-        with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
-            yield _opened(providers, root, journal.leave)
+    if tree.is_database:
+        with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
+            yield _opened(providers, tree.place, lambda: None)
+        return
+    root = StoreReader(tree.root).root
+    with disk_errors(f"data directory {root}"):
+        owner.require(root)
+    with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
+        yield _opened(providers, root, journal.leave)
 
 
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     """Open a place for reports, for a block; nothing is changed."""
     if not tree.is_database:
-        with owner.acting(tree.root):
-            yield tree.reader()
+        yield tree.reader()
         return
     with managing(tree) as place:
         yield reader_of(tree, place)

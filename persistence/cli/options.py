@@ -16,13 +16,12 @@ from persistence import settings
 from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, one_line
-from persistence.keys import Keys
 from persistence.maintenance import needed_keys
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.properties import Properties
@@ -32,7 +31,6 @@ from persistence.providers.locations import (
     database_of,
     definitions_root,
     open_encryption_keys,
-    open_keys,
     root_of,
 )
 from persistence.settings import DEFAULT_FILE, Effective, Settings
@@ -79,11 +77,19 @@ address_options = _options(_CONFIG, _DIALECT)
 """The options of commands that have another option for the place that they work on."""
 
 
-def load(options: Mapping[str, object]) -> Effective:
+def read_settings(options: Mapping[str, object]) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options."""
     flags = {name: value for name, value in options.items() if name != "file"}
     file = options["file"]
     return settings.load(None if file is None else str(file), flags)
+
+
+def load(options: Mapping[str, object]) -> Effective:
+    """Return the settings in force for a command that works on their trees, which root must own."""
+    effective = read_settings(options)
+    for each in (*effective.settings.roots, effective.settings.home):
+        owner.refuse_root(each)
+    return effective
 
 
 class Duration(click.ParamType[float]):
@@ -178,7 +184,7 @@ class ChosenTree:
 
     @property
     def home(self) -> str:
-        """The directory as whose owner a command works on the place."""
+        """The directory in which a command notes what it does with the place."""
         return self.settings.local if self.is_database else self.place
 
     def reader(self) -> TreeReader:
@@ -240,7 +246,7 @@ class TreeChoice:
             return None
         return root_of(route.data, self.settings.roots) or ""
 
-    def place_of_objects(self, form: Form, place: ObjectPlace) -> str | None:
+    def records_of_bucket(self, form: Form, place: Bucket) -> str | None:
         """Return the tree or database with the records of a form's bodies at a place; as ``root_of_records``."""
         route = self.properties.of(form).route
         if route.attachments is None or route.attachments.place != place:
@@ -298,21 +304,13 @@ def choose_data(
     return (choice.tree_of(form),), form, version
 
 
-@contextmanager
-def opened_keys(settings: Settings) -> Iterator[Keys]:
-    """Yield the file of API keys, signing keys and passwords, for a block as the owner of the file."""
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        yield open_keys(settings)
-
-
 def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
-    """Return a line about encryption keys that are missing, as ``needed_keys.remark``, by the owner of their file."""
+    """Return a line about encryption keys that are missing, as ``needed_keys.remark``."""
     try:
         keys = open_encryption_keys(settings, properties)
     except StartupError:  # no service starts with such a file, and says why
         return None
-    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
-        return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
+    return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:
@@ -325,19 +323,19 @@ def say_where(effective: Effective, name: str) -> None:
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:
-    """Do ``work`` on each tree as its owner; return the worst exit status.
+    """Do ``work`` on each tree; return the worst exit status.
 
     If there are several trees, ``work`` gets a prefix for its lines, the name of the tree. A tree that cannot be used
     is then reported on standard error, and the others are worked on all the same.
     """
     if len(trees) == 1:
-        with owner.acting(trees[0].home):
-            return work(trees[0], "")
+        owner.require_closed(trees[0].home)
+        return work(trees[0], "")
     statuses = []
     for tree in trees:
         try:
-            with owner.acting(tree.home):
-                statuses.append(work(tree, f"{tree.name}: "))
+            owner.require_closed(tree.home)
+            statuses.append(work(tree, f"{tree.name}: "))
         except PersistenceError as error:
             say_failed(tree.name, error)
             statuses.append(FAILED)

@@ -27,7 +27,7 @@ from persistence.cli.terminal import (
     summarize,
 )
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.limits.documents import MOST_PURGE_PROBLEMS
+from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model.addresses import Form
 from persistence.model.retention import cutoff
 from persistence.services.purge_plans import PurgeRules, PurgeTotals, retention_rules

@@ -19,11 +19,9 @@ from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.logs import announce, choose
 from persistence.metrics import shared
-from persistence.providers.locations import own_directories
 from persistence.providers.preparing import init_places
 from persistence.settings import require_own
 from persistence.starting import Served
-from persistence.storage import owner
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
@@ -42,9 +40,6 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("limit_request_line", 8190)
         self.cfg.set("limit_request_field_size", 16380)
         self.cfg.set("forwarder_headers", "")
-        # gunicorn takes them down when it is imported: root then was not yet the user to whom the data belongs.
-        self.cfg.set("user", os.geteuid())
-        self.cfg.set("group", os.getegid())
         if os.path.exists(settings.gunicorn):
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
@@ -103,7 +98,7 @@ def _announce(served: Served, *first: str) -> None:
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
 def serve(*, is_init: bool, **options: object) -> None:
-    """Serve forms over HTTP until stopped, where root starts it as the user to whom the data directory belongs.
+    """Serve forms over HTTP until stopped. Run it as the user to whom the data directories belong.
 
     \b
     Signals: TERM   stop when the requests that run are answered
@@ -114,7 +109,6 @@ def serve(*, is_init: bool, **options: object) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)
-    owner.become(own_directories(effective.settings, effective.properties))
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)

@@ -14,7 +14,8 @@ from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.users import User
 
 HeaderPairs = tuple[tuple[str, str], ...]
-_SEPARATORS = ",|"
+XML = ("Content-Type", "application/xml")
+_SEPARATORS = {",", "|"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,9 @@ class ServiceCaller:
     user: User
 
     def path(self, api: str, *names: str) -> str:
-        """Return the path of something below the public face.
+        """Return the path of something below the public API.
 
-        Raises:
-            BadAddressError: a name is empty or begins with a dot. A path with it would mean something else: that of the
-                attachment ``..`` all data of a form.
+        Raises ``BadAddressError`` for an empty name or one that begins with a dot, which would lead elsewhere.
         """
         for name in names:
             if not name or name.startswith("."):
@@ -40,7 +39,7 @@ class ServiceCaller:
     def fields(self, version: int | str | None = None, **own: str | None) -> HeaderPairs:
         """Return the headers of a request: the user, the version, and the service's own that have a value.
 
-        The names of these are without prefix and in small letters, with ``_`` for ``-``.
+        The names of these are without prefix, in small letters, with ``_`` for ``-``.
         """
         given = [("Form-Definition-Version", None if version is None else str(version))]
         given += [(name.replace("_", "-").title(), value) for name, value in own.items()]
@@ -48,14 +47,10 @@ class ServiceCaller:
 
     def _identity(self) -> HeaderPairs:
         user, own = self.user, self.dialect.header
-        if user.organization or any(_is_special(role.name) or role.organization for role in user.roles):
+        if user.organization or any(_SEPARATORS & {*role.name} or role.organization for role in user.roles):
             return ((own("Credentials"), credentials_of(user)),)
         pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
         return tuple((own(name), text) for name, text in pairs if text)
-
-
-def _is_special(role: str) -> bool:
-    return any(each in role for each in _SEPARATORS)
 
 
 def credentials_of(user: User) -> str:

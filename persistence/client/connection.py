@@ -1,8 +1,7 @@
 """Calls of a service: with timeouts, and repeated a bounded number of times where that is safe (RFC 9110 9.2.2).
 
-Repeated are requests that only read, and changes with a precondition: what a first, lost request has done makes the
-second one fail. Redirects are not followed, no proxy of the environment is used, and no cookie is kept: connections are
-shared by users.
+Requests that only read are repeated, and changes with a precondition, which the first, lost request makes fail.
+Redirects are not followed, and no proxy of the environment or cookie is used: users share connections.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -33,14 +31,13 @@ from persistence.errors import (
     RemoteError,
     RemoteTimeoutError,
 )
-from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
-from persistence.limits.requests import CHUNK
+from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
 
 _UNIX = "unix:"
 _KEY = re.compile("[!-~]+")
 _FIRST_WAIT = 0.1
 _KEPT_FOR = 10.0
-"""Seconds for which a connection is kept idle: less than servers do, so that none is hung up while it is used again."""
+"""Seconds that a connection stays idle: fewer than on servers, so that none is closed while it is used again."""
 
 _SUCCESSES = range(200, 300)
 
@@ -53,9 +50,8 @@ class CallPolicy:
 
     ``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction. A call is sent at most
     ``attempts`` times within ``patience`` seconds; the last attempt may take longer. ``largest`` is how many bytes of
-    an answer are read into memory, and ``answer`` in how many seconds, however often a byte comes, and at most
-    ``silence`` longer; contents that stream have no limit. ``tls`` says which authorities are trusted, if not the usual
-    ones.
+    an answer are read into memory, and ``answer`` in how many seconds, plus at most ``silence``; contents that stream
+    have no limit. ``tls`` says which authorities are trusted, if not the usual ones.
     """
 
     connect: float = 5.0
@@ -71,7 +67,7 @@ _USUAL = CallPolicy()
 
 
 def authorization(key: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the header with an API key; none without a key. Raises ``BadRequestError`` if it cannot be a key."""
+    """Return the header with an API key. Raises ``BadRequestError`` if it is not a valid key."""
     if key is None:
         return ()
     if not _KEY.fullmatch(key.strip()):
@@ -93,26 +89,12 @@ class ServiceCall:
     content: OutgoingContent | None = None
     is_safe: bool = False
     also: tuple[int, ...] = ()
-    """Statuses that are no refusal, besides those from 200 to 299."""
+    """Statuses that are not refusals, besides those from 200 to 299."""
 
     @property
-    def what(self) -> str:
+    def label(self) -> str:
         """The call in the words of an error."""
         return f"{self.method} {self.path}"
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Return whether it can and may be sent again."""
-        return self.is_safe and self._is_content_repeatable
-
-    @property
-    def _is_content_repeatable(self) -> bool:
-        return self.content is None or self.content.is_repeatable
-
-    @property
-    def may_reconnect(self) -> bool:
-        """Return whether it may be sent again if there was no connection: nothing of it was sent."""
-        return self._is_content_repeatable
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +107,7 @@ class ServiceAnswer:
 
 
 def proper(read: Callable[[list[bytes]], T], answer: ServiceAnswer) -> T:
-    """Return the values that an answer has.
-
-    Raises:
-        RemoteError: it is no answer of such a service.
-    """
+    """Return the values that an answer has; raise ``RemoteError`` for one that such a service does not give."""
     try:
         return read([answer.body])
     except MalformedXmlError as error:
@@ -137,10 +115,7 @@ def proper(read: Callable[[list[bytes]], T], answer: ServiceAnswer) -> T:
 
 
 class Download:
-    """A content that is read from the service while it is iterated, at most a piece in memory.
-
-    Use it in a ``with`` block. ``status`` and ``headers`` are those of the answer.
-    """
+    """A content that is read while it is iterated, at most a piece in memory. Use it in a ``with`` block."""
 
     def __init__(self, response: httpx.Response, what: str) -> None:
         self._response = response
@@ -150,7 +125,7 @@ class Download:
 
     @property
     def length(self) -> int | None:
-        """The length in bytes; ``None`` of what is made while it is sent."""
+        """The length in bytes; ``None`` where the content is made while it is sent."""
         return whole_number(self.headers.get("Content-Length", ""))
 
     @property
@@ -184,7 +159,7 @@ class ServiceConnection:
     every call. A process that forks opens its own.
 
     Raises:
-        BadRequestError: ``url`` is no such address.
+        BadRequestError: ``url`` is not such an address.
     """
 
     def __init__(self, url: str, fields: Sequence[tuple[str, str]] = (), policy: CallPolicy = _USUAL) -> None:
@@ -220,11 +195,11 @@ class ServiceConnection:
         Raises:
             PersistenceError: the exception for a refusal, or ``RemoteError`` for an answer that cannot be read.
         """
-        return self._repeated(call, lambda response: self._whole(response, call.what))
+        return self._repeated(call, lambda response: self._whole(response, call.label))
 
     def open(self, call: ServiceCall) -> Download:
         """Return the answer to a call, whose content is still to be read; raises as ``read`` does."""
-        return self._repeated(call, lambda response: Download(response, call.what))
+        return self._repeated(call, lambda response: Download(response, call.label))
 
     def _repeated(self, call: ServiceCall, take: Callable[[httpx.Response], T]) -> T:
         began, was_lost = time.monotonic(), False
@@ -246,13 +221,18 @@ class ServiceConnection:
         raise AssertionError  # the loop ends by return or raise
 
     def _sent(self, call: ServiceCall, take: Callable[[httpx.Response], T]) -> T:
-        with transport_errors(call.what):
+        with transport_errors(call.label):
             response = self._http.send(self._request(call), stream=True)
             if response.status_code not in _SUCCESSES and response.status_code not in call.also:
-                raise refusal(response, call.what, self.policy.answer)
-            with _closed_on_error(response):
-                _require_plain(response, call.what)
+                raise refusal(response, call.label, self.policy.answer)
+            try:
+                if response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+                    text = f"the service answers {call.label} in a content coding that was not asked for"
+                    raise RemoteError(text)  # noqa: TRY301 - the answer is closed
                 return take(response)
+            except BaseException:
+                response.close()
+                raise
 
     def _request(self, call: ServiceCall) -> httpx.Request:
         fields = [(name.encode("ascii"), v if isinstance(v, bytes) else v.encode()) for name, v in call.fields]
@@ -282,9 +262,11 @@ class ServiceConnection:
 
 
 def _may_repeat(call: ServiceCall, error: PersistenceError) -> bool:
-    if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
-        return call.may_reconnect
-    return call.is_repeatable and (isinstance(error, BusyError) or _is_lost(error))
+    if call.content is not None and not call.content.is_repeatable:
+        return False
+    if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):  # nothing of it was sent
+        return True
+    return call.is_safe and (isinstance(error, BusyError) or _is_lost(error))
 
 
 def _is_lost(error: PersistenceError) -> bool:
@@ -293,23 +275,9 @@ def _is_lost(error: PersistenceError) -> bool:
     return is_unanswered and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
 
 
-def _require_plain(response: httpx.Response, what: str) -> None:
-    if response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
-        raise RemoteError(f"the service answers {what} in a content coding that was not asked for")
-
-
 @cache
 def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
-
-
-@contextmanager
-def _closed_on_error(response: httpx.Response) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        response.close()
-        raise
 
 
 def _checked(url: str) -> str:
@@ -321,6 +289,6 @@ def _checked(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host or not is_plain:
         shown = "a text with @, and perhaps a password," if "@" in url else repr(url)
         raise BadRequestError(
-            f"{shown} is no address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
+            f"{shown} is not a valid address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
         )
     return url.rstrip("/")

@@ -9,14 +9,14 @@ from io import SEEK_END, BytesIO, TextIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 
 Content = bytes | bytearray | memoryview | str | Path | BinaryIO | Iterable[bytes]
 """A content to be sent: bytes, a text (sent as UTF-8), the path of a file, an open binary file, or pieces of bytes."""
 
 
 class OutgoingContent:
-    """A content to be sent, of which at most a piece is in memory, unless it is bytes or a text already.
+    """A content to be sent, with at most a piece in memory, unless it is bytes or a text.
 
     ``length`` is in bytes. It is ``None`` of pieces, and of files that cannot seek: these are sent in chunks.
     ``is_repeatable`` says whether it can be sent a second time.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from uuid import uuid4
 
-from persistence.client.caller import HeaderPairs, ServiceCaller
+from persistence.client.caller import XML, HeaderPairs, ServiceCaller
 from persistence.client.connection import Download, ServiceAnswer, ServiceCall
 from persistence.client.content import Content, OutgoingContent
 from persistence.client.values import AnswerFacts, LoadedDocument, SavedAttachment, SavedDocument, loaded
@@ -15,7 +15,6 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant
 from persistence.model.texts import without_encoding
 
-_XML = ("Content-Type", "application/xml")
 _NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 DocumentName = str | SavedDocument
@@ -25,16 +24,15 @@ DocumentName = str | SavedDocument
 class DocumentsClient:
     """Saves, loads and deletes documents of a form in one collection, saved data or drafts, with their attachments.
 
-    A document is named by its id, or by a value that a method here has returned. With such a value, a change is refused
-    by ``PreconditionError`` if somebody else has saved meanwhile, and it is repeated if its answer is lost.
+    A document is named by its id, or by a value that a method here has returned: then a change is refused by
+    ``PreconditionError`` if somebody else has saved meanwhile, and it is repeated if its answer is lost. ``version`` is
+    that of the form definition for new data, by default the latest published one; in dialect ``orbeon`` there must be
+    one.
 
-    ``version`` is that of the form definition that new data is made with. Without one it is the latest published
-    version; in dialect ``orbeon`` there must be one.
-
-    All methods raise ``ForbiddenError`` (the user may not), ``NotFoundError``, ``DeletedError`` (410; in dialect
-    ``svc`` a read of something deleted is ``NotFoundError``), ``LockedError`` (somebody has leased it),
-    ``BadRequestError``, ``BusyError`` (503, with ``retry_after`` in seconds), ``DiskFullError`` (507), and
-    ``RemoteError`` or ``RemoteTimeoutError`` if the service cannot be reached, fails, or is too slow.
+    Methods raise ``ForbiddenError``, ``NotFoundError``, ``DeletedError`` (410; in dialect ``svc`` a read of something
+    deleted is ``NotFoundError``), ``LockedError`` (somebody has leased it), ``BadRequestError``, ``BusyError`` (503,
+    with ``retry_after`` in seconds), ``DiskFullError`` (507), and ``RemoteError`` or ``RemoteTimeoutError`` if the
+    service cannot be reached, fails, or is too slow.
     """
 
     def __init__(self, caller: ServiceCaller, form: Form, collection: Collection, version: int | None = None) -> None:
@@ -149,15 +147,11 @@ class DocumentsClient:
         self._delete(self._attachment(document, name), self._condition(document))
 
     def address(self, document: DocumentName) -> DocumentAddress:
-        """Return the address of a document in this collection.
-
-        Raises:
-            BadRequestError: it is a document of another form.
-        """
+        """Return the address of a document; raise ``BadRequestError`` for one of another form."""
         if isinstance(document, str):
             return DocumentAddress(self.form, self._collection, document, DATA_XML)
         if document.address.form != self.form:
-            raise BadRequestError(f"{document.address} is no document of {self.form}")
+            raise BadRequestError(f"{document.address} is not a document of {self.form}")
         return DocumentAddress(self.form, self._collection, document.document, DATA_XML)
 
     def _condition(self, document: DocumentName) -> HeaderPairs:
@@ -167,7 +161,7 @@ class DocumentsClient:
 
     def _attachment(self, document: DocumentName, name: str) -> DocumentAddress:
         if name == DATA_XML:
-            raise BadAddressError(f"{DATA_XML} is no attachment, but the document itself")
+            raise BadAddressError(f"{DATA_XML} is not an attachment, but the document itself")
         main = self.address(document)
         return DocumentAddress(main.form, main.collection, main.document, name)
 
@@ -175,7 +169,7 @@ class DocumentsClient:
         return document.version if isinstance(document, SavedDocument) else self.version
 
     def _headers(self, version: int | None, stage: str | None) -> HeaderPairs:
-        return (_XML, *self._caller.fields(version, workflow_stage=stage))
+        return (XML, *self._caller.fields(version, workflow_stage=stage))
 
     def _saved(
         self, address: DocumentAddress, xml: Content, fields: HeaderPairs, *, valid: bool | None, is_safe: bool

@@ -139,21 +139,20 @@ class FormClient(DocumentsClient):
         ``language`` is that of the labels, the first of the form if there is none.
 
         Raises:
-            NotFoundError: there is no such revision.
+            NotFoundError: the revision does not exist.
             BadRequestError: a revision is of another version of the form.
         """
         address = self.address(document)
-        version = self._version_of(document) or self._stored_version(address, newer)
+        version = self._version_of(document)
+        if not version:
+            of_revision = (("last-modified-time", newer),)
+            head = ServiceCall("HEAD", self._path(address), self._caller.fields(), of_revision, is_safe=True)
+            version = AnswerFacts.of(self._caller.connection.read(head).headers, self._caller.dialect).version
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
         call = ServiceCall("GET", path, self._caller.fields(), query, is_safe=True)
         return proper(read_differences, self._caller.connection.read(call))
-
-    def _stored_version(self, address: DocumentAddress, revision: Instant) -> int:
-        query = (("last-modified-time", revision),)
-        call = ServiceCall("HEAD", self._path(address), self._caller.fields(), query, is_safe=True)
-        return AnswerFacts.of(self._caller.connection.read(call).headers, self._caller.dialect).version
 
     # Removing.
 

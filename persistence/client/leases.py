@@ -5,14 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from persistence.client.caller import ServiceCaller
+from persistence.client.caller import XML, ServiceCaller
 from persistence.client.connection import ServiceCall
 from persistence.client.content import OutgoingContent
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.lease_xml import write_lock
 from persistence.model.leases import LeaseHolder
-
-_XML = ("Content-Type", "application/xml")
 
 
 class HeldLease:
@@ -36,7 +34,7 @@ class HeldLease:
         self.renew()
 
     def renew(self) -> None:
-        """Let it last for ``seconds`` from now on."""
+        """Make it last for ``seconds`` from now on."""
         self._send("LOCK", ("Timeout", f"Second-{self.seconds}"))
 
     def end(self) -> None:
@@ -56,6 +54,6 @@ class HeldLease:
     def _send(self, method: str, *fields: tuple[str, str]) -> None:
         content = OutgoingContent(self._body)
         # Safe to repeat: the same holder renews or ends the same lease.
-        sent = (_XML, *fields, *self._caller.fields())
+        sent = (XML, *fields, *self._caller.fields())
         call = ServiceCall(method, self._path, sent, content=content, is_safe=True)
         self._caller.connection.read(call)

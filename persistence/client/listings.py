@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from persistence.client.caller import ServiceCaller
+from persistence.client.caller import XML, ServiceCaller
 from persistence.client.connection import ServiceAnswer, ServiceCall, proper
 from persistence.client.content import OutgoingContent
 from persistence.client.refusals import whole_number
@@ -13,19 +13,17 @@ from persistence.client.values import HistoryEntry, SearchResult
 from persistence.errors import BadRequestError
 from persistence.forms.history_xml import read_history
 from persistence.forms.search_xml import read_search_answer, write_search_request
-from persistence.limits.documents import LARGEST_HISTORY_PAGE
+from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.search import FoundDocument, FoundDocuments, Query, Scope
-
-_XML = ("Content-Type", "application/xml")
 
 
 class SearchResults:
     """The documents that a search finds. Pages are requested when they are needed, and only once.
 
-    It is no snapshot: what is saved or deleted meanwhile may move a document to a page that was read already, or is
-    still to be read. A document is not found twice on neighbouring pages.
+    This is not a snapshot: changes meanwhile may move a document to a page that was read already, or is still to be
+    read. A document is not found twice on neighbouring pages.
 
     Iterating, ``total`` and ``notice`` raise ``BadRequestError`` for a query that the service refuses, ``BusyError``
     while the index is being built, and ``RemoteError``.
@@ -35,7 +33,7 @@ class SearchResults:
         self, caller: ServiceCaller, form: Form, query: Query, scope: Scope, version: int | str | None
     ) -> None:
         if query.size < 1 or query.offset % query.size:
-            raise BadRequestError("the offset of a search is to be a multiple of the size of a page")
+            raise BadRequestError("the offset of a search must be a multiple of the size of a page")
         self._caller = caller
         self._form = form
         self._query = query
@@ -60,7 +58,7 @@ class SearchResults:
         while True:
             yield from (_result(each) for each in page.documents if _key(each) not in before)
             before, query = {_key(each) for each in page.documents}, replace(query, offset=query.offset + query.size)
-            # Not the length of a page decides: the service may leave out documents that another one has found.
+            # Not the length of a page decides: the service may leave out documents that a provider has found.
             if query.offset >= (whole_number(page.total) or 0):
                 return
             page = self._asked(query)[0]
@@ -71,7 +69,9 @@ class SearchResults:
         return self._first[0]
 
     def _asked(self, query: Query) -> tuple[FoundDocuments, str | None]:
-        body = write_search_request(self._scope, _with_sorted_path(query), all_indexed=query.paths is None)
+        by, paths = query.sort.by, query.paths or ()
+        with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
+        body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
         answer = ask(self._caller, "search", self._form, body, self._version)
         with_notice = answer.headers.get(self._caller.dialect.header("Notice"))
         return proper(read_search_answer, answer), with_notice
@@ -79,14 +79,9 @@ class SearchResults:
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
     """Return the answer to a query, which is a POST and changes nothing."""
-    fields = (_XML, *caller.fields(version))
+    fields = (XML, *caller.fields(version))
     path = caller.path(api, form.app, form.name)
     return caller.connection.read(ServiceCall("POST", path, fields, content=OutgoingContent(body), is_safe=True))
-
-
-def _with_sorted_path(query: Query) -> Query:
-    by, paths = query.sort.by, query.paths or ()
-    return replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
 
 
 def _key(found: FoundDocument) -> tuple[str, str]:

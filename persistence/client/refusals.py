@@ -24,10 +24,9 @@ from persistence.errors import (
     one_line,
 )
 from persistence.forms.lease_xml import read_lock
-from persistence.model.leases import LeaseHolder
 
 _LONGEST_LINE = 4096
-"""Bytes of the body of a refusal that are read: a line has at most 300 characters, a holder two names."""
+"""Bytes of a refusal that are read: a line has at most 300 characters, a holder two names."""
 
 _CONDITIONS: dict[int, type[PersistenceError]] = {
     **{status: kind for kind, status in reversed(STATUS)},
@@ -40,23 +39,22 @@ _LEFT = re.compile("Second-([0-9]{1,9})")
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number in a header; ``None`` where there is none, or one that no service sends."""
+    """Return the number in a header; ``None`` for a text that no service sends."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def refusal(response: httpx.Response, what: str, seconds: float) -> PersistenceError:
-    """Return the exception for a response that is not what was hoped for; it is read and closed.
+def refusal(response: httpx.Response, action: str, seconds: float) -> PersistenceError:
+    """Return the exception for a refusal, which is read for at most so many ``seconds``, and closed.
 
-    Its text is the line of the service, its note the id of the request in the service's log. ``what`` is the request.
-    What has not arrived after so many ``seconds`` is not waited for.
+    Its text is the line of the service, its note the id of the request in the service's log. ``action`` is the request.
     """
     body = _beginning(response, seconds)
     kind = response.headers.get("Content-Type", "")
     line = one_line(body.decode(errors="replace").partition("\n")[0]) if kind.startswith("text/plain") else ""
-    error = _error(response, line or f"{what} was answered with {response.status_code}", body)
+    error = _error(response, line or f"{action} was answered with {response.status_code}", body)
     request_id = response.headers.get("X-Request-Id")
     if request_id is not None:
-        error.add_note(f"{what}: status {response.status_code}, request {one_line(request_id)}")
+        error.add_note(f"{action}: status {response.status_code}, request {one_line(request_id)}")
     return error
 
 
@@ -67,7 +65,14 @@ def _error(response: httpx.Response, text: str, body: bytes) -> PersistenceError
         found = _LAST_SAVE.match(text)
         return PreconditionError(text, etag=found[1], saved=found[2]) if found else PreconditionError(text)
     if kind is LockedError:
-        return _locked(response, text, body)
+        left = _LEFT.fullmatch(response.headers.get("Timeout", ""))
+        seconds = int(left[1]) if left else None
+        if response.headers.get("Content-Type", "").startswith("application/xml"):
+            with suppress(PersistenceError):
+                holder = read_lock([body])
+                text = f"{holder.user} has leased the document" + (f" for {seconds} more seconds" if left else "")
+                return LockedError(text, user=holder.user, group=holder.group, seconds=seconds)
+        return LockedError(text, seconds=seconds)
     if kind is BusyError:
         wait = whole_number(response.headers.get("Retry-After", ""))
         return BusyError(text, 1 if wait is None else wait)
@@ -76,22 +81,6 @@ def _error(response: httpx.Response, text: str, body: bytes) -> PersistenceError
     if response.is_redirect:
         return RemoteError(f"{text}: redirects are not followed")
     return kind(text)
-
-
-def _locked(response: httpx.Response, text: str, body: bytes) -> LockedError:
-    left = _LEFT.fullmatch(response.headers.get("Timeout", ""))
-    seconds = int(left[1]) if left else None
-    holder = None
-    if response.headers.get("Content-Type", "").startswith("application/xml"):
-        with suppress(PersistenceError):
-            holder = read_lock([body])
-    if holder is None:
-        return LockedError(text, seconds=seconds)
-    return LockedError(_held_by(holder, seconds), user=holder.user, group=holder.group, seconds=seconds)
-
-
-def _held_by(holder: LeaseHolder, seconds: int | None) -> str:
-    return f"{holder.user} has leased the document" + ("" if seconds is None else f" for {seconds} more seconds")
 
 
 def _beginning(response: httpx.Response, seconds: float) -> bytes:
@@ -109,23 +98,17 @@ def _beginning(response: httpx.Response, seconds: float) -> bytes:
 
 
 @contextmanager
-def transport_errors(what: str) -> Iterator[None]:
-    """Translate the errors of httpx in a block. Their texts may hold addresses with a password: they are left out.
-
-    Raises:
-        RemoteTimeoutError: the service does not answer in time.
-        RemoteError: it cannot be reached, or does not speak HTTP.
-        BadRequestError: the request is none that HTTP can send.
-    """
+def transport_errors(action: str) -> Iterator[None]:
+    """Translate the errors of httpx in a block. Their texts may hold addresses with a password: they are left out."""
     try:
         yield
     except httpx.TimeoutException as error:
-        raise RemoteTimeoutError(f"the service does not answer in time: {what}") from error
+        raise RemoteTimeoutError(f"the service does not answer in time: {action}") from error
     except httpx.ConnectError as error:
-        raise RemoteError(f"the service cannot be reached: {what}") from error
+        raise RemoteError(f"the service cannot be reached: {action}") from error
     except httpx.LocalProtocolError as error:
         raise BadRequestError(
-            f"{what} cannot be sent: a header has a character that is not allowed, or the content has changed meanwhile"
+            f"{action} cannot be sent: a header has a character that is not allowed, or the content was changed"
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise RemoteError(f"the connection to the service broke: {what} ({type(error).__name__})") from error
+        raise RemoteError(f"the connection to the service broke: {action} ({type(error).__name__})") from error

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from persistence.client.caller import HeaderPairs, credentials_of
+from persistence.client.caller import XML, HeaderPairs, credentials_of
 from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceConnection
 from persistence.client.content import OutgoingContent
 from persistence.dialect import ORBEON
@@ -33,7 +33,7 @@ LEAVE, CLOSED, HIDDEN = "leave", "closed", "hidden"
 LEA, BOB, DESIGNER = User("lea", "staff"), User("bob", "support"), User("dana", "design")
 CLERK = User("cleo", "office", (Role("check-runtime-clerk"),))
 LEASED: Resource = ("data", "leased", DATA_XML)
-XML = (("Content-Type", "application/xml"),)
+XML_FIELDS = (XML,)
 
 NOT_ALLOWED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 """The statuses of a purge that the service does not allow to the caller: it has no administrators, or others."""
@@ -150,7 +150,7 @@ class RemovalResult(NamedTuple):
 class RuntimeProxy:
     """A proxy in front of a service, for the forms of one application of its own, ``app``.
 
-    All that it stores is noted, so that ``remove`` finds it. A refusal is an answer, of which ``refusal`` has the
+    All that it stores is noted, so that ``remove`` finds it. A refusal is an answer; ``refusal`` has its
     status and the line. Methods raise ``RemoteError`` or ``RemoteTimeoutError`` if there is no answer.
     """
 
@@ -196,9 +196,7 @@ class RuntimeProxy:
     def require_unused(self) -> None:
         """Make sure that the service lets the caller in, and that the application is a new one.
 
-        Raises:
-            PersistenceError: the service refuses the list of its forms.
-            ConflictError: it has such an application already.
+        Raises ``ConflictError`` if it has the application already, and the error of a refusal.
         """
         if _read_list(self.send("GET", ("form", self.app), LEA, query=RELEASES["2023.1"].all_versions, also=())):
             raise ConflictError(f"there is an application {self.app} already")
@@ -206,12 +204,11 @@ class RuntimeProxy:
     # Definitions.
 
     def listed(self, form: str, query: HeaderPairs, user: User = BOB) -> list[ListEntry]:
-        """Return the list of a form."""
         return _read_list(self.send("GET", ("form", self.app, form), user, query=query))
 
     def posted_list(self) -> list[ListEntry]:
         """Return the latest versions, as the home page asks for them."""
-        return _read_list(self.send("POST", ("form",), BOB, _LATEST.format(self.app).encode(), fields=XML))
+        return _read_list(self.send("POST", ("form",), BOB, _LATEST.format(self.app).encode(), fields=XML_FIELDS))
 
     def publish(self, form: str, asked: int | str | None) -> ServiceAnswer:
         """Publish the latest version, the ``next`` one, or one by number, as the proxy understands the list."""
@@ -223,19 +220,17 @@ class RuntimeProxy:
         body = _DEFINITION.format(app=self.app, form=form, metadata=METADATA[form]).encode()
         existing = _existing(found) if self.release.existing[0] else {}
         self._definitions[form, version] = None
-        answer = self.send("PUT", path, DESIGNER, body, fields=XML, own={_VERSION: version, **existing})
+        answer = self.send("PUT", path, DESIGNER, body, fields=XML_FIELDS, own={_VERSION: version, **existing})
         if answer.status in _REFUSED and found.status != HTTPStatus.OK:
             del self._definitions[form, version]
         return answer
 
     def definition(self, form: str, version: int) -> ServiceAnswer:
-        """Load a definition."""
         return self.send("GET", ("crud", self.app, form, "form", FORM_XHTML), own={_VERSION: version})
 
     # Data.
 
     def head(self, names: Resource, user: User = LEA) -> ServiceAnswer:
-        """Ask whether something exists."""
         return self.send("HEAD", ("crud", self.app, LEAVE, *names), user)
 
     def get(self, names: Resource, user: User = LEA, fields: HeaderPairs = ()) -> ServiceAnswer:
@@ -249,7 +244,7 @@ class RuntimeProxy:
         user: User = LEA,
         body: bytes = b"<form><details><reason>check</reason></details></form>",
         *,
-        says_existing: bool | None = None,
+        states_existing: bool | None = None,
         version: int = 2,
         fields: HeaderPairs = (),
         own: OwnHeaders = _NONE,
@@ -258,13 +253,13 @@ class RuntimeProxy:
         found = self.head(names, user)
         if names[-1] != DATA_XML:
             self.head((*names[:-1], DATA_XML), user)
-        says = self.release.existing[0] if says_existing is None else says_existing
-        existing = _existing(found) if says else {}
+        states = self.release.existing[0] if states_existing is None else states_existing
+        existing = _existing(found) if states else {}
         known = version if found.status != HTTPStatus.OK else field(found, _VERSION)
         self._resources[names] = None
         path, sent = ("crud", self.app, LEAVE, *names), {_VERSION: known, **own, **existing}
         if names[-1] == DATA_XML:
-            fields = (*XML, *fields)
+            fields = (XML, *fields)
         answer = self.send("PUT", path, user, body, query=self._saving, fields=fields, own=sent)
         if answer.status in _REFUSED and found.status != HTTPStatus.OK:
             del self._resources[names]
@@ -292,7 +287,7 @@ class RuntimeProxy:
     def lease(self, method: str, user: User) -> ServiceAnswer:
         """LOCK or UNLOCK the document that is leased."""
         body = write_lock(LeaseHolder(user.name or "", user.group))
-        fields = (*XML, ("Timeout", "Second-600"))
+        fields = (XML, ("Timeout", "Second-600"))
         return self.send(method, ("crud", self.app, LEAVE, *LEASED), user, body, fields=fields)
 
     # Queries.
@@ -301,7 +296,7 @@ class RuntimeProxy:
         self, body: str, user: User = LEA, *, version: int = 2, fields: HeaderPairs = ()
     ) -> tuple[int, list[SearchedDocument]]:
         """Search the data of the ordinary form; return the number of all matches, and the page of them."""
-        path, sent = ("search", self.app, LEAVE), (*XML, *fields)
+        path, sent = ("search", self.app, LEAVE), (XML, *fields)
         answer = self.send("POST", path, user, body.encode(), fields=sent, own={_VERSION: version})
         found = list[SearchedDocument]()
 
@@ -315,12 +310,11 @@ class RuntimeProxy:
     def distinct(self, body: str) -> list[tuple[str, ...]]:
         """Return the distinct values of each query."""
         path, found = ("distinct-values", self.app, LEAVE), list[tuple[str, ...]]()
-        answer = self.send("POST", path, LEA, body.encode(), fields=XML, own={_VERSION: 2})
+        answer = self.send("POST", path, LEA, body.encode(), fields=XML_FIELDS, own={_VERSION: 2})
         _read(answer, lambda query: found.append(tuple(filter(None, map(text_in, query)))))
         return found
 
     def revisions(self, document: str) -> list[str]:
-        """Return the times of the revisions of a document, the newest first."""
         path, found = ("history", self.app, LEAVE, document), list[str]()
         answer = self.send("GET", path, LEA, query=(("page-number", "1"), ("page-size", "100")))
         _read(answer, lambda each: found.append(each.get("modified-time", "")))
@@ -375,21 +369,18 @@ class RuntimeProxy:
             if answer.status == HTTPStatus.OK:
                 answer = self.send("DELETE", path, DESIGNER, own={_VERSION: version})
             problems += self._staying(answer, f"{form}, version {version}")
-        return RemovalResult(tuple(problems), self._purge_all(), len(self._definitions))
-
-    def _staying(self, answer: ServiceAnswer, what: str) -> list[str]:
-        if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            return []
-        return [f"{self.app}/{what} stays: {answer.status} {self.refusal[1]}".rstrip()]
-
-    def _purge_all(self) -> int:
         remain, may_purge = 0, True
         for document in dict.fromkeys(names[1] for names in self._resources):
             times = self.revisions(document)[::-1]
             if times and not (may_purge and self.purge(document, times)[-1] == HTTPStatus.NO_CONTENT):
                 may_purge = self.refusal[0] not in NOT_ALLOWED
                 remain += 1
-        return remain
+        return RemovalResult(tuple(problems), remain, len(self._definitions))
+
+    def _staying(self, answer: ServiceAnswer, name: str) -> list[str]:
+        if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
+            return []
+        return [f"{self.app}/{name} stays: {answer.status} {self.refusal[1]}".rstrip()]
 
 
 def as_latin(text: str) -> str:
@@ -407,7 +398,7 @@ def _existing(found: ServiceAnswer) -> dict[str, str]:
     if found.status != HTTPStatus.OK:
         return {}
     names = {"Created-Existing": "Created", "Username-Existing": "Username", "Group-Existing": "Group"}
-    return {name: value for name, said in names.items() if (value := field(found, said))}
+    return {name: value for name, stored in names.items() if (value := field(found, stored))}
 
 
 def _read_list(answer: ServiceAnswer) -> list[ListEntry]:

@@ -26,7 +26,7 @@ from persistence.client.runtime_proxy import (
 )
 from persistence.errors import BadRequestError, NotSupportedError, RemoteTimeoutError
 from persistence.forms.messages import text
-from persistence.limits.requests import LONGEST_NAME
+from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, LIBRARY_FORM
 from persistence.model.users import ANONYMOUS, User
 
@@ -51,12 +51,12 @@ _FORM_DATA = "<form><details><reason>{}</reason></details></form>"
 
 
 class SequenceStep(NamedTuple):
-    """A step of a sequence: what is done, what comes out of it, and what the proxy may expect of that.
+    """A step of a sequence: its action, and the results that the proxy may expect of it.
 
     ``see`` is the row of the table in docs/orbeon.md that says what to do when it fails.
     """
 
-    what: str
+    label: str
     see: str
     do: Callable[[RuntimeProxy], str]
     expected: tuple[str, ...]
@@ -64,7 +64,7 @@ class SequenceStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of a step: ``detail`` is what came out of one that failed, or the reason of one that was skipped."""
+    """``detail`` is the result of a failed step, or the reason why one was skipped."""
 
     sequence: str
     step: str
@@ -74,11 +74,7 @@ class StepResult:
 
 
 def play(proxy: RuntimeProxy) -> Iterator[StepResult]:
-    """Play all sequences of the proxy's release, in the order in which they build on each other.
-
-    Raises:
-        RemoteError, RemoteTimeoutError: the service cannot be reached, or does not answer.
-    """
+    """Play all sequences of the proxy's release, in the order in which they build on each other."""
     for name, sequence in SEQUENCES.items():
         for step in sequence(proxy.release):
             yield _played(name, step, proxy)
@@ -89,14 +85,14 @@ def _played(sequence: str, step: SequenceStep, proxy: RuntimeProxy) -> StepResul
     try:
         found = step.do(proxy)
     except NotSupportedError as error:
-        return StepResult(sequence, step.what, "skipped", str(error))
+        return StepResult(sequence, step.label, "skipped", str(error))
     except (BadRequestError, ValueError) as error:  # an answer that is not XML, or has no number where one must be
         found = f"an answer that cannot be read: {error}"
     if found in step.expected:
-        return StepResult(sequence, step.what, "ok")
+        return StepResult(sequence, step.label, "ok")
     status, line = proxy.refusal
     detail = f"{found}; expected {' or '.join(step.expected)}" + (f" ({status} {line})" if line else "")
-    return StepResult(sequence, step.what, "failed", detail, _CALLERS if status in _CALLER_REFUSED else step.see)
+    return StepResult(sequence, step.label, "failed", detail, _CALLERS if status in _CALLER_REFUSED else step.see)
 
 
 def _publishing(release: Release) -> Iterator[SequenceStep]:
@@ -144,11 +140,11 @@ def _data(release: Release) -> Iterator[SequenceStep]:
         names_and_stage = _joined(field(answer, name) for name in ("Username", "Group", "Workflow-Stage"))
         return f"{answer.status}, version {field(answer, 'Form-Definition-Version')}, {names_and_stage}"
 
-    def by_another(says: bool, proxy: RuntimeProxy) -> str:  # noqa: FBT001 - the variant of a release
-        names = _document(f"by-another-{says}".lower())
+    def by_another(states: bool, proxy: RuntimeProxy) -> str:  # noqa: FBT001 - the variant of a release
+        names = _document(f"by-another-{states}".lower())
         proxy.put(names)
         before = proxy.head(names)
-        status = proxy.put(names, BOB, says_existing=says).status
+        status = proxy.put(names, BOB, states_existing=states).status
         after = proxy.head(names)
         is_same = field(after, "Created") == field(before, "Created")
         modifier = field(after, "Last-Modified-By-Username")
@@ -161,11 +157,11 @@ def _data(release: Release) -> Iterator[SequenceStep]:
     yield SequenceStep("save new data", "data", lambda proxy: str(proxy.put(names, own=stage).status), ("201",))
     yield SequenceStep("read it", "names", partial(facts, names), ("200, version 2, lea staff geprüft",))
     yield SequenceStep("save it again", "data", lambda proxy: str(proxy.put(names, own=stage).status), release.replaced)
-    for says in release.existing:
-        statuses = ("204",) if says else release.replaced
-        what = f"save by a second user, {'with' if says else 'without'} *-Existing"
+    for states in release.existing:
+        statuses = ("204",) if states else release.replaced
+        label = f"save by a second user, {'with' if states else 'without'} *-Existing"
         kept = tuple(f"{status}, owner lea, created before, modified by bob" for status in statuses)
-        yield SequenceStep(what, "owner", partial(by_another, says), kept)
+        yield SequenceStep(label, "owner", partial(by_another, states), kept)
 
 
 def _attachments(release: Release) -> Iterator[SequenceStep]:
@@ -177,8 +173,8 @@ def _attachments(release: Release) -> Iterator[SequenceStep]:
         return f"{put.status}, {got.status}, {'as sent' if is_same else 'not as sent'}"
 
     for name in (_FILE, *_FILE_NAMES):
-        what = name if len(name) < _LONGEST_SHOWN else f"a name of {len(name)} characters"
-        yield SequenceStep(what, "attachments", partial(kept, name, b"\x00bytes\xff"), ("201, 200, as sent",))
+        label = name if len(name) < _LONGEST_SHOWN else f"a name of {len(name)} characters"
+        yield SequenceStep(label, "attachments", partial(kept, name, b"\x00bytes\xff"), ("201, 200, as sent",))
     yield SequenceStep(
         "the data after them", "data", lambda proxy: str(proxy.put(_document("attached")).status), ("201",)
     )
@@ -213,17 +209,17 @@ def _drafts(release: Release) -> Iterator[SequenceStep]:
 
 
 def _names(release: Release) -> Iterator[SequenceStep]:
-    says = release.existing[-1]
+    states = release.existing[-1]
 
     def owns(user: User, proxy: RuntimeProxy) -> str:
         names = _document(f"of-{_NAMES.index(user)}")
-        proxy.put(names, user, says_existing=says)
-        proxy.put(names, user, says_existing=says)
+        proxy.put(names, user, states_existing=states)
+        proxy.put(names, user, states_existing=states)
         return of(user, names, proxy)
 
     def stays(owner: User, proxy: RuntimeProxy) -> str:
         names = _document(f"of-{_NAMES.index(owner)}")
-        proxy.put(names, _NAMESAKE, says_existing=says)
+        proxy.put(names, _NAMESAKE, states_existing=states)
         return of(owner, names, proxy)
 
     def of(user: User, names: Resource, proxy: RuntimeProxy) -> str:
@@ -241,8 +237,8 @@ def _names(release: Release) -> Iterator[SequenceStep]:
     for user in _NAMES:
         yield SequenceStep(f"{user.name} saves twice and stays the owner", "names", partial(owns, user), expected(user))
     owner = _NAMES[2]
-    what = f"{_NAMESAKE.name} saves the data of {owner.name}"
-    yield SequenceStep(what, "names", partial(stays, owner), expected(owner))
+    label = f"{_NAMESAKE.name} saves the data of {owner.name}"
+    yield SequenceStep(label, "names", partial(stays, owner), expected(owner))
 
 
 def _conflicts(_: Release) -> Iterator[SequenceStep]:
@@ -269,6 +265,10 @@ def _searches(_: Release) -> Iterator[SequenceStep]:
         total, page = proxy.search(f"<search>{body}<drafts>exclude</drafts></search>", user, fields=fields)
         return f"{total}: {', '.join(f'{each.name} {each.values}'.strip() for each in page)}"
 
+    def distinct(proxy: RuntimeProxy) -> str:
+        body = '<distinct-values><query path="details/reason"/><query metadata="created-by"/></distinct-values>'
+        return "; ".join(", ".join(sorted(each)) for each in proxy.distinct(body))
+
     by_reason = '<query path="details/reason" match="substring" sort="asc">holiday</query>'
     second = f"{by_reason}<page-size>1</page-size><page-number>2</page-number>"
     by_facts = '<query metadata="workflow-stage" match="exact">s</query><query path="details/reason">illness</query>'
@@ -284,15 +284,9 @@ def _searches(_: Release) -> Iterator[SequenceStep]:
         ("of an export, with fr-internal-admin-token", by_reason, ANONYMOUS, _ADMIN_TOKEN, all_of_it),
     )
     yield SequenceStep("save three documents", "data", prepared, ("201 201 201",))
-    for what, body, user, fields, expected in cases:
-        yield SequenceStep(what, "search", partial(search, body, user, fields), (expected,))
-    yield SequenceStep("distinct values", "search", _distinct, ("alpine holiday, beach holiday, check, illness; lea",))
-
-
-def _distinct(proxy: RuntimeProxy) -> str:
-    body = '<distinct-values><query path="details/reason"/><query metadata="created-by"/></distinct-values>'
-    values = proxy.distinct(body)
-    return "; ".join(", ".join(sorted(each)) for each in values)
+    for label, body, user, fields, expected in cases:
+        yield SequenceStep(label, "search", partial(search, body, user, fields), (expected,))
+    yield SequenceStep("distinct values", "search", distinct, ("alpine holiday, beach holiday, check, illness; lea",))
 
 
 def _history(_: Release) -> Iterator[SequenceStep]:

@@ -56,8 +56,8 @@ class PersistenceClient:
     reached or has failed.
 
     Raises:
-        BadRequestError: ``url`` is no address, or ``key`` has a character that no key has.
-        KeyError: there is no such dialect.
+        BadRequestError: ``url`` is not a valid address, or ``key`` is not a valid key.
+        KeyError: ``dialect`` is unknown.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class PersistenceClient:
         return other
 
     def form(self, app: str, name: str, version: int | None = None) -> FormClient:
-        """Return a form, published or not, by its names, in the latest version or another one."""
+        """Return a form, published or not, by its names, in the latest or a given version."""
         return FormClient(self._caller, Form(app, name), version)
 
     def forms(
@@ -120,10 +120,10 @@ class PersistenceClient:
         except PersistenceError as error:
             return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
         try:
-            said = self._probe("/readyz")
+            answer = self._probe("/readyz")
         except PersistenceError as error:
             return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
-        return ServiceHealth(is_alive=True, is_ready=True, cause=said.strip().partition("ready, but ")[2])
+        return ServiceHealth(is_alive=True, is_ready=True, cause=answer.strip().partition("ready, but ")[2])
 
     # The indexes, and encryption.
 
@@ -152,11 +152,11 @@ class PersistenceClient:
     def export(self, query: ExportQuery | str = _EVERYTHING) -> Download:
         """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
 
-        A text names forms as ``APP/FORM/VERSION``, of which parts that are empty stand for everything. If the archive
+        A text names forms as ``APP/FORM/VERSION``, whose empty parts stand for everything. If the archive
         breaks off, reading it raises ``RemoteError``.
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             NotFoundError: a form that is named in full does not exist.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
@@ -176,7 +176,7 @@ class PersistenceClient:
         ``on_conflict`` says what to do with a document that differs here.
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             BusyError: another import runs.
         """
         query = (("dry-run", _word(dry_run)), ("on-conflict", on_conflict))
@@ -198,7 +198,7 @@ class PersistenceClient:
         application, a form (application and form), or a document (both, and its id).
 
         Raises:
-            ForbiddenError: the caller is no administrator.
+            ForbiddenError: the caller is not an administrator.
             BusyError: another purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", _word(dry_run)))

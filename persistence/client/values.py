@@ -26,11 +26,7 @@ class AnswerFacts:
 
     @classmethod
     def of(cls, headers: httpx.Headers, dialect: Dialect) -> Self:
-        """Read them.
-
-        Raises:
-            RemoteError: there is no version: it is no answer of such a service.
-        """
+        """Raise ``RemoteError`` where there is no version: another kind of service has answered."""
         version = whole_number(headers.get(dialect.header("Form-Definition-Version"), ""))
         if version is None:
             raise RemoteError(
@@ -69,10 +65,9 @@ class SavedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDocument(SavedDocument):
-    """A document with its content: ``xml`` is as it was answered, in the encoding that it declares (UTF-8 if none).
+    """A document with its content ``xml``, in the encoding that it declares (UTF-8 if none).
 
-    ``created`` is the creation of the document, ``owner`` its owner, and ``modifier`` who saved the revision. ``stage``
-    and ``is_valid`` are ``None`` where the revision was saved without.
+    ``stage`` and ``is_valid`` are ``None`` where the revision was saved without; ``modifier`` has saved it.
     """
 
     xml: bytes

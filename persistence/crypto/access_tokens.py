@@ -16,13 +16,13 @@ from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
 from persistence.errors import ForbiddenError
-from persistence.limits.requests import LONGEST_ACCESS_TOKEN
+from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import TokenSubject
 
 _PURPOSE = "access-token"
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", re.ASCII)
 _REFUSED = "the access token is not valid here, or not any more"
-"""One line for every reason: which of them it is would help only those who try tokens out."""
+"""One line for every reason, which would only help to guess tokens."""
 
 
 class TokenGrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -57,7 +57,6 @@ def verify(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> TokenGra
 
 
 def refused() -> ForbiddenError:
-    """Return the error for every token that grants nothing."""
     return ForbiddenError(_REFUSED)
 
 

@@ -30,10 +30,7 @@ _GIVEN = re.compile(rf"({_ID}):({_DIGITS})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys in use: ``keys`` by their ids, of which the one with the id ``writing`` encrypts.
-
-    ``legacy`` are for reading the real system's format. No key is ever shown, neither in a log nor by ``repr``.
-    """
+    """The keys in use by id: ``writing`` encrypts, ``legacy`` read the real system's format. ``repr`` hides keys."""
 
     writing: str | None
     keys: Mapping[str, bytes]
@@ -43,10 +40,9 @@ class KeyRing:
         return f"KeyRing(writing={self.writing!r}, keys={sorted(self.keys)!r})"
 
     def to_write(self) -> str:
-        """Return the id of the key that encrypts."""
         if self.writing is None:
             raise ConfigurationError(
-                "there is no encryption key, and this must be encrypted: make one with persistence encryption-key new"
+                "this must be encrypted, and no encryption key exists: make one with persistence encryption-key new"
             )
         return self.writing
 
@@ -54,7 +50,7 @@ class KeyRing:
         """Derive a key for one purpose by HKDF-SHA-256 (RFC 5869)."""
         secret = self.keys.get(key_id)
         if secret is None:
-            raise ConfigurationError(f"this was encrypted with the key {key_id}, which is not among those here")
+            raise ConfigurationError(f"this was encrypted with the key {key_id}, which is missing here")
         return HKDF(SHA256(), _KEY_BYTES, salt, info).derive(secret)
 
 
@@ -80,14 +76,10 @@ _decode = msgspec.json.Decoder(KeyList).decode
 
 
 class EncryptionKeys:
-    """The keys of a file, or instead of it those ``given``, of which the first encrypts.
+    """The keys of a file, or instead of it those ``given`` (``ID:HEX``), of which the first encrypts.
 
-    ``given`` are ids with a colon and 64 hex digits; ``passwords`` are the real system's, the main one first. ``trees``
-    are the data directories, outside of which the file must be: a copy of a tree must not hold the keys to it. The user
-    of the first one must be able to read it.
-
-    Raises:
-        StartupError: the file is inside a tree, or its content is not keys.
+    The file must be outside of ``trees``: a copy of a tree must not hold its keys. The user of the first tree must be
+    able to read it. ``passwords`` are the real system's, the main one first.
     """
 
     def __init__(
@@ -106,12 +98,12 @@ class EncryptionKeys:
         return self._given if self._given.keys else self._file.read()[1]
 
     def list(self) -> tuple[EncryptionKey, ...]:
-        """Return the keys of the file, oldest first; raises as ``ring``."""
+        """Return the keys of the file, oldest first."""
         return self._file.read()[0].keys
 
     @property
     def are_given(self) -> bool:
-        """Return whether the keys come from outside, and the file counts for nothing."""
+        """Return whether the keys come from outside, so that the file is ignored."""
         return bool(self._given.keys)
 
     def new(self) -> str:
@@ -128,10 +120,7 @@ class EncryptionKeys:
         return free
 
     def retire(self, key_id: str) -> str:
-        """Take a key out of the ring, into a file of its own beside, and return the path of that file.
-
-        Backups that were made before may need it, so it is not destroyed.
-        """
+        """Move a key from the ring to a file of its own, which older backups may need, and return its path."""
         with self._file.changing() as (known, _):
             self.require_retirable(key_id)
             base, extension = os.path.splitext(self._path)
@@ -156,9 +145,7 @@ class EncryptionKeys:
 
     def _read(self, data: bytes, status: os.stat_result) -> tuple[KeyList, KeyRing]:
         if stat.S_IMODE(status.st_mode) & _OTHERS:
-            raise ConfigurationError(
-                f"the encryption keys in {self._file.name} may be read by others than their user: chmod 600"
-            )
+            raise ConfigurationError(f"the encryption keys in {self._file.name} can be read by other users: chmod 600")
         known = _decode(data)
         if len({key.id for key in known.keys}) < len(known.keys):
             raise ValueError("two keys have the same id")

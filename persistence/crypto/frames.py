@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import DamagedError, disk_errors
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
 MAGIC = b"\x8eFORMENC\x01"
@@ -151,11 +151,9 @@ def may_begin(head: bytes | bytearray) -> bool:
 
 
 def authentic_header(head: bytes, ring: KeyRing) -> FileHeader | None:
-    """Return the header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
+    """Return the header of a file whose first frame a key of the ring decrypts; else ``None``.
 
-    A file that was cut after its first frame has one as well: ``decrypted`` reports that something is missing.
-
-    ``head`` are more bytes than ``LONGEST_BEGINNING`` from the beginning of the file, or all that it has.
+    ``head`` are more than ``LONGEST_BEGINNING`` bytes from the beginning of the file, or all. The rest may be missing.
     """
     header = FileHeader.parse(head)
     if header is None or header.key_id not in ring.keys:
@@ -178,7 +176,7 @@ def read_header(file: BinaryIO) -> FileHeader | None:
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
     """Return the plain content of an open file of ``size`` bytes, which must be encrypted for a resource.
 
-    The last frame and the first are decrypted at once, which shows that nothing is missing and the beginning is intact.
+    The first and last frames are decrypted at once: nothing is missing, and the beginning is intact.
     """
     with disk_errors("reading", address):
         header = read_header(file)
@@ -198,10 +196,9 @@ def open_legacy_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | No
 
 
 class PlainFile(io.RawIOBase):
-    """The plain content of an encrypted file, which is decrypted while it is read, in order or from any position.
+    """The plain content of an encrypted file, decrypted as it is read; ``size`` is in bytes. It closes ``file``.
 
-    ``size`` is the size of the plain content in bytes. Closing it closes ``file``. It has no descriptor: no server can
-    send the file's own bytes by mistake.
+    It has no descriptor: no server can send the file's own bytes by mistake.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -223,14 +220,12 @@ class PlainFile(io.RawIOBase):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position from the beginning."""
         if whence != io.SEEK_SET:
             raise io.UnsupportedOperation("only from the beginning")
         self._at = offset
         return offset
 
     def tell(self) -> int:
-        """Return the position of the next byte."""
         return self._at
 
     def close(self) -> None:
@@ -296,15 +291,11 @@ class _LegacyFile(PlainFile):
 
     def _read_at(self, position: int, most: int) -> bytes:
         if self._stream is None or position != self._next:
-            self._stream = self._stream_from(position)
+            block, skipped = divmod(position, _BLOCK)
+            counter = self._iv + (2 + block).to_bytes(4, "big")
+            self._stream = Cipher(algorithms.AES(self._key), modes.CTR(counter)).decryptor()
+            self._stream.update(bytes(skipped))
+            self.file.seek(_IV + position)
         data = self.file.read(min(most, self.size - position))
         self._next = position + len(data)
         return self._stream.update(data)
-
-    def _stream_from(self, position: int) -> CipherContext:
-        block, skipped = divmod(position, _BLOCK)
-        counter = self._iv + (2 + block).to_bytes(4, "big")
-        stream = Cipher(algorithms.AES(self._key), modes.CTR(counter)).decryptor()
-        stream.update(bytes(skipped))
-        self.file.seek(_IV + position)
-        return stream

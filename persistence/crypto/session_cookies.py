@@ -12,7 +12,7 @@ import msgspec
 from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
-from persistence.limits.pages import LONGEST_COOKIE
+from persistence.limits import LONGEST_COOKIE
 
 _PURPOSE = b"session-of-the-pages"
 

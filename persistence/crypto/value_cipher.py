@@ -40,11 +40,12 @@ class ValueCipher:
         self._ring = ring
         self._form = form
         self._document = document
-        self._cipher = lru_cache(8)(self._derived)
+        self._cipher = lru_cache(8)(
+            lambda key_id: AESGCM(ring.derived(key_id, None, purpose("value", form.app, form.name, document)))
+        )
 
     @property
     def writing(self) -> str | None:
-        """The id of the key that encrypts, ``None`` where there is none."""
         return self._ring.writing
 
     def encrypt(self, text: str, place: Place) -> str:
@@ -58,7 +59,7 @@ class ValueCipher:
         key_id, data = _parts(value)
         if key_id is None:
             return _legacy_text(data, self._ring)
-        bound = _aad(place) if is_bound(value) else _old_aad(place)
+        bound = _aad(place) if is_bound(value) else _BETWEEN.join(name for name, _ in place).encode()
         try:
             return self._cipher(key_id).decrypt(data[:_NONCE], data[_NONCE:], bound).decode()
         except (InvalidTag, ValueError) as error:
@@ -72,12 +73,7 @@ class ValueCipher:
             return False
 
     def damage(self, what: str) -> DamagedError:
-        """Return the error about something of the document that was changed."""
         return DamagedError(f"{what} of {self._form} {self._document} is not as it was written")
-
-    def _derived(self, key_id: str) -> AESGCM:
-        info = purpose("value", self._form.app, self._form.name, self._document)
-        return AESGCM(self._ring.derived(key_id, None, info))
 
 
 class DataCipher:
@@ -90,11 +86,9 @@ class DataCipher:
         self.count = 0
 
     def encrypt(self, text: str, place: Place) -> str:
-        """Return the encrypted value of a text. Raises as ``ValueCipher`` does."""
         return self._noted(self._cipher.encrypt(text, place))
 
     def decrypt(self, value: str, place: Place) -> str:
-        """Return the text of an encrypted value. Raises as ``ValueCipher`` does."""
         return self._cipher.decrypt(self._noted(value), place)
 
     def seal(self) -> str:
@@ -118,7 +112,7 @@ class DataCipher:
 
 
 def key_of(value: str) -> str | None:
-    """Return the id of the key of an encrypted value; ``None`` of one in another format, or damaged."""
+    """Return the id of the key of an encrypted value; ``None`` for another format, or damage."""
     try:
         return _parts(value)[0]
     except DamagedError:
@@ -144,13 +138,9 @@ def _aad(place: Place) -> bytes:
     return _BETWEEN.join(f"{name}[{number}]" for name, number in place).encode()
 
 
-def _old_aad(place: Place) -> bytes:
-    return _BETWEEN.join(name for name, _ in place).encode()
-
-
 def _legacy_text(data: bytes, ring: KeyRing) -> str:
     if not ring.legacy:
-        raise ConfigurationError("a value in the real system's format is to be read, and there is no password for it")
+        raise ConfigurationError("no password is configured for a value in the real system's format")
     for key in ring.legacy:
         try:
             return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], None).decode()

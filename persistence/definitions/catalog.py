@@ -1,7 +1,7 @@
 """The catalog of definitions: the snapshot of each form version, and the lists of published versions.
 
-A fingerprint distinguishes each stored state of a definition from every other. A request for a snapshot looks at it,
-with two ``stat`` calls; so all workers see at once what one of them has published, and what a person has edited.
+A request for a snapshot compares fingerprints, with two ``stat`` calls: so all workers see at once what one of them has
+published, and what a person has edited.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from persistence.definitions.contents import (
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.forms.outline import Outline
-from persistence.limits.definitions import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
+from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.permissions import Permissions
 from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
+_SUMMARY = "summary"
 _CONTROLS = "controls"
 
 T = TypeVar("T")
@@ -41,10 +42,8 @@ T = TypeVar("T")
 class Definition:
     """A form version as it was stored when the catalog was asked: one value, passed to all code that decides by it.
 
-    Each part is read when it is first asked for, and then part of the snapshot: the catalog caches it as a whole.
-    Properties raise ``DamagedError`` for a definition that cannot be read, and ``DiskError``. A definition that was
-    replaced since has another fingerprint, and another snapshot. ``parts`` are those that were read, and ``weight``
-    their bytes of memory.
+    Each part is read when it is first asked for, and cached. Properties raise ``DamagedError`` for a definition that
+    cannot be read, and ``DiskError``. ``parts`` are those that were read, and ``weight`` their bytes of memory.
     """
 
     __slots__ = ("_catalog", "fingerprint", "form", "parts", "version", "weight")
@@ -59,34 +58,33 @@ class Definition:
 
     @property
     def address(self) -> DefinitionAddress:
-        """Return the address of its ``form.xhtml``."""
         return DefinitionAddress(self.form, self.version, FORM_XHTML)
 
     @property
     def is_stored(self) -> bool:
-        """Return whether the version was ever published; a deleted one was."""
+        """True if the version was ever published; a deleted one was."""
         return self.fingerprint != NOTHING_THERE
 
     @property
     def published(self) -> PublishedVersion | None:
-        """Return the summary; ``None`` where the version was never published, or was deleted."""
+        """The summary; ``None`` where the version was never published, or was deleted."""
         known = self.summary
         return None if known is None or known.deleted else known
 
     @property
     def summary(self) -> PublishedVersion | None:
-        """Return the summary, also of a deleted version; ``None`` where it was never published."""
+        """The summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
-        return self._part("summary", published_from, self._catalog.weigh)
+        return self._part(_SUMMARY, published_from, self._catalog.weigh)
 
     @property
     def permissions(self) -> Permissions | None:
-        """Return the permissions that the definition gives on its data, ``None`` where it has none.
+        """The permissions that the definition gives on its data.
 
-        Data of a version that was deleted, or never published, has the permissions of the version published last (spec
-        crud 5.2). Where none is left, the deleted one decides: a user who could not read its data must not be able to
-        because the form is gone.
+        Data of a version that was deleted, or never published, has those of the version published last (spec crud 5.2).
+        Where none is left, the deleted one decides: a user who could not read its data must not be able to because the
+        form is gone.
         """
         is_published, own = self._own()
         if is_published:
@@ -96,55 +94,56 @@ class Definition:
 
     @property
     def own_permissions(self) -> Permissions | None:
-        """Return the permissions of this very version, also of a deleted or damaged one."""
+        """The permissions of this very version, also of a deleted or damaged one."""
         return self._own()[1]
 
     @property
     def controls(self) -> tuple[Control, ...] | None:
-        """Return the controls; ``None`` where the version is not published. Raises as ``encrypted`` does."""
+        """The controls; ``None`` where the version is not published. Raises as ``encrypted``."""
         return self._part(_CONTROLS, controls_from)
 
     @property
     def encrypted(self) -> EncryptedControls | None:
-        """Return the encrypted controls; ``None`` where the version is not published.
+        """The encrypted controls; ``None`` where the version is not published.
 
-        A definition that does not mention encryption, as most do not, is not parsed for them.
-
-        Raises:
-            BadRequestError: the definition is too large, or has too many controls.
+        A definition that does not mention encryption is not parsed for them. Raises ``BadRequestError`` for a
+        definition that is too large, or has too many controls.
         """
         return self._part("encrypted", self._read_encrypted)
 
     def outline(self, data_format: str) -> Outline | None:
         """Return the outline of data in a format; ``None`` where the version is not published.
 
-        Raises:
-            BadRequestError: the definition is too large, or has too many controls.
+        Raises as ``encrypted``.
         """
         return self._part(
             f"outline {data_format}", lambda storage, address: outline_from(storage, address, data_format)
         )
 
     def index_keys(self, data_format: str) -> IndexKeys:
-        """Return the indexed controls, at their paths in a data format.
-
-        There are none where it was not published when it was looked at: its fingerprint stands for that.
-        """
+        """Return the indexed controls, at their paths in a data format."""
         if not self.is_stored:
             return IndexKeys()
         return self._part(data_format, lambda storage, address: index_keys_from(storage, address, data_format))
 
     def known_index_keys(self, data_format: str) -> IndexKeys | None:
-        """Return the indexed controls if they are cached, or none was ever published: nothing is read."""
+        """Return the indexed controls if nothing must be read for them."""
         return self.parts.get(data_format) if self.is_stored else IndexKeys()
 
     @property
     def has_flat_views(self) -> bool:
-        """Return whether flat views of its data were asked for; a definition that cannot be read does not say so."""
+        """True if flat views of its data were asked for; false for a definition that cannot be read."""
         try:
             return self._part("flat views", has_flat_views)
         except DamagedError:
             return False
+
+    def is_current(self) -> bool:
+        """Return whether this is still the published definition; ``False`` where it is not published, or not known."""
+        known = self.parts.get(_SUMMARY)
+        if known is None or known.deleted:
+            return False
+        return self._catalog.storage.fingerprint(self.address) == self.fingerprint
 
     def stored(self) -> StoredRevision | None:
         """Return the stored revision, its content open; ``None`` where the version was never published."""
@@ -188,14 +187,13 @@ class _KnownForm:
 
 
 _UNKNOWN_FORM = _KnownForm()
-"""Stands for every form of which no snapshot is cached."""
+"""Stands for every form without a cached snapshot."""
 
 
 class Catalog:
-    """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``.
+    """The definitions of one storage, one cached snapshot for each version.
 
-    It caches one snapshot for each version. When there are too many, or too many bytes in their parts, it begins with
-    an empty cache: parts are read again when they are used.
+    When there are too many snapshots, or bytes in their parts, it begins with an empty cache.
     """
 
     def __init__(self, storage: Readable) -> None:
@@ -207,16 +205,16 @@ class Catalog:
         self._weighed: set[int] = set()
 
     def of(self, form: Form, version: int) -> Definition:
-        """Return the snapshot of a version, whether or not there is anything of it."""
+        """Return the snapshot of a version, also of one that does not exist."""
         return self._at(form, version, self.storage.fingerprint(DefinitionAddress(form, version, FORM_XHTML)))
 
     def latest(self, form: Form) -> Definition | None:
-        """Return the highest published version of a form; ``None`` where there is none."""
+        """Return the highest published version of a form."""
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
 
     def latest_version(self, form: Form) -> int | None:
-        """Return the number of the highest published version by its sidecar: that of a damaged one, too."""
+        """Return the number of the highest published version by its sidecar, also of a damaged one."""
         for version in self.storage.versions(form):
             sidecar = self.storage.sidecar(DefinitionAddress(form, version, FORM_XHTML))
             if sidecar is not None and not sidecar.deleted:
@@ -232,7 +230,7 @@ class Catalog:
     def forms(
         self, app: str | None = None, name: str | None = None
     ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
-        """Return the versions of every form, of an application or of a form name; without damaged ones."""
+        """Return the undamaged versions of every form, of an application or of a form name."""
         for form in self.storage.forms(app):
             if name is None or form.name == name:
                 yield form, self.published(form, skips_damaged=True)

@@ -14,13 +14,11 @@ from persistence.forms.controls import Control, read_controls, read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.forms.outline import Outline, read_outline
 from persistence.forms.structure import Names
-from persistence.limits.definitions import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Permissions
 from persistence.model.versions import FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
-from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 ENCRYPT = b"encrypt"
@@ -34,8 +32,8 @@ _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, 
 class EncryptedControls:
     """The controls of a version whose values are encrypted: their ``paths`` in data of any format.
 
-    A client may send data in another format than that at rest, which is not to be stored plain either; and the header
-    of an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no files.
+    A client may send data in another format than that at rest, which must not be stored plain either; and the header of
+    an attachment may name its control in any (spec forms 4.2). ``values`` are those of controls that take no files.
     """
 
     paths: frozenset[Names]
@@ -69,13 +67,13 @@ class IndexKeys:
 
 
 def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
-    """Read what others need to know of a version, also of a deleted one; ``None`` where it was never published.
+    """Read the summary of a version, also of a deleted one; ``None`` where it was never published.
 
-    The sidecar has it, unless the definition was edited by hand or published by a version of the service that kept no
-    metadata: then its content is parsed.
+    The sidecar has it, unless the definition was edited by hand or published by an old version of the service: then its
+    content is parsed.
     """
     found = storage.read(address, content=False)
-    if found is not None and _must_be_parsed(found):
+    if found is not None and not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited):
         found = storage.read(address, content=True)
     if found is None:
         return None
@@ -97,7 +95,7 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
 
 
 def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permissions | None:
-    """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content."""
+    """Read the permissions of a damaged version: by its sidecar, else by its content."""
     metadata = None
     with suppress(DamagedError):
         sidecar = storage.sidecar(address)
@@ -105,7 +103,7 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
     if metadata is None:
         file = storage.content(address)
         if file is None:
-            raise DamagedError(f"nothing tells the permissions of {address} any more")
+            raise DamagedError(f"the permissions of {address} are lost")
         metadata = _parsed_metadata(address, file)
     return _permissions(address, metadata)
 
@@ -121,7 +119,7 @@ def controls_from(
 ) -> tuple[Control, ...] | None:
     """Read the controls of a version; ``None`` where it is not published.
 
-    A definition that does not mention a word is not parsed, and counts as one without controls.
+    A definition that does not mention ``if_mentioned`` is not parsed, and counts as one without controls.
     """
     found = storage.read(address, content=True)
     if found is None or found.file is None:
@@ -135,7 +133,7 @@ def controls_from(
 
 
 def outline_from(storage: Readable, address: DefinitionAddress, data_format: str) -> Outline | None:
-    """Read the outline of data of a version in a format; ``None`` where it is not published. Raises as for controls."""
+    """Read the outline of data of a version in a format; ``None`` where it is not published."""
     found = storage.read(address, content=True)
     if found is None or found.file is None:
         return None
@@ -145,7 +143,6 @@ def outline_from(storage: Readable, address: DefinitionAddress, data_format: str
 
 
 def has_flat_views(storage: Readable, address: DefinitionAddress) -> bool:
-    """Return whether the sidecar of a version says that it has flat views; raises as ``published_from``."""
     sidecar = storage.sidecar(address)
     return sidecar is not None and sidecar.flat_view
 
@@ -160,10 +157,6 @@ def index_keys_from(storage: Readable, address: DefinitionAddress, data_format: 
             return IndexKeys(read_index_keys(file.read(LARGEST_TREE + 1), data_format), is_published=True)
     except (DamagedError, BadRequestError):
         return IndexKeys()
-
-
-def _must_be_parsed(found: StoredRevision) -> bool:
-    return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
 
 
 def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.messages import LANGUAGE, ChildReader, text_in
+from persistence.forms.messages import LANGUAGE, read_children, text_in
 from persistence.model.addresses import Form
 from persistence.model.search import Field
 
@@ -16,11 +16,7 @@ _REASONS = ("refused", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class ListedForm:
-    """A published version in the list of forms.
-
-    ``modified`` and ``created`` are times as they are listed, which have no fraction where it is zero. ``titles`` are
-    by language, which is empty where none is given. ``operations`` are the words of what the caller may do.
-    """
+    """A published version in the list of forms: times without a fraction that is zero, and titles by language."""
 
     form: Form
     version: int
@@ -34,44 +30,42 @@ class ListedForm:
 
 def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
     forms: list[ListedForm] = []
-    with ChildReader(lambda form: forms.append(_listed(form))) as reader:
-        reader.read(pieces)
+
+    def take(form: ET.Element) -> None:
+        listed = ListedForm(
+            form=Form(text_in(form.find("application-name")), text_in(form.find("form-name"))),
+            version=_number(text_in(form.find("form-version")).strip()),
+            modified=text_in(form.find("last-modified-time")).strip(),
+            created=text_in(form.find("created")).strip(),
+            modifier=text_in(form.find("last-modified-by")) or None,
+            titles={title.get(LANGUAGE, ""): text_in(title) for title in form.findall("title")},
+            operations=frozenset(form.get("operations", "").split()),
+            is_available=text_in(form.find("available")).strip() != "false",
+        )
+        forms.append(listed)
+
+    read_children(pieces, take)
     return forms
 
 
-def _listed(form: ET.Element) -> ListedForm:
-    version = text_in(form.find("form-version")).strip()
-    return ListedForm(
-        form=Form(text_in(form.find("application-name")), text_in(form.find("form-name"))),
-        version=_number(version),
-        modified=text_in(form.find("last-modified-time")).strip(),
-        created=text_in(form.find("created")).strip(),
-        modifier=text_in(form.find("last-modified-by")) or None,
-        titles={title.get(LANGUAGE, ""): text_in(title) for title in form.findall("title")},
-        operations=frozenset(form.get("operations", "").split()),
-        is_available=text_in(form.find("available")).strip() != "false",
-    )
-
-
 def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
-    """Read the distinct values of controls, by their paths, and of fields; raises as ``read_forms`` does."""
+    """Read the distinct values of controls, by their paths, and of fields."""
     found: dict[Field | str, tuple[str, ...]] = {}
 
     def take(query: ET.Element) -> None:
         name = query.get("metadata")
         found[query.get("path", "") if name is None else Field(name)] = tuple(map(text_in, query))
 
-    with ChildReader(take) as reader:
-        reader.read(pieces)
+    read_children(pieces, take)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedImport:
-    """The report of an import: by kind, ``definitions`` and ``documents``, how many had each outcome.
+    """The report of an import: the counts of ``definitions`` and ``documents`` by outcome.
 
-    ``revisions`` were new, and ``known`` there already. ``refused`` are all that were refused. ``causes`` has the first
-    of the refused and the skipped by name, each with its cause, and ``notes`` how often something else was noticed.
+    ``revisions`` were new, and ``known`` stored already. ``causes`` are by name, of the first that were refused or
+    skipped; ``notes`` are counted.
     """
 
     is_dry: bool
@@ -85,7 +79,6 @@ class ReportedImport:
 
 
 def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
-    """Read the report of an import; raises as ``read_forms`` does."""
     counts: dict[str, dict[str, int]] = {"definitions": {}, "documents": {}, "revisions": {}}
     causes: dict[str, str] = {}
     notes: dict[str, int] = {}
@@ -98,8 +91,7 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
         elif child.tag == "note":
             notes[text_in(child)] = _number(child.get("count", "1"))
 
-    with ChildReader(take) as reader:
-        root = reader.read(pieces).root
+    root = read_children(pieces, take)
     revisions = counts["revisions"]
     return ReportedImport(
         is_dry=root.get("dry-run") == "true",
@@ -115,9 +107,9 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedPurge:
-    """The report of a purge: what is gone, or would be if it ``is_dry``; ``freed`` is in bytes.
+    """The report of a purge: what was removed, or would be if it ``is_dry``; ``freed`` is in bytes.
 
-    ``problems`` are the causes why documents were not purged, or not entirely.
+    ``problems`` say why documents were not purged, or not entirely.
     """
 
     is_dry: bool
@@ -130,10 +122,8 @@ class ReportedPurge:
 
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
-    """Read the report of a purge; raises as ``read_forms`` does."""
     problems: list[str] = []
-    with ChildReader(lambda problem: problems.append(text_in(problem))) as reader:
-        root = reader.read(pieces).root
+    root = read_children(pieces, lambda problem: problems.append(text_in(problem)))
     return ReportedPurge(
         is_dry=root.get("dry-run") == "true",
         revisions=_number(root.get("revisions", "0")),
@@ -150,8 +140,7 @@ class ReportedDifference:
     """A difference between two revisions of a document (spec crud 8.1).
 
     ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
-    or ``other`` for all that is not listed. ``name`` and ``label`` are those of the control or section. A value has
-    changed from ``older`` to ``newer``; ``iterations`` is how many were added or removed.
+    or ``other`` for all that is not listed; ``iterations`` is how many were added or removed.
     """
 
     kind: str
@@ -163,7 +152,7 @@ class ReportedDifference:
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
-    """Read the differences between two revisions, in the order of the form; raises as ``read_forms`` does."""
+    """Read the differences between two revisions, in the order of the form."""
     found: list[ReportedDifference] = []
 
     def take(diff: ET.Element) -> None:
@@ -171,8 +160,7 @@ def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
         label, count = text_in(diff.find("label")), _number(diff.get("count", "0"))
         found.append(ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count))
 
-    with ChildReader(take) as reader:
-        reader.read(pieces)
+    read_children(pieces, take)
     return found
 
 
@@ -186,19 +174,14 @@ class ReportedReindexing:
 
 
 def read_reindexing(pieces: Iterable[bytes]) -> ReportedReindexing:
-    """Read the progress of rebuilding indexes; raises as ``read_forms`` does."""
-    with ChildReader(lambda _: None) as reader:
-        root = reader.read(pieces).root
+    root = read_children(pieces, lambda _: None)
     current, total = (_number(root.get(f"document-{each}", "0")) for each in ("current", "total"))
     return ReportedReindexing(root.get("state") == "indexing", current, total)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedReencryption:
-    """The progress of encrypting a form again, or one ``version`` of it: ``current`` of ``total`` documents.
-
-    ``state`` is ``encrypting``, ``finished`` or ``stopped``.
-    """
+    """The progress of encrypting a form, or one ``version``, again; ``state`` is encrypting, finished or stopped."""
 
     form: Form
     version: int | None
@@ -208,7 +191,6 @@ class ReportedReencryption:
 
 
 def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
-    """Read the progress of encrypting forms again; raises as ``read_forms`` does."""
     found: list[ReportedReencryption] = []
 
     def take(form: ET.Element) -> None:
@@ -219,12 +201,11 @@ def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
         progress = (form.get("state", ""), _number(current), _number(total))
         found.append(ReportedReencryption(Form(app, name), number, *progress))
 
-    with ChildReader(take) as reader:
-        reader.read(pieces)
+    read_children(pieces, take)
     return found
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise MalformedXmlError(f"the answer has {text[:20]!r} where a number is to be")
+        raise MalformedXmlError(f"the response has {text[:20]!r} instead of a number")
     return int(text)

@@ -15,15 +15,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.forms.messages import ChildReader, attribute, element, text, text_in
-from persistence.limits.documents import LARGEST_ARCHIVE_METADATA
-from persistence.limits.requests import LONGEST_SHOWN
-from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.forms.messages import SmallReader, attribute, element, shown_name, text, text_in
+from persistence.limits import LARGEST_ARCHIVE_METADATA
 from persistence.model import instants
 from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import count, short
-from persistence.xml.streaming import SEPARATOR
+from persistence.xml.streaming import local_name
 
 FORMAT = "1"
 """The version of the shape, which the root names."""
@@ -38,19 +36,18 @@ _RENAMED = {
     "version": "form-version",
     "metadata": "form-metadata",
 }
-"""Elements that are not called as the field of the sidecar."""
-
-_LEFT_OUT = frozenset({"schema", "body"})
-"""Fields that say how and where this service keeps the revision."""
+"""Elements with another name than the field of the sidecar."""
 
 _ELEMENTS = {
-    name: _RENAMED.get(name, name.replace("_", "-")) for name in Sidecar.__struct_fields__ if name not in _LEFT_OUT
+    name: _RENAMED.get(name, name.replace("_", "-"))
+    for name in Sidecar.__struct_fields__
+    if name not in {"schema", "body"}  # how and where this service stores the revision
 }
 _FIELDS = {element: name for name, element in _ELEMENTS.items()}
 
 _LEVELS, _LEVEL = "organization-levels", "organization-level"
 _REAL = ("created-by", "workflow-stage", _LEVELS)
-"""Elements of the real system that say again what others say."""
+"""Elements of the real system that repeat others."""
 
 _OF_FORM, _IN_FORM = ("available", "singleton", "encrypts"), ("title", "permissions")
 """Attributes and elements of the metadata of a form."""
@@ -77,7 +74,7 @@ _FOREIGN_ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignFacts:
-    """Facts that a document of another shape says, as far as they are understood."""
+    """The facts that are understood in a document of another shape."""
 
     created: Instant | None = None
     modified: Instant | None = None
@@ -92,11 +89,10 @@ class ForeignFacts:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMetadata:
-    """The facts of a revision in an archive.
+    """The facts of a revision in an archive: its ``sidecar``, or the ``foreign`` facts of a document of another shape.
 
-    ``sidecar`` is whole; it is ``None`` where the document has another shape, of which ``foreign`` has the facts.
-    ``is_decrypted`` says that the content in the archive is plain, while the stored one is encrypted. ``unknown`` has
-    the names of elements that are not understood.
+    With ``is_decrypted`` the content in the archive is plain, and the stored one encrypted. ``unknown`` are names of
+    elements that are not understood.
     """
 
     sidecar: Sidecar | None
@@ -106,22 +102,20 @@ class ArchiveMetadata:
 
 
 def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:
-    """Write the facts of a revision; where its body is elsewhere, those of the body."""
+    """Write the facts of a revision; where its content is elsewhere, with size and digest of that."""
     fields: Mapping[str, Any] = msgspec.to_builtins(described(sidecar))  # those that it has, in their order
-    children = [*_as_real(sidecar)]
+    children = []
+    if sidecar.creator is not None:
+        group = "" if sidecar.group is None else attribute("groupname", sidecar.group)
+        children.append(element("created-by", attribute("username", sidecar.creator) + group))
+    if sidecar.stage is not None:
+        children.append(element("workflow-stage", content=text(sidecar.stage)))
+    if sidecar.organization:
+        levels = "".join(element(_LEVEL, content=text(each)) for each in sidecar.organization)
+        children.append(element(_LEVELS, content=levels))
     children += [_written(_ELEMENTS[name], value) for name, value in fields.items() if name in _ELEMENTS]
     root = attribute("format", FORMAT) + (attribute("decrypted", "true") if is_decrypted else "")
     return element("metadata", root, "".join(f"\n  {child}" for child in children) + "\n").encode()
-
-
-def _as_real(sidecar: Sidecar) -> Iterator[str]:
-    if sidecar.creator is not None:
-        group = "" if sidecar.group is None else attribute("groupname", sidecar.group)
-        yield element("created-by", attribute("username", sidecar.creator) + group)
-    if sidecar.stage is not None:
-        yield element("workflow-stage", content=text(sidecar.stage))
-    if sidecar.organization:
-        yield element(_LEVELS, content="".join(element(_LEVEL, content=text(each)) for each in sidecar.organization))
 
 
 def _written(tag: str, value: Any) -> str:
@@ -136,39 +130,30 @@ def _written(tag: str, value: Any) -> str:
         case {"algorithm": algorithm, "value": digest}:
             return element(tag, attribute("algorithm", algorithm), text(digest))
         case dict():
-            return _form_metadata(tag, value)
+            flags = "".join(
+                attribute(name, str(flag).lower()) for name, flag in value.items() if isinstance(flag, bool)
+            )
+            titles = value.get("titles", {}).items()
+            content = "".join(element("title", attribute("lang", lang), text(title)) for lang, title in titles)
+            if (permissions := value.get("permissions")) is not None:
+                content += element("permissions", content=text(permissions))
+            return element(tag, flags, content)
         case _:
             return "".join(element(tag, content=text(each)) for each in value)
 
 
-def _form_metadata(tag: str, value: Mapping[str, Any]) -> str:
-    flags = "".join(attribute(name, str(each).lower()) for name, each in value.items() if isinstance(each, bool))
-    titles = (element("title", attribute("lang", lang), text(title)) for lang, title in value.get("titles", {}).items())
-    permissions = value.get("permissions")
-    last = "" if permissions is None else element("permissions", content=text(permissions))
-    return element(tag, flags, "".join(titles) + last)
-
-
-class _MetadataReader(ChildReader):
-    """A reader whose document is as small as a request."""
-
-    most_elements = MOST_QUERY_ELEMENTS
-    most_names = MOST_QUERY_NAMES
-
-
 def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
-    """Read the facts of a revision."""
     children: list[ET.Element] = []
-    with _MetadataReader(children.append) as reader:
+    with SmallReader(children.append) as reader:
         root = reader.read(_measured(pieces)).root
     form = root.get("format")
     if form is None:
         return _foreign(root.attrib, children)
     if form != FORMAT:
-        raise BadRequestError(f"metadata of format {_shown(form)!r} is not understood, only {FORMAT}")
+        raise BadRequestError(f"metadata of format {shown_name(form)!r} is not understood, only {FORMAT}")
     is_decrypted = root.get("decrypted") == "true"
     known = [child for child in children if child.tag in _FIELDS]
-    unknown = tuple(map(_shown, _unknown(children)))
+    unknown = tuple(map(shown_name, _unknown(children)))
     return ArchiveMetadata(_sidecar(known), is_decrypted=is_decrypted, unknown=unknown)
 
 
@@ -198,21 +183,17 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
         if name == "organization":
             fields.setdefault(name, []).append(text_in(child))
         elif name in fields:
-            raise BadRequestError(f"the metadata of a revision says <{child.tag}> twice")
+            raise BadRequestError(f"the metadata of a revision has <{child.tag}> twice")
         else:
             fields[name] = _value(name, child)
     try:
         sidecar = msgspec.convert(fields, Sidecar, strict=False)
-        _check_times(sidecar)
     except msgspec.ValidationError as error:
-        raise BadRequestError(f"the metadata of a revision has a value that is none: {error}") from error
-    return sidecar
-
-
-def _check_times(sidecar: Sidecar) -> None:
+        raise BadRequestError(f"the metadata of a revision has an invalid value: {error}") from error
     times = (sidecar.modified, sidecar.created, sidecar.restored)
     if not all(time is None or instants.is_in_calendar(time) for time in times):
-        raise BadRequestError("the metadata of a revision has a time that is in no calendar")
+        raise BadRequestError("the metadata of a revision has a time that does not exist in the calendar")
+    return sidecar
 
 
 def _value(name: str, child: ET.Element) -> Any:
@@ -229,24 +210,20 @@ def _value(name: str, child: ET.Element) -> Any:
 def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:
     found: dict[str, str] = {}
     unknown: list[str] = []
-    said = [(_local(name), value) for name, value in attributes.items()]
+    given = [(local_name(name), value) for name, value in attributes.items()]
     for each in (each for child in children for each in child.iter()):
-        tag = _local(each.tag)
-        own = {_FOREIGN_ATTRIBUTES.get((tag, _local(name))): value.strip() for name, value in each.attrib.items()}
+        tag = local_name(each.tag)
+        own = {_FOREIGN_ATTRIBUTES.get((tag, local_name(name))): value.strip() for name, value in each.attrib.items()}
         found |= {field: value for field, value in own.items() if field is not None and value}
-        said.append((tag, each.text or ""))
-    for name, value in said:
+        given.append((tag, each.text or ""))
+    for name, value in given:
         field = _FOREIGN_FIELDS.get(name)
         if field is None and name not in (_LEVELS, _LEVEL):
-            unknown.append(_shown(name))
+            unknown.append(shown_name(name))
         elif field is not None and value.strip():
             found.setdefault(field, value.strip())
-    levels = [short(value.strip(), "owner's organization") for name, value in said if name == _LEVEL]
-    return ArchiveMetadata(None, _foreign_facts(found, levels), unknown=tuple(dict.fromkeys(unknown)))
-
-
-def _foreign_facts(found: Mapping[str, str], levels: Iterable[str | None]) -> ForeignFacts:
-    return ForeignFacts(
+    levels = [short(value.strip(), "owner's organization") for name, value in given if name == _LEVEL]
+    facts = ForeignFacts(
         created=_time(found.get("created")),
         modified=_time(found.get("modified")),
         creator=short(found.get("creator"), "owner's name"),
@@ -257,15 +234,8 @@ def _foreign_facts(found: Mapping[str, str], levels: Iterable[str | None]) -> Fo
         version=count(found.get("version", ""), "the form version in metadata", 0) or None,
         content_type=short(found.get("content_type"), "content type"),
     )
+    return ArchiveMetadata(None, facts, unknown=tuple(dict.fromkeys(unknown)))
 
 
-def _time(said: str | None) -> Instant | None:
-    return None if said is None else instants.from_datetime(instants.parse_time(said, "a time in metadata"))
-
-
-def _local(name: str) -> str:
-    return name.rpartition(SEPARATOR)[2]
-
-
-def _shown(name: str) -> str:
-    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+def _time(given: str | None) -> Instant | None:
+    return None if given is None else instants.from_datetime(instants.parse_time(given, "a time in metadata"))

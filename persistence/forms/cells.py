@@ -8,16 +8,13 @@ from typing import NamedTuple
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import ITEM
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.documents import MOST_CELL_CHARACTERS
+from persistence.limits import MOST_CELL_CHARACTERS
 from persistence.model.versions import PathStep
 from persistence.xml.streaming import Streaming
 
 
 class Column(NamedTuple):
-    """The path of a control below the root, and whether it takes files.
-
-    ``iteration`` is the path of the iterations of the innermost repeat around it; it is empty where nothing repeats.
-    """
+    """The path of a control below the root, and that of the iterations of the innermost repeat around it, if any."""
 
     path: tuple[str, ...]
     takes_files: bool = False
@@ -25,20 +22,17 @@ class Column(NamedTuple):
 
 
 class CellPlace(NamedTuple):
-    """An element that has a value of a column, or that is an iteration around such elements."""
+    """An element with a value of a column, or an iteration around such elements."""
 
     column: int
     is_iteration: bool
 
 
 class CellReader(Streaming):
-    """A parser that collects the values of columns: ``cells`` has those of each that has any, in document order.
+    """A parser that collects the values of columns in document order: ``cells`` are those with any.
 
-    Of an attachment the file name counts, if its holder says one. Blank values do not count, but an iteration without a
-    value has an empty one, so that the first value of each column is not taken for that of the first iteration.
-
-    Raises, besides what ``Streaming`` does:
-        BadRequestError: the values are too long.
+    Of an attachment the file name counts, if its holder has one. Blank values do not count, but an iteration without a
+    value has an empty one: the first value of a column is then not taken for that of the first iteration.
     """
 
     def __init__(self, start: PathState[CellPlace]) -> None:
@@ -54,7 +48,6 @@ class CellReader(Streaming):
         self.parser.CharacterDataHandler = self._text
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element, which may be a control."""
         super().start(name, attributes)
         place = self._places[-1].entered(name, attributes)
         self._places.append(place)
@@ -66,7 +59,6 @@ class CellReader(Streaming):
                 self._open.append(([], attributes.get("filename", "")))
 
     def end(self, name: str) -> None:
-        """End an element, and take its value."""
         super().end(name)
         place = self._places.pop()
         if place.found:
@@ -96,7 +88,7 @@ class CellReader(Streaming):
 
 
 def cell_matcher(columns: Iterable[Column]) -> PathState[CellPlace]:
-    """Return the matcher of columns, whose numbers are their places among them."""
+    """Return the matcher of columns, which are known by their index."""
     paths: list[tuple[tuple[PathStep, ...], CellPlace]] = []
     for at, column in enumerate(columns):
         steps = tuple(map(PathStep, column.path))

@@ -1,8 +1,6 @@
-"""The sections, grids and controls of a form, and where data of each format has their values.
+"""The sections, grids and controls of a form, and the paths of their values in data of each format.
 
-All paths of controls come from here: those of the search index, of encryption, of tables, differences and lists. The
-references of binds give a path, and the lists of grids in the metadata say which steps of it data of older formats
-lacks. Sources: spec forms 1.4, 1.5, 4.1 and 4.2; spec search 2.2 to 2.4.
+Sources: spec forms 1.4, 1.5, 4.1 and 4.2; spec search 2.2 to 2.4.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_KEY_CHARACTERS, MOST_STEPS
+from persistence.limits import MOST_KEY_CHARACTERS, MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _DIALOG = f"{XXF}dialog"
 CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
-"""Elements that are no controls, though their ids have names."""
+"""Elements that are not controls, though their ids have names."""
 
 PATH_RULES = 2
-"""A number to be raised when a definition has other paths than before: what was made by them is then made again."""
+"""To be raised when a definition gets other paths than before: what they were used for is then made again."""
 
 ENCRYPT = f"{FR}encrypt"
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
@@ -87,7 +85,10 @@ def containers(part: FormPart) -> Iterator[Container]:
             name = control_name(element)
             part.walk.count(len(around[-1]) + 1)
             yield Container(element, name, around[-1], is_in_dialog=dialogs > 0)
-            around.append(around[-1] + _names_of(part, element, name))
+            iteration = part.iteration_name(element)
+            if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
+                iteration = default_iteration(name)
+            around.append(around[-1] + tuple(step for step in (name, iteration) if step))
         else:
             around.pop()
 
@@ -95,13 +96,6 @@ def containers(part: FormPart) -> Iterator[Container]:
 def default_iteration(name: str) -> str:
     """Return the name of the iterations of a repeat that gives none (spec forms 1.2)."""
     return f"{name}-iteration"
-
-
-def _names_of(part: FormPart, container: Element, name: str | None) -> tuple[str, ...]:
-    iteration = part.iteration_name(container)
-    if iteration is None and name and container.tag == GRID and is_legacy_repeat(container):
-        iteration = default_iteration(name)
-    return tuple(step for step in (name, iteration) if step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +110,7 @@ class TemplateUse:
 def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
     """Yield the sections that use an inlined section template, in document order.
 
-    A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are
-    not followed, so there are no cycles.
+    A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
     """
     main = definition.main
     for container in containers(main):
@@ -140,7 +133,7 @@ def shown_parts(definition: DefinitionTree) -> Iterator[tuple[FormPart, Names]]:
 
 
 def control_path(part: FormPart, element: Element) -> Names | None:
-    """Return the path of a control from where the data of its part begins; nothing where an element has none."""
+    """Return the path of a control from where the data of its part begins; ``None`` for any other element."""
     if element.tag in CONTAINERS or control_name(element) is None:
         return None
     bind = part.bind_named_by(element)
@@ -171,10 +164,9 @@ def path_in(data_format: str, steps: Steps) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class GridPaths:
-    """The paths of grids: data of older formats has no element of a plain one, the oldest none of iterations in it.
+    """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations.
 
-    Paths of controls go by the grids that the metadata lists, as a form runtime does: a grid that is not listed has its
-    element in every format (spec forms 1.5, 4.2).
+    As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5, 4.2).
     """
 
     plain: frozenset[Names]
@@ -183,7 +175,17 @@ class GridPaths:
     @classmethod
     def listed(cls, definition: DefinitionTree) -> Self:
         """Read the lists in the metadata; a malformed one has no grids."""
-        return cls(_listed(definition, V2019_1_0, _plain_grids), _listed(definition, V4_8_0, _repeated_grids))
+
+        # JSON has values of any type: reading fails where it is not one of the lists (spec forms 1.5).
+        def plain(listed: Any) -> Iterator[Names]:
+            for entry in listed["migrations"]:
+                yield tuple(step["value"] for step in (*entry["containerPath"], entry["newGridElem"]))
+
+        def repeated(listed: Any) -> Iterator[Names]:
+            for entry in listed:
+                yield tuple(step.removeprefix("(").removesuffix(")") for step in entry["path"].split("/"))
+
+        return cls(_listed(definition, V2019_1_0, plain), _listed(definition, V4_8_0, repeated))
 
     @classmethod
     def in_view(cls, definition: DefinitionTree) -> Self:
@@ -200,16 +202,17 @@ class GridPaths:
 
     def steps(self, path: Names) -> Steps:
         """Return the steps of a path, each with the first format that has it."""
-        return tuple((name, self._since(path, at)) for at, name in enumerate(path))
+
+        def since(at: int) -> str:
+            if self.plain and path[: at + 1] in self.plain:
+                return V2019_1_0
+            return V4_8_0 if self.repeated and path[:at] in self.repeated else V4_0_0
+
+        return tuple((name, since(at)) for at, name in enumerate(path))
 
     def control_steps(self, path: Names) -> Steps:
         """Return the steps to a control, whose own element is in every format."""
         return (*self.steps(path)[:-1], (path[-1], V4_0_0))
-
-    def _since(self, path: Names, at: int) -> str:
-        if self.plain and path[: at + 1] in self.plain:
-            return V2019_1_0
-        return V4_8_0 if self.repeated and path[:at] in self.repeated else V4_0_0
 
 
 def _listed(definition: DefinitionTree, version: str, paths_in: Callable[[Any], Iterator[Names]]) -> frozenset[Names]:
@@ -223,24 +226,12 @@ def _listed(definition: DefinitionTree, version: str, paths_in: Callable[[Any], 
         return frozenset()
 
 
-# JSON has values of any type: reading fails where it is not one of the lists (spec forms 1.5).
-def _repeated_grids(listed: Any) -> Iterator[Names]:
-    for entry in listed:
-        yield tuple(step.removeprefix("(").removesuffix(")") for step in entry["path"].split("/"))
-
-
-def _plain_grids(listed: Any) -> Iterator[Names]:
-    for entry in listed["migrations"]:
-        yield tuple(step["value"] for step in (*entry["containerPath"], entry["newGridElem"]))
-
-
 @dataclass(frozen=True, slots=True)
 class Control:
     """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value.
 
-    ``has_index`` says that an element marks it as indexed, and not only a class. ``view_steps`` are the steps of an
-    encrypted control by all grids of the view: data may lack elements of grids that are not listed, and is not to be
-    plain there.
+    With ``has_index`` an element marks it as indexed, not only a class. ``view_steps`` lead to an encrypted control by
+    all grids of the view: data may lack elements of grids that are not listed, and must not be plain there.
     """
 
     name: str
@@ -253,7 +244,7 @@ class Control:
 
     @classmethod
     def of(cls, element: Element, name: str) -> Control:
-        """Read an element, but for its steps."""
+        """Read an element, without its steps."""
         names = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
         has_encrypt = next(element.iterchildren(ENCRYPT), None) is not None
@@ -285,8 +276,7 @@ class Control:
 def read_controls(stored: bytes) -> tuple[Control, ...]:
     """Read the controls with a bind to an element: the form's own in document order, then the controls of templates.
 
-    A control that appears twice under the same name and path is one, indexed or encrypted if one of them is. There are
-    none without a form model.
+    Controls of one name and path are one, indexed or encrypted if one of them is. None without a form model.
     """
     return on_definition(stored, _controls) or ()
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from persistence.forms.form_data import ITEM, is_value_encrypted
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits.documents import MOST_DIFFED_ELEMENTS
+from persistence.limits import MOST_DIFFED_ELEMENTS
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")
@@ -26,10 +26,7 @@ _TAGS = re.compile(f"([{_BEGIN}{_NAMED}{_END}])")
 
 @dataclass(frozen=True, slots=True)
 class HeldValue:
-    """The value of a control: its text, and the attributes of a holder of an attachment that are not empty.
-
-    A value that was read encrypted has no text that could be shown, and equals every other such value.
-    """
+    """The value of a control: its text, and the attributes of an attachment holder; all encrypted values are equal."""
 
     text: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
@@ -46,8 +43,8 @@ NO_VALUE = HeldValue()
 class DataNode:
     """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
 
-    ``value`` is that of a control, ``items`` are those of one that takes several files. ``other`` is a digest of all
-    that is in the element and not known. Two elements of one ``digest`` have the same content.
+    ``value`` is that of a control, ``items`` those of one that takes several files, ``other`` a digest of all unknown
+    content, and ``digest`` of all content.
     """
 
     __slots__ = ("digest", "inside", "items", "other", "value")
@@ -72,7 +69,7 @@ class DataNode:
 
 
 NO_DATA = DataNode()
-"""An element in which there is nothing."""
+"""An empty element."""
 
 
 def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
@@ -82,7 +79,7 @@ def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
 
 
 def opaque_data(pieces: Iterable[bytes]) -> DataNode:
-    """Return data of which nothing is known, and so only whether all of it is the same: a definition's, say."""
+    """Return data without a known structure, such as a definition: two are equal or not."""
     root, digest = DataNode(), blake2b(digest_size=_DIGEST)
     for piece in pieces:
         digest.update(piece)
@@ -106,8 +103,6 @@ class _Open:
 
 
 class _DataReader(Streaming):
-    """A parser that makes the tree."""
-
     def __init__(self, outline: Outline) -> None:
         super().__init__()
         self.parser.buffer_text = True
@@ -128,7 +123,7 @@ class _DataReader(Streaming):
         if self._count > MOST_DIFFED_ELEMENTS:
             return
         if not self._open:
-            self._push(self._outline.root, DataNode(), attributes)
+            self._open.append(_Open(self._outline.root, DataNode(), attributes))
             self._note(f"{_BEGIN}{name}{_NAMED}")  # no form says how its root is called
             return
         above = self._open[-1]
@@ -136,7 +131,7 @@ class _DataReader(Streaming):
         if known is not None:
             node = DataNode()
             above.node.inside.setdefault(name, []).append(node)
-            self._push(known, node, attributes)
+            self._open.append(_Open(known, node, attributes))
         elif not self._deeper and name == ITEM and above.known is not None and above.known.is_control:
             self._deeper = 1
             self._item = _Open(None, above.node, attributes)
@@ -149,9 +144,9 @@ class _DataReader(Streaming):
     def end(self, name: str) -> None:
         if self._count <= MOST_DIFFED_ELEMENTS:
             if self._deeper:
-                self._leave()
+                self._leave_unknown()
             else:
-                self._pop()
+                self._close_node()
         super().end(name)
 
     def finish(self) -> None:
@@ -159,10 +154,7 @@ class _DataReader(Streaming):
         if self._count > MOST_DIFFED_ELEMENTS:
             self.root = None
 
-    def _push(self, known: OutlineNode, node: DataNode, attributes: Mapping[str, str]) -> None:
-        self._open.append(_Open(known, node, attributes))
-
-    def _leave(self) -> None:
+    def _leave_unknown(self) -> None:
         if self._deeper == 1 and self._item is not None:
             self._open[-1].items.append(_value(self._item))
             self._item = None
@@ -176,13 +168,15 @@ class _DataReader(Streaming):
         if not self._foreign_from:
             self._open[-1].other.append(content)
 
-    def _pop(self) -> None:
+    def _close_node(self) -> None:
         ended = self._open.pop()
         node = ended.node
         if ended.known is not None and ended.known.is_control:
             node.items = tuple(ended.items)
             node.value = NO_VALUE if ended.items else _value(ended)
-        node.other = _digest_of(ended.other)
+        parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
+        if parts:
+            node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
         node.close()
         if not self._open:
             self.root = node
@@ -197,11 +191,6 @@ class _DataReader(Streaming):
             above.text.append(text)
         else:
             self._note(text)
-
-
-def _digest_of(other: Iterable[str]) -> bytes:
-    parts = list(filter(str.strip, _TAGS.split("".join(other))))
-    return blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest() if parts else b""
 
 
 def _value(ended: _Open) -> HeldValue:

@@ -1,9 +1,4 @@
-"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1).
-
-Iterations of a repeat are aligned for people: equal ones with each other, those between them by their order, and the
-rest is added or removed. So an iteration that is inserted before others is one difference. The real system compares
-them by their position (spec runtime 8).
-"""
+"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1)."""
 
 from __future__ import annotations
 
@@ -15,11 +10,11 @@ from operator import eq
 
 from persistence.forms.data_tree import NO_DATA, NO_VALUE, DataNode, HeldValue
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits.documents import MOST_ALIGNED
+from persistence.limits import MOST_ALIGNED
 
 
 class DiffKind(Enum):
-    """The kinds of differences."""
+    """The kinds of differences, by their names on the wire."""
 
     VALUE_CHANGED = "value-changed"
     ITERATION_ADDED = "iteration-added"
@@ -35,12 +30,10 @@ Place = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference at an element of the form, whose ``node`` is ``None`` for one outside of the form's controls.
+    """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls.
 
-    ``place`` is that of the element in the newer data, of a removed one in the older. Of iterations it is the place of
-    the element around them, and ``iterations`` are their positions: of added ones in the newer data, of removed ones in
-    the older. A value has changed from ``older`` to ``newer``; of a control with several files, that of one of them. It
-    ``is_in_added`` if it is within an iteration that was added.
+    ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of iterations
+    is the element around them. It ``is_in_added`` if it is within an iteration that was added.
     """
 
     kind: DiffKind
@@ -58,9 +51,10 @@ OTHER = Difference(DiffKind.OTHER)
 def differences(
     older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False
 ) -> Iterator[Difference]:
-    """Yield the differences between two revisions in the order of the form, and last whether all else differs.
+    """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else.
 
-    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed.
+    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed. Equal
+    iterations are aligned, those between them by order; ``by_position`` is as in the real system (spec runtime 8).
     """
     comparison = _Comparison(by_position=by_position)
     yield from comparison.within(older, newer, outline.root, ())
@@ -69,8 +63,6 @@ def differences(
 
 
 class _Comparison:
-    """The comparison of two revisions."""
-
     def __init__(self, *, by_position: bool) -> None:
         self.differs_elsewhere = False
         self._by_position = by_position
@@ -109,7 +101,7 @@ class _Comparison:
             return
         if newer and not older and not is_around_iterations and not is_new:
             yield Difference(DiffKind.ELEMENT_ADDED, outline, place)
-        yield from self.within(_first(older), _first(newer), outline, place)
+        yield from self.within(older[0] if older else NO_DATA, newer[0] if newer else NO_DATA, outline, place)
         self.differs_elsewhere |= [each.digest for each in older[1:]] != [each.digest for each in newer[1:]]
 
     def _iterations(
@@ -149,10 +141,6 @@ class _Comparison:
             if before >= 0:
                 yield before, after
             yield from _by_position(range(before + 1, next_before), range(after + 1, next_after))
-
-
-def _first(nodes: list[DataNode]) -> DataNode:
-    return nodes[0] if nodes else NO_DATA
 
 
 def _by_position(older: range, newer: range) -> Iterator[tuple[int | None, int | None]]:

@@ -22,12 +22,12 @@ _WORDS: Mapping[DiffKind, str] = {
 def as_line(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
     """Return a difference as one line; its values are quoted, with at most ``truncation`` characters."""
     label = _label(each, language)
-    return f"{_place(each)}{f' ({label})' if label else ''}: {_said(each, truncation)}"
+    return f"{_place(each)}{f' ({label})' if label else ''}: {_change(each, truncation)}"
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A difference as a row: where it is, and what was and what is there; empty where there is nothing."""
+    """A difference as a row: its place, and the older and newer text, which may be empty."""
 
     place: str
     label: str
@@ -40,8 +40,8 @@ def as_row(each: Difference, language: str | None = None, truncation: int | None
     place, label = _place(each), "" if each.node is None or each.node.label is None else each.node.label.text(language)
     if each.kind is DiffKind.VALUE_CHANGED:
         return DiffRow(place, label, _plain(each.older, truncation), _plain(each.newer, truncation))
-    said, word = _said(each, truncation), _WORDS.get(each.kind)
-    return DiffRow(place, label, "" if word == "added" else said, "" if word == "removed" else said)
+    change, word = _change(each, truncation), _WORDS.get(each.kind)
+    return DiffRow(place, label, "" if word == "added" else change, "" if word == "removed" else change)
 
 
 def _plain(value: HeldValue, truncation: int | None) -> str:
@@ -52,7 +52,7 @@ def _plain(value: HeldValue, truncation: int | None) -> str:
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
-    """Return a difference as an object; what is not known of it is left out."""
+    """Return a difference as an object, without unknown fields."""
     is_value = each.kind is DiffKind.VALUE_CHANGED
     values = {
         "type": each.kind.value,
@@ -72,16 +72,16 @@ def _place(each: Difference) -> str:
     return "/".join(names + own) or "elsewhere"
 
 
-def _said(each: Difference, truncation: int | None) -> str:
+def _change(each: Difference, truncation: int | None) -> str:
     if each.kind is DiffKind.VALUE_CHANGED:
-        return f"{_value(each.older, truncation)} -> {_value(each.newer, truncation)}"
+        return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:
         count, numbers = len(each.iterations), ", ".join(str(position + 1) for position in each.iterations)
         return f"{count} iteration{'' if count == 1 else 's'} {_WORDS[each.kind]}: {numbers}"
     return _WORDS.get(each.kind, "something differs")
 
 
-def _value(value: HeldValue, truncation: int | None) -> str:
+def _value_text(value: HeldValue, truncation: int | None) -> str:
     if value.is_encrypted:
         return "encrypted"
     held = [f"{name}={shortened(text, truncation)}" for name, text in value.attributes]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.forms.data_tree import HeldValue
 from persistence.forms.diffs import OTHER, Difference, DiffKind
 from persistence.forms.messages import attribute, element, text
-from persistence.limits.search import LARGEST_FOUND
+from persistence.limits import LARGEST_FOUND
 from persistence.model.instants import Instant
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
@@ -16,10 +16,9 @@ _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
 @dataclass(slots=True)
 class DiffsWriter:
-    """A writer of the differences of one response, with labels in a language where a form has it.
+    """A writer of the differences of one response, with labels in a language and values of ``truncation`` characters.
 
-    ``truncation`` is the number of characters to which values are shortened. The differences of a response that are
-    more than it may have (``LARGEST_FOUND``) are written as one of the kind ``other``.
+    Differences beyond ``LARGEST_FOUND`` are written as one of the kind ``other``.
     """
 
     language: str | None = None
@@ -27,22 +26,20 @@ class DiffsWriter:
     left: int = LARGEST_FOUND
 
     def write(self, found: Iterable[Difference], older: Instant, newer: Instant | None = None) -> str:
-        """Return the element with some differences; ``newer`` is written where it stands alone."""
         attributes = attribute("older-modified-time", older)
         if newer is not None:
             attributes += attribute("newer-modified-time", newer)
-        return element("diffs", attributes, "".join(self._within_bounds(found)))
-
-    def _within_bounds(self, found: Iterable[Difference]) -> Iterator[str]:
+        content = []
         for each in found:
             if each.is_in_added:  # the real system has the count alone (spec runtime 8)
                 continue
             written = self._written(each)
             self.left -= len(written)
             if self.left < 0:
-                yield self._written(OTHER)
-                return
-            yield written
+                content.append(self._written(OTHER))
+                break
+            content.append(written)
+        return element("diffs", attributes, "".join(content))
 
     def _written(self, each: Difference) -> str:
         attributes, content = attribute("type", each.kind.value), ""

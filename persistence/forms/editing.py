@@ -1,8 +1,6 @@
-"""Changing an XML document while it streams by: bytes in, bytes out.
+"""Changing an XML document while it streams by: bytes in, bytes out, and all other bytes stay as they are.
 
-All other bytes come out as they came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of the
-document is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or
-put in, and nothing is decoded and encoded again.
+A changed tag is made of its own bytes: an attribute is cut out or put in, and nothing is encoded again.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.form_data import FR_NAMESPACE
-from persistence.limits.xml import MOST_EDITED
+from persistence.limits import MOST_EDITED
 from persistence.xml import markup
 from persistence.xml.streaming import Streaming
 
@@ -54,7 +52,7 @@ class StreamEditor(Streaming):
             self._bytes += piece
             self.feed(piece)
             if self._from + len(self._bytes) - self.settled > MOST_EDITED:
-                self.let_go()
+                self.abandon()
             if settled := self._settled(min(self.settled, self._from + len(self._bytes))):
                 yield settled
         self.finish()
@@ -66,41 +64,36 @@ class StreamEditor(Streaming):
         """The number of bytes of the document that will not be changed any more."""
         return max(self._from, self.parser.CurrentByteIndex)
 
-    def let_go(self) -> None:
-        """Give up the element for which bytes are held: there are too many of them."""
+    def abandon(self) -> None:
+        """Stop holding bytes for an element: there are too many of them."""
 
     def replace(self, begin: int, end: int, written: bytes) -> None:
-        """Put other bytes in the place of some; to be called in ascending order."""
+        """Replace bytes; to be called in ascending order."""
         self._replacements.append((begin, end, written))
 
     def encoded(self, content: str) -> bytes:
-        """Encode the content of an element as the document is; characters that it cannot have become references."""
+        """Encode content in the document's encoding; other characters become references."""
         return content.encode(self._codec, "xmlcharrefreplace")
 
     def tag_of(self, at: int) -> StartTag:
         """Return the start tag at a byte that has been parsed."""
+        written = self._markup_at(at, markup.end_of_tag)
+        return StartTag(written, at + len(written))
+
+    def end_of_instruction(self, at: int) -> int:
+        """Return the byte after the processing instruction at a byte that has been parsed."""
+        return at + len(self._markup_at(at, lambda text: text.find("?>") + 2 if "?>" in text else None))
+
+    def _markup_at(self, at: int, length_in: Callable[[str], int | None]) -> bytes:
         begin, size = at - self._from, _WINDOW
         while True:
             data = bytes(self._bytes[begin : begin + size])
             text = self._markup(data)
-            length = markup.end_of_tag(text)
+            length = length_in(text)
             if length is not None:
-                written = self._written(text[:length])
-                return StartTag(written, at + len(written))
+                return self._written(text[:length])
             if len(data) < size:
-                raise MalformedXmlError("the XML has a tag that cannot be read")
-            size *= 2
-
-    def end_of_instruction(self, at: int) -> int:
-        """Return the byte after the processing instruction at a byte that has been parsed."""
-        begin, size = at - self._from, _WINDOW
-        while True:
-            data = bytes(self._bytes[begin : begin + size])
-            text, ending, _ = self._markup(data).partition("?>")
-            if ending:
-                return at + len(self._written(text + ending))
-            if len(data) < size:
-                raise MalformedXmlError("the XML has a processing instruction that cannot be read")
+                raise MalformedXmlError("the XML has a tag or processing instruction that cannot be read")
             size *= 2
 
     def without(self, tag: StartTag, is_dropped: Callable[[str, str], bool]) -> StartTag:
@@ -120,14 +113,16 @@ class StreamEditor(Streaming):
 
     @property
     def prefix(self) -> str | None:
-        """A prefix that stands for the namespace here; ``None`` where there is none."""
+        """A prefix that stands for the namespace here, if any."""
         return next(iter(self._fitting), None)
 
     def with_attribute(self, tag: StartTag, prefix: str | None, name: str) -> StartTag:
         """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
-            prefix = self._free_prefix()
+            # The usual prefix, else one that no element so far has declared: to find the first free one, all declared
+            # prefixes would have to be searched.
+            prefix = f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
             declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
         text = self._markup(tag.written)
         end = len(text) - (2 if text.endswith("/>") else 1)
@@ -135,7 +130,6 @@ class StreamEditor(Streaming):
         return StartTag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
-        """Record that a prefix stands for a namespace, or for none, until ``undeclare``."""
         super().declare(prefix, namespace)
         if prefix is not None:
             self._bound.setdefault(prefix, []).append(namespace)
@@ -145,7 +139,6 @@ class StreamEditor(Streaming):
                 self._highest = max(self._highest, int(number))
 
     def undeclare(self, prefix: str | None) -> None:
-        """End a declaration of a prefix with its element."""
         super().undeclare(prefix)
         if prefix is not None:
             self._bound[prefix].pop()
@@ -158,13 +151,6 @@ class StreamEditor(Streaming):
             self._fitting.pop(prefix, None)
         if not self._bound[prefix]:
             del self._bound[prefix]
-
-    def _free_prefix(self) -> str:
-        """Return a prefix that is free here: the usual one, else one that no element so far has declared.
-
-        To find the first free one, all declared prefixes would have to be searched.
-        """
-        return f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
 
     @property
     def _codec(self) -> str:

@@ -24,11 +24,10 @@ from persistence.forms.form_data import (
     is_value_encrypted,
 )
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.definitions import LONGEST_ENCRYPTED
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import PathStep, Place
-from persistence.xml.streaming import SEPARATOR
+from persistence.xml.streaming import SEPARATOR, local_name
 
 _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 
@@ -47,10 +46,9 @@ SEAL = f"{MARKER_WORD.decode()}-values"
 class OpenElement:
     """An element that has begun, and has no elements inside so far.
 
-    ``at`` is the byte of its start tag. ``tag`` is that tag without dropped attributes; ``None`` where there are none.
-    ``prefix`` is for the form runner's attributes, ``None`` where none is declared. ``is_wanted`` says that the element
-    is at one of the paths, or inside, and ``is_value`` that it is so of the values. ``most`` is the number of
-    characters of its text that are of interest.
+    ``at`` is the byte of its start tag; ``tag`` is that tag without dropped attributes, if it has any. ``prefix`` is
+    declared for the form runner's attributes. With ``is_wanted`` it is at or inside one of the paths, with ``is_value``
+    of the values. ``most`` is the number of characters of its text that are of interest.
     """
 
     at: int
@@ -65,12 +63,8 @@ class OpenElement:
 class LeafEditor(StreamEditor):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
-    Most elements of large documents have neither attributes nor text: they are skipped.
-
-    ``dropped`` are attributes of encryption to be removed: their names in the form runner's namespace. The old
-    attribute, which is in no namespace, is removed with them, and so is a seal outside the root element.
-
-    ``seal`` is that of the document, behind its root element; ``None`` where there is none.
+    ``dropped`` are names of attributes of encryption in the form runner's namespace to be removed; so are the old
+    attribute, without namespace, and a seal. ``seal`` is that of the document, behind its root element.
     """
 
     dropped: tuple[str, ...] = ()
@@ -134,12 +128,11 @@ class LeafEditor(StreamEditor):
         return tuple(self._numbered[1:])
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element; the one around it is no leaf."""
         super().start(name, attributes)
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self.branch(begun, "".join(self._texts))
-        local = name.rpartition(SEPARATOR)[2]
+        local = local_name(name)
         siblings = self._siblings[-1]
         siblings[name] = number = siblings.get(name, 0) + 1  # with its namespace: another one is another element
         self.path.append(local)
@@ -155,7 +148,6 @@ class LeafEditor(StreamEditor):
             self._begin_at(self._at, attributes)
 
     def end(self, name: str) -> None:
-        """End an element; it is a leaf if none has begun inside."""
         self._at = None
         if self._begun is not None:
             begun, self._begun = self._begun, None
@@ -170,8 +162,7 @@ class LeafEditor(StreamEditor):
         if self.depth < self._value_from:
             self._value_from = 0
 
-    def let_go(self) -> None:
-        """Stop holding the element that has begun last: it is too long."""
+    def abandon(self) -> None:
         if self._at is not None:
             self._begin_at(self._at, {})
         self._give_up()
@@ -181,15 +172,13 @@ class LeafEditor(StreamEditor):
         is_wanted = self._wanted_from > 0
         most = self.looks_at(attributes, is_wanted=is_wanted)
         if most:
-            tag = self.without(self.tag_of(at), self._is_dropped) if self._drops(attributes) else None
+            tag = None
+            is_labelled = attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
+            if self._dropped_names and is_labelled:
+                tag = self.without(self.tag_of(at), self._is_dropped)
             self._begun = OpenElement(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
-
-    def _drops(self, attributes: Mapping[str, str]) -> bool:
-        if not self._dropped_names or not attributes:
-            return False
-        return attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
 
     def _is_dropped(self, prefix: str, local: str) -> bool:
         return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
@@ -225,14 +214,9 @@ class LeafEditor(StreamEditor):
 class ValueEncrypter(LeafEditor):
     """An editor that encrypts the values at ``paths``, and labels them as encrypted; ``count`` is their number.
 
-    The attributes of encryption that a client sends are dropped: its values are plain. A holder gets one if
-    ``is_encrypted`` says that its attachment is encrypted. In leaves at or below the paths, text is encrypted unless it
-    is a holder's; at or below ``values`` there are no holders, and all text is encrypted. ``sealed`` returns the seal
-    of all values that were encrypted, in their order.
-
-    Raises:
-        BadRequestError: beside elements at a path there is text, which could not be labelled as encrypted.
-        BodyTooLargeError: a value is too long.
+    A client's own attributes of encryption are dropped: its values are plain. A holder gets one if its attachment
+    ``is_encrypted``. In leaves at or below the paths, all text is encrypted but a holder's; at or below ``values``,
+    holders' too. ``sealed`` returns the seal of all encrypted values, in order.
     """
 
     dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
@@ -247,7 +231,6 @@ class ValueEncrypter(LeafEditor):
         self._is_encrypted = is_encrypted
 
     def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the changed document, with the seal at its end if something was encrypted."""
         yield from super().edited(pieces)
         if self.count:
             yield self.encoded(f"<?{SEAL} {self._sealed()}?>")
@@ -258,7 +241,6 @@ class ValueEncrypter(LeafEditor):
         return LONGEST_ENCRYPTED if is_wanted else LONGEST_PATH
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Handle a value, a holder, or another element."""
         held = _held(text, begun)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _is_encrypted_holder(begun))
@@ -271,19 +253,16 @@ class ValueEncrypter(LeafEditor):
             self._retag(begun, None)
 
     def branch(self, begun: OpenElement, text: str) -> None:
-        """Drop attributes of encryption: values are in the elements inside."""
         self._retag(begun, None)
         if begun.is_wanted:
             self.between(text)
 
     def long(self, begun: OpenElement) -> None:
-        """Refuse a value that is too long to be encrypted; another element is no holder."""
         if begun.is_wanted:
-            raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_ENCRYPTED} characters")
+            raise BodyTooLargeError(f"a value to be encrypted has more than {LONGEST_ENCRYPTED} characters")
         self._retag(begun, None)
 
     def between(self, text: str) -> None:
-        """Refuse text that would stay plain."""
         if text.strip():
             raise BadRequestError("form data has text beside elements where a value is to be encrypted")
 
@@ -298,11 +277,7 @@ class ValueEncrypter(LeafEditor):
 
 
 class ValueDecrypter(LeafEditor):
-    """An editor that decrypts encrypted values at all paths, and drops their attribute and seal (spec forms 4.3).
-
-    Raises:
-        DamagedError: a value is too long to have been written by this service.
-    """
+    """An editor that decrypts encrypted values at all paths, and drops their attribute and seal (spec forms 4.3)."""
 
     dropped = (VALUE_ENCRYPTED,)
 
@@ -311,12 +286,10 @@ class ValueDecrypter(LeafEditor):
         self._decrypt = decrypt
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Return the bound of an encrypted value, if the element is labelled as one."""
         del is_wanted
         return _LONGEST_WRITTEN if is_value_encrypted(attributes) else 0
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Decrypt a value: only encrypted elements are looked at, so there is a tag without their attribute."""
         if begun.tag is None:
             return
         self.replace(begun.at, begun.tag.after, begun.tag.written)
@@ -324,18 +297,16 @@ class ValueDecrypter(LeafEditor):
             self.replace(begun.tag.after, end, self.encoded(as_content(self._decrypt(text, self.place))))
 
     def long(self, begun: OpenElement) -> None:
-        """Refuse a value that this service has not written."""
         del begun
-        raise DamagedError("an encrypted value is longer than any")
+        raise DamagedError("an encrypted value is longer than any that this service writes")
 
 
 class EncryptionSurvey(LeafEditor):
-    """A parser that counts the encrypted values in stored data; nothing is changed.
+    """A parser that counts the encrypted values in stored data: ``values`` all, ``wanted`` those at ``paths``.
 
-    ``values`` is the number of encrypted values, ``wanted`` of those at ``paths``, and ``places`` lead to all of them.
-    ``stale`` is the number that is not encrypted with the key in use (``is_current``), or is not to be encrypted any
-    more; ``plain`` is the number of values at ``paths`` that are not encrypted, ``plain_files`` that of
-    attachments there that are not. ``wrong`` is the number of holders whose attribute differs from ``is_encrypted``.
+    ``stale`` are not encrypted with the key in use (``is_current``), or should not be encrypted; ``plain`` values and
+    ``plain_files`` at ``paths`` are not encrypted; ``wrong`` holders have an attribute that differs from
+    ``is_encrypted``. ``places`` lead to all encrypted values.
     """
 
     def __init__(
@@ -349,15 +320,13 @@ class EncryptionSurvey(LeafEditor):
 
     @property
     def is_done(self) -> bool:
-        """Return whether the data is as it would be written now."""
+        """Return True if the data is as it would be written now."""
         return not (self.stale or self.plain or self.wrong)
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Return the bound of a value, or of a path: every element may be a holder."""
         return _LONGEST_WRITTEN if is_wanted or is_value_encrypted(attributes) else LONGEST_PATH
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Handle a value, a holder, or another element."""
         del end
         held = _held(text, begun)
         if is_value_encrypted(begun.attributes):
@@ -375,7 +344,6 @@ class EncryptionSurvey(LeafEditor):
             self.plain += 1
 
     def long(self, begun: OpenElement) -> None:
-        """Count a value that would not be written now."""
         self.stale += begun.is_wanted
 
 

@@ -10,7 +10,6 @@ from lxml import etree
 from persistence.errors import BadRequestError
 from persistence.forms.controls import (
     GridPaths,
-    Steps,
     container_paths,
     control_path,
     path_in,
@@ -29,9 +28,9 @@ from persistence.forms.structure import (
     is_template_use,
     on_definition,
 )
-from persistence.forms.trees import Bound, Element
+from persistence.forms.trees import Bound
 from persistence.forms.values import PathState, path_matcher
-from persistence.limits.definitions import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
+from persistence.limits import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (
     METADATA_COLUMNS,
@@ -49,9 +48,9 @@ from persistence.xml.streaming import Streaming
 def read_flat_views(
     stored: bytes, form: Form, version: int, naming: FlatNaming, taken: Iterable[str] = ()
 ) -> tuple[FlatView, ...]:
-    """Read the views of a stored definition, the one of documents first; none of a library, or without a form model.
+    """Read the views of a stored definition, that of documents first, named unlike the ``taken`` ones.
 
-    ``taken`` are names of other views.
+    A library, or a definition without a form model, has none.
     """
     if form.name == LIBRARY_FORM:
         return ()
@@ -77,7 +76,7 @@ class _Growing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """A position of the walk: a view, and the names of sections and repeats around it."""
 
     view: _Growing
@@ -85,7 +84,7 @@ class _Place:
 
 
 class _Walk:
-    """A walk through the body of a definition and the section templates in it, which makes the views (search 7.4)."""
+    """A walk through the body of a definition and its section templates, which makes the views (spec search 7.4)."""
 
     def __init__(
         self, definition: DefinitionTree, parts: tuple[str, ...], naming: FlatNaming, taken: Iterable[str]
@@ -100,10 +99,10 @@ class _Walk:
         self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
-        self._walk(self._definition.main, (), _Place(self._add(FlatView(self._name(())), (), None)), None)
+        self._walk(self._definition.main, (), _Position(self._add(FlatView(self._name(())), (), None)), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
-    def _walk(self, part: FormPart, start: Names | None, outer: _Place, section: str | None) -> None:
+    def _walk(self, part: FormPart, start: Names | None, outer: _Position, section: str | None) -> None:
         if part.body is None:
             return
         places = [outer]
@@ -118,21 +117,22 @@ class _Walk:
             elif is_container:
                 _, iterations = container_paths(part, element)
                 steps = None if start is None or iterations is None else self._grids.steps(start + iterations)
-                places.append(self._inside(element, name, steps, places[-1]))
+                place = places[-1]
+                if name and steps:
+                    path = path_in(V4_0_0, steps)
+                    around = place.view.holding(path)
+                    place = _Position(self._repeat(name, around, path), (*place.names, name))
+                elif name and element.tag == SECTION:
+                    place = replace(place, names=(*place.names, name))
+                places.append(place)
                 template = self._definition.template(element) if section is None and element.tag == SECTION else None
                 if template is not None and name:
                     self._walk(template, self._uses.get(element), places[-1], name)
             elif name and element.tag not in {BIND, REPEAT} and not is_template_use(element):
-                path = control_path(part, element)
-                steps = None if start is None or not path else self._grids.control_steps(start + path)
+                own = control_path(part, element)
+                steps = None if start is None or not own else self._grids.control_steps(start + own)
                 self._column(name, places[-1], section, () if steps is None else path_in(V4_0_0, steps))
                 walk.skip_subtree()
-
-    def _inside(self, container: Element, name: str | None, iterations: Steps | None, place: _Place) -> _Place:
-        if name and iterations:
-            path = path_in(V4_0_0, iterations)
-            return _Place(self._repeat(name, place.view.holding(path), path), (*place.names, name))
-        return replace(place, names=(*place.names, name)) if name and container.tag == SECTION else place
 
     def _repeat(self, name: str, around: _Growing, path: Names) -> _Growing:
         outer, limit = around.view.repetitions, self._naming.limit
@@ -142,7 +142,7 @@ class _Walk:
         self._count(*inside, *repetitions)
         return self._add(FlatView(self._name((name,)), (), around.view.name, inside, repetitions), path, around)
 
-    def _column(self, name: str, place: _Place, section: str | None, path: Names) -> None:
+    def _column(self, name: str, place: _Position, section: str | None, path: Names) -> None:
         view = place.view.holding(path) if path else place.view
         inside = path[len(view.path) :] if path else ()
         self._count(*inside, name)
@@ -177,7 +177,7 @@ Cell = str | int | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Opens:
+class _RowStart:
     """The element of a row of a view, in a row of the view ``around``."""
 
     view: int
@@ -185,32 +185,30 @@ class _Opens:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fills:
-    """An element whose text fills a column of the row."""
-
+class _CellText:
     view: int
     column: int
 
 
 class RowReader:
-    """A reader of the rows of ``views`` in documents; made once for the views of a form version."""
+    """A reader of the rows of ``views`` in documents."""
 
     def __init__(self, views: tuple[FlatView, ...]) -> None:
         numbers = {view.name: number for number, view in enumerate(views)}
         self.views = views
         self._inside: list[list[int]] = [[] for _ in views]
         starts: list[tuple[str, ...]] = []
-        paths: list[tuple[tuple[str, ...], _Opens | _Fills]] = []
+        paths: list[tuple[tuple[str, ...], _RowStart | _CellText]] = []
         for number, view in enumerate(views):
             around = None if view.around is None else numbers[view.around]
             start = view.path if around is None else starts[around] + view.path
             if around is not None:
                 self._inside[around].append(number)
             starts.append(start)
-            paths.append((start, _Opens(number, around)))
+            paths.append((start, _RowStart(number, around)))
             for column, each in enumerate(view.columns, len(view.repetitions)):
                 if each.path:
-                    paths.append((start + each.path, _Fills(number, column)))
+                    paths.append((start + each.path, _CellText(number, column)))
         self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
@@ -226,7 +224,7 @@ class _Rows(Streaming):
     ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
     """
 
-    def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_Opens | _Fills]) -> None:
+    def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_RowStart | _CellText]) -> None:
         super().__init__()
         self.rows: list[list[list[Cell]]] = [[] for _ in columns]
         self._columns = columns
@@ -235,7 +233,7 @@ class _Rows(Streaming):
         self._cells = 0
         self._encrypted_from = 0
         self._parts: list[str] = []
-        self._places: list[PathState[_Opens | _Fills]] = []
+        self._places: list[PathState[_RowStart | _CellText]] = []
         self._place = outer
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._parts.append
@@ -250,7 +248,7 @@ class _Rows(Streaming):
         if attributes and not self._encrypted_from and is_value_encrypted(attributes):
             self._encrypted_from = self.depth
         for found in self._place.found:
-            if isinstance(found, _Opens):
+            if isinstance(found, _RowStart):
                 self._open(found)
 
     def end(self, name: str) -> None:
@@ -260,7 +258,7 @@ class _Rows(Streaming):
             self._encrypted_from = 0
         self._place = self._places.pop()
 
-    def _open(self, found: _Opens) -> None:
+    def _open(self, found: _RowStart) -> None:
         numbers: list[Cell] = []
         if found.around is not None:
             self._opened[found.view] += 1
@@ -284,7 +282,7 @@ class _Rows(Streaming):
         if self._encrypted_from:
             return
         for found in self._place.found:
-            if isinstance(found, _Fills):
+            if isinstance(found, _CellText):
                 row = self.rows[found.view][-1]
                 if row[found.column] is None:
                     row[found.column] = text

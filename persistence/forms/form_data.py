@@ -1,9 +1,6 @@
 """Elements of form data with a meaning to the service: not relevant, encrypted, or holders of an attachment.
 
-Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2.
-
-Non-relevant elements are cut out of the bytes as they are stored, so that everything else stays as it is: declarations
-of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``).
+Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2; seed, query parameter ``nonrelevant``.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.limits.documents import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
+from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model.addresses import AttachmentRef, parse_holder_path
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 
 FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
 RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
@@ -45,10 +42,9 @@ def is_value_encrypted(attributes: Mapping[str, str]) -> bool:
 
 
 def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
-    """Return the bytes at which each non-relevant stretch begins and ends, in turn, ascending.
+    """Return the positions at which each non-relevant element begins and ends, in turn, ascending.
 
-    A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
-    a document needs a root.
+    Its bytes can be cut out, and all others stay. Of a non-relevant root only the content counts.
     """
     try:
         with _Finder() as finder:
@@ -69,7 +65,6 @@ class _Finder(Streaming):
         self.parser.DefaultHandler = self._next_event
         self.edges: array[int] = array("Q")
         self._cut_from = 0
-        """The depth of the element that has begun a stretch; 0 outside of one."""
         self._is_edge_next = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -100,11 +95,9 @@ class _Finder(Streaming):
 
 @dataclass(frozen=True, slots=True)
 class AttachmentHolder:
-    """An element that names an attachment.
+    """An element that names an attachment; ``path`` are the local names below the root, itself included.
 
-    ``path`` has the local names below the root, down to the element itself. ``attributes`` are its attributes without
-    a namespace, and in the form runner's namespace with the prefix ``fr:``. ``is_relevant`` is false where the element
-    or one around it has ``fr:relevant="false"``.
+    ``attributes`` are those without a namespace, and with the prefix ``fr:`` those of the form runner.
     """
 
     path: tuple[str, ...]
@@ -122,17 +115,12 @@ class EncryptedValueWatch(Streaming):
         self.is_one = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Look at the labels of an element."""
         super().start(name, attributes)
         self.is_one = self.is_one or is_value_encrypted(attributes)
 
 
 class HolderReader(Streaming):
-    """A parser that collects the holders of attachments that ``is_wanted``.
-
-    Raises, besides what ``Streaming`` does:
-        BadRequestError: there are too many.
-    """
+    """A parser that collects the holders of attachments that ``is_wanted``."""
 
     def __init__(self, is_wanted: Callable[[AttachmentRef], bool]) -> None:
         super().__init__()
@@ -146,15 +134,13 @@ class HolderReader(Streaming):
         self._left = LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element that may be a holder; the element around it is not one."""
         super().start(name, attributes)
-        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._path.append(local_name(name))
         self._attributes, self._text = attributes, ""
         if not self._irrelevant_from and attributes.get(RELEVANT) == "false":
             self._irrelevant_from = self.depth
 
     def end(self, name: str) -> None:
-        """Take the element, if it is a holder."""
         held = parse_holder_path(self._text) if self._text else None
         if held is not None and self._is_wanted(held):
             self._take(held)
@@ -167,7 +153,11 @@ class HolderReader(Streaming):
     def _take(self, held: AttachmentRef) -> None:
         if len(self.holders) == MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
-        own = {name.replace(_FR, "fr:"): value for name, value in self._attributes.items() if _is_copied(name)}
+        own = {
+            name.replace(_FR, "fr:"): value
+            for name, value in self._attributes.items()
+            if name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
+        }
         text = (self._text or "").strip()
         path = tuple(map(sys.intern, self._path[1:]))
         self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
@@ -181,19 +171,13 @@ class HolderReader(Streaming):
             self._text += text
 
 
-def _is_copied(name: str) -> bool:
-    return name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
-
-
 def write_attachment_list(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
     """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
-    lines = "".join(_as_xml(name, holder) for name, holder in attachments)
-    return f'<attachments xmlns:fr="{FR_NAMESPACE}">{lines}</attachments>'.encode()
-
-
-def _as_xml(name: str, holder: AttachmentHolder) -> str:
-    attributes = {**holder.attributes, "name": name}
-    if not holder.is_relevant:
-        attributes["fr:relevant"] = "false"
-    written = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
-    return f"<attachment{written}>{escape(holder.text)}</attachment>"
+    lines = []
+    for name, holder in attachments:
+        attributes = {**holder.attributes, "name": name}
+        if not holder.is_relevant:
+            attributes["fr:relevant"] = "false"
+        written = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+        lines.append(f"<attachment{written}>{escape(holder.text)}</attachment>")
+    return f'<attachments xmlns:fr="{FR_NAMESPACE}">{"".join(lines)}</attachments>'.encode()

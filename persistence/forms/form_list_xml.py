@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 from persistence.errors import BadRequestError
 from persistence.forms.messages import (
     LANGUAGE,
-    ChildReader,
     Vocabulary,
     attribute,
     element,
+    read_children,
     read_request,
     text,
     text_in,
 )
-from persistence.limits.search import MOST_FILTERS, MOST_WRITTEN_LIST
+from persistence.limits import MOST_FILTERS, MOST_WRITTEN_LIST
 from persistence.model.instants import parse_time, shortest
 from persistence.model.search import (
     DEFAULT_LANGUAGE,
@@ -61,9 +61,9 @@ _MATCHES: Mapping[FormField, tuple[FormMatch, ...]] = {
     FormField.AVAILABLE: (FormMatch.EXACT,),
     FormField.OPERATIONS: (FormMatch.EXACT, FormMatch.TOKEN),
 }
-_TIMES = (FormField.CREATED, FormField.LAST_MODIFIED)
+_TIME_FIELDS = (FormField.CREATED, FormField.LAST_MODIFIED)
 _COMBINATORS: Mapping[FormField, tuple[str, ...]] = {
-    **dict.fromkeys(_TIMES, ("min", "max")),
+    **dict.fromkeys(_TIME_FIELDS, ("min", "max")),
     **dict.fromkeys((FormField.AVAILABLE, FormField.OPERATIONS), ("or", "and")),
 }
 _LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VERSION)
@@ -73,9 +73,9 @@ _KEPT_PARTS = ("application-name", "form-name", "form-version", "last-modified-t
 
 
 def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> FormQuery:
-    """Read a request; the root's name does not matter, nor, unless ``is_strict``, unknown markup.
+    """Read a request; unknown markup is refused if ``is_strict``.
 
-    The first exact filters of application, form and version are look-ups: exactly of that name, and of ``latest``.
+    The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
     """
     root = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
@@ -88,8 +88,14 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
         all_forms=root.get("all-forms") == "true",
         ignore_admin=root.get("ignore-admin-permissions") == "true",
         filters=filters,
-        sort=FormSort(language=language) if sort is None else _sort(sort, language),
-        page=None if page is None else _page(page),
+        sort=FormSort(language=language)
+        if sort is None
+        else FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language)),
+        page=None
+        if page is None
+        else FormPage(
+            count(_value(page, "page-number"), "page-number", 1), count(_value(page, "page-size"), "page-size", 10)
+        ),
     )
 
 
@@ -97,22 +103,19 @@ def _conditions(conditions: Iterable[ET.Element], language: str) -> tuple[dict[F
     looked_up: dict[FormField, str] = {}
     filters: list[FormFilter] = []
     for condition in conditions:
-        about, match, value = _about(condition), _match(condition), text_in(condition).strip()
+        about, value = _form_field(condition), text_in(condition).strip()
+        match = word(FormMatch, _value(condition, "match").lower(), "match")
         if match is FormMatch.EXACT and about in _LOOKED_UP and about not in looked_up:
             looked_up[about] = value
             if about is not FormField.FORM_VERSION or value == _LATEST:
                 continue
-        filters.append(_filter(about, match, value, condition.get(LANGUAGE, language)))
+        if match not in _MATCHES[about]:
+            allowed = ", ".join(each.value for each in _MATCHES[about])
+            raise BadRequestError(f"a filter of {about.value} has no match {match.value!r}; it has {allowed}")
+        filters.append(FormFilter(about, match, _wanted(about, value), condition.get(LANGUAGE, language)))
         if len(filters) > MOST_FILTERS:
             raise BadRequestError(f"more than {MOST_FILTERS} filters in one request are not accepted")
     return looked_up, tuple(filters)
-
-
-def _filter(about: FormField, match: FormMatch, value: str, language: str) -> FormFilter:
-    if match not in _MATCHES[about]:
-        allowed = ", ".join(each.value for each in _MATCHES[about])
-        raise BadRequestError(f"a filter of {about.value} has no match {match.value!r}; it has {allowed}")
-    return FormFilter(about, match, _wanted(about, value), language)
 
 
 def _wanted(about: FormField, value: str) -> Wanted:
@@ -120,37 +123,23 @@ def _wanted(about: FormField, value: str) -> Wanted:
         if not _INTEGER.fullmatch(value):
             raise BadRequestError(f"form-version must be an integer, or {_LATEST} in its first exact filter: {value!r}")
         return int(value)
-    if about in _TIMES:
+    if about in _TIME_FIELDS:
         return parse_time(value, about.value)
     if about is FormField.AVAILABLE:
         if value not in ("true", "false"):
-            raise BadRequestError(f"available is 'true' or 'false', not {value!r}")
+            raise BadRequestError(f"available must be 'true' or 'false', not {value!r}")
         return value == "true"
     return tuple(value.split()) if about is FormField.OPERATIONS else value.casefold()
 
 
-def _sort(sort: ET.Element, language: str) -> FormSort:
-    return FormSort(_about(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language))
-
-
-def _page(page: ET.Element) -> FormPage:
-    number, size = _value(page, "page-number"), _value(page, "page-size")
-    return FormPage(count(number, "page-number", 1), count(size, "page-size", 10))
-
-
-def _about(condition: ET.Element) -> FormField:
-    """Return the field of a filter or sort, which is one of this server: there are no remote ones (spec search 4.2)."""
+def _form_field(condition: ET.Element) -> FormField:
     about = word(FormField, _value(condition, "metadata").lower(), "metadata")
     combinator = _value(condition, "combinator")
     if _value(condition, "url"):
-        raise BadRequestError("there are no remote servers here, so that a filter or sort cannot have a url")
+        raise BadRequestError("a filter or sort cannot have a url: this server has no remote ones")  # spec search 4.2
     if combinator and combinator not in _COMBINATORS.get(about, ()):
         raise BadRequestError(f"{about.value} has no combinator {combinator!r}")
     return about
-
-
-def _match(condition: ET.Element) -> FormMatch:
-    return word(FormMatch, _value(condition, "match").lower(), "match")
 
 
 def _value(element: ET.Element, name: str) -> str:
@@ -158,7 +147,7 @@ def _value(element: ET.Element, name: str) -> str:
 
 
 class FormListWriter:
-    """A writer of lists. The part that does not depend on the caller is written once for each version, and kept."""
+    """A writer of lists, which caches the part of a version that does not depend on the caller."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[PublishedVersion, bytes]] = {}
@@ -201,17 +190,15 @@ def _children(published: PublishedVersion) -> Iterator[str]:
         yield element("title", attribute("xml:lang", language) if language else "", text(title))
     yield f"<available>{'true' if metadata.available else 'false'}</available>"
     if metadata.permissions is not None:
-        yield _verbatim(metadata.permissions)
-
-
-def _verbatim(document: str) -> str:
-    if "<?" in document or "<!" in document:
-        return ET.tostring(ET.fromstring(document), encoding="unicode")  # noqa: S314 - it was parsed when it was read
-    return document
+        permissions = metadata.permissions
+        if "<?" in permissions or "<!" in permissions:
+            root = ET.fromstring(permissions)  # noqa: S314 - it was parsed when it was read
+            permissions = ET.tostring(root, encoding="unicode")
+        yield permissions
 
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
-    """Read the versions in the list that another service answers, in its order."""
+    """Read the versions in the list of another service, in its order."""
     versions: list[ListedVersion] = []
 
     def take(form: ET.Element) -> None:
@@ -221,6 +208,5 @@ def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
         checksum = zlib.crc32(repr(inside).encode(errors="replace"))
         versions.append(ListedVersion(app, name, version, modified, checksum))
 
-    with ChildReader(take) as reader:
-        reader.read(pieces)
+    read_children(pieces, take)
     return versions

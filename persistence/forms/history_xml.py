@@ -8,15 +8,15 @@ from functools import partial
 from itertools import starmap, zip_longest
 from xml.etree import ElementTree as ET
 
-from persistence.forms.messages import ChildReader, attribute, element
+from persistence.forms.messages import attribute, element, read_children
 from persistence.model.history import HistoryPage, ListedRevision
 
 
 def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restored: bool = False) -> bytes:
-    """Write a page of a history: unknown attributes are empty, but those for which there is no revision are absent.
+    """Write a page of a history. Unknown attributes are empty, those without a revision absent.
 
-    ``diffs`` are the written differences of the first revisions, each to the one before it. With ``lists_restored`` the
-    revision is named that another one has brought back.
+    ``diffs`` are the written differences of the first revisions, each to the one before it. With ``lists_restored`` a
+    revision names the one that it restores.
     """
     address, asked = page.address, page.asked
     attributes = {
@@ -40,7 +40,7 @@ def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restore
 
 
 def write_revision(revision: ListedRevision, content: str = "", *, lists_restored: bool = False) -> str:
-    """Write one revision with a content that is written already."""
+    """Write one revision; ``content`` is XML."""
     sidecar = revision.sidecar
     if sidecar is None:
         known = {"modified-username": "", "owner-username": "", "owner-group": "", "deleted": "false"}
@@ -65,7 +65,7 @@ def _written(attributes: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundHistory:
-    """A page of another service as it says it: the attributes of the list, and those of each revision."""
+    """A page of another service: the attributes of the list, and those of each revision."""
 
     attributes: Mapping[str, str]
     revisions: list[Mapping[str, str]]
@@ -78,5 +78,4 @@ def read_history(pieces: Iterable[bytes]) -> FoundHistory:
         if document.tag == "document":
             revisions.append(document.attrib)
 
-    with ChildReader(take) as reader:
-        return FoundHistory(reader.read(pieces).root.attrib, revisions)
+    return FoundHistory(read_children(pieces, take).attrib, revisions)

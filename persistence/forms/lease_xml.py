@@ -1,23 +1,19 @@
-"""The body of LOCK and UNLOCK, which names a holder, and of the answer that names another one (spec crud 7).
-
-It is read by local names, as the real system does: the namespaces of elements do not matter.
-"""
+"""The body of LOCK, UNLOCK and 423, which names the holder of a lease (spec crud 7), by local names as in Orbeon."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from persistence.forms.messages import element, text
-from persistence.limits.requests import LONGEST_TEXT
-from persistence.limits.search import MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import LONGEST_TEXT, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.leases import LeaseHolder, holder_named
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import Streaming, local_name
 
 _USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname"))
 _DAV = ' xmlns:d="DAV:"'
 _FORM_RUNNER = ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
 _SLACK = 4096
-"""Characters of a name with blanks around it, after which it is too long in any case."""
+"""Blanks around a name after which it is too long in any case."""
 
 
 class _LockReader(Streaming):
@@ -35,7 +31,7 @@ class _LockReader(Streaming):
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
-        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._path.append(local_name(name))
 
     def end(self, name: str) -> None:
         super().end(name)
@@ -50,14 +46,12 @@ class _LockReader(Streaming):
 
 
 def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
-    """Read the holder that a body names."""
     with _LockReader() as reader:
         found = reader.read(pieces).found
     return holder_named(found.get(_USER, ""), found.get(_GROUP, ""))
 
 
 def write_lock(holder: LeaseHolder) -> bytes:
-    """Return the document that names a holder."""
     names = element("fr:username", content=text(holder.user)) + element(
         "fr:groupname", content=text(holder.group or "")
     )

@@ -1,9 +1,4 @@
-"""The marks of a definition that have no effect: those that do not lead to exactly one path of a control.
-
-A mark says that the value of a control is encrypted or indexed. On anything else it would be ignored, and leave secrets
-in plain text. So a definition with one is refused when it is published, and reported by a check where it is stored.
-Sources: spec forms 4.1 and 4.2; spec search 2.2.
-"""
+"""The marks of a definition that have no effect, as they do not lead to exactly one path of a control (forms 4.1)."""
 
 from __future__ import annotations
 
@@ -27,14 +22,13 @@ from persistence.forms.structure import (
     control_name,
 )
 from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
-from persistence.limits.definitions import MOST_UNUSABLE
-from persistence.limits.xml import MOST_WALKED
+from persistence.limits import MOST_UNUSABLE, MOST_WALKED
 
 _IN_INDEX = frozenset(
     f"{FR}{name}"
     for name in ("summary-show", "summary-search", "summary-edit", "allow-bulk-edit", "default-sort-column")
 )
-"""Marks for the summary page of a runtime, which count in the mark of an indexed control only."""
+"""Marks for the summary page of a runtime, which must be in the mark of an indexed control."""
 _MARKS = _IN_INDEX | {ENCRYPT, f"{FR}index"}
 _CLASSES = INDEXED | {ENCRYPTED}
 
@@ -53,7 +47,7 @@ def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
 
 
 def require_usable_marks(tree: Tree) -> None:
-    """Refuse a definition that has a mark without effect."""
+    """Refuse a mark without effect, which would leave secrets in plain text."""
     for mark in _unusable(tree):
         raise BadRequestError(mark.cause)
 
@@ -66,8 +60,8 @@ def _unusable(tree: Tree) -> Iterator[UnusableMark]:
             if element.tag in _IN_INDEX and cause is not None:
                 cause = "it is not in <fr:index>"
             if cause:
-                what = f"the mark {name} of {_shown(control)} has no effect: {cause}"
-                yield UnusableMark(one_line(what), "encrypt" in name)
+                subject = f"the mark {name} of {_shown(control)}"
+                yield UnusableMark(one_line(f"{subject} has no effect: {cause}"), "encrypt" in name)
 
 
 def _marks(element: Element) -> Iterator[tuple[str, Element]]:
@@ -116,7 +110,7 @@ class _Places:
         if named is None:
             return "it has no bind"
         if part.bind_named_by(control) is None or part.top is None:
-            return f"there is no bind {named!r} under fr-form-binds"
+            return f"fr-form-binds has no bind {named!r}"
         if part.top not in self._ids:
             self._ids[part.top] = Counter(each.get("id") for each in part.top.iter(BIND))
         if self._ids[part.top][named] > 1:

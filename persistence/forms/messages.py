@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_SHOWN
-from persistence.limits.search import MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import LONGEST_SHOWN, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.texts import nearest
 from persistence.xml.streaming import SEPARATOR, Streaming
 
@@ -24,34 +23,36 @@ _CHILD = 2
 class Vocabulary:
     """The attributes of the root of a kind of request, and by name its children, each with its attributes.
 
-    Names are in no namespace; attributes of XML itself, such as ``xml:lang``, may stand anywhere.
+    Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
     """
 
-    what: str
+    request: str
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
 
     def check_root(self, root: ET.Element) -> None:
         """Refuse an unknown attribute of the root, whose own name does not matter."""
-        _check_attributes(f"a {self.what}", root, self.root)
+        _check_attributes(f"a {self.request}", root, self.root)
 
     def check_child(self, child: ET.Element) -> None:
         """Refuse an unknown child, an unknown attribute of a known one, or an element inside."""
         if child.tag not in self.children:
             hint = _hint(child.tag, self.children)
-            raise BadRequestError(f"a {self.what} has no element <{_shown(child.tag)}>{hint}")
-        _check_attributes(f"<{child.tag}> of a {self.what}", child, self.children[child.tag])
+            raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{hint}")
+        _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
         for inner in child:
-            raise BadRequestError(f"<{child.tag}> of a {self.what} has text, and no element <{_shown(inner.tag)}>")
+            raise BadRequestError(
+                f"<{child.tag}> of a {self.request} has text, and no element <{shown_name(inner.tag)}>"
+            )
 
 
-def _check_attributes(what: str, element: ET.Element, known: frozenset[str]) -> None:
+def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
     for name in element.keys():  # noqa: SIM118 - to iterate over an element yields its children
         if name not in known and not name.startswith(_XML):
-            raise BadRequestError(f"{what} has no attribute {_shown(name)!r}{_hint(name, known)}")
+            raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{_hint(name, known)}")
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
@@ -61,10 +62,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary | None = None) -> ET.Element:
-    """Read the root with the children of these names, which are in no namespace; the root's name does not matter.
-
-    Other elements and attributes are refused where they are not in the ``vocabulary``; without one, they are ignored.
-    """
+    """Read the root, of any name, with the children of these names; what is not in the ``vocabulary`` is refused."""
     found: list[ET.Element] = []
 
     def take(child: ET.Element) -> None:
@@ -76,7 +74,7 @@ def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vo
         if len(found) > MOST_CHILDREN:
             raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
 
-    with _RequestReader(take) as reader:
+    with SmallReader(take) as reader:
         reader.read(pieces)
     if vocabulary is not None:
         vocabulary.check_root(reader.root)
@@ -101,7 +99,6 @@ class ChildReader(Streaming):
         self._child = ET.TreeBuilder()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin the root, a child, or an element inside one."""
         super().start(name, attributes)
         if self.depth < _CHILD:
             self.root.attrib.update(attributes)
@@ -112,7 +109,6 @@ class ChildReader(Streaming):
         self._child.start(name, attributes)
 
     def end(self, name: str) -> None:
-        """End an element; take it, if it is a child."""
         super().end(name)
         if self.depth:
             self._child.end(name)
@@ -121,8 +117,14 @@ class ChildReader(Streaming):
             self._take(self._child.close())
 
 
-class _RequestReader(ChildReader):
-    """A reader of requests, which are smaller than documents."""
+def read_children(pieces: Iterable[bytes], take: Callable[[ET.Element], None]) -> ET.Element:
+    """Call ``take`` with each child of the root; return the root, with its attributes only."""
+    with ChildReader(take) as reader:
+        return reader.read(pieces).root
+
+
+class SmallReader(ChildReader):
+    """A reader of requests and sidecars, which are smaller than documents."""
 
     most_elements = MOST_QUERY_ELEMENTS
     most_names = MOST_QUERY_NAMES
@@ -136,21 +138,18 @@ _IN_ATTRIBUTES = (*_IN_TEXT, ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"))
 
 
 def text(value: str) -> str:
-    """Return a text between tags that a parser reads as it was, but for what XML cannot hold (XML 1.0, production 2).
-
-    That is replaced: it can only be in a sidecar that was edited by hand.
-    """
+    """Escape a text between tags. Characters that XML cannot have, from sidecars edited by hand, are replaced."""
     return _replaced(value, _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
 def attribute(name: str, value: str) -> str:
-    """Return an attribute, with the blank before it; its value as ``text`` has it."""
+    """Return an attribute, with the blank before it."""
     written = _replaced(value, _IN_ATTRIBUTES) if _TO_CHANGE_IN_ATTRIBUTES.search(value) else value
     return f' {name}="{written}"'
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
-    """Return an element; ``attributes`` and ``content`` are written already."""
+    """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
 
 

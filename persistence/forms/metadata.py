@@ -1,7 +1,6 @@
 """The metadata of a definition and the permissions in it, read while it streams by (spec forms 6.2, crud 6.2).
 
-When a definition is published, unknown elements and attributes of permissions and of encryption are refused. A misspelt
-one would be ignored, and let people in, or leave secrets in plain text.
+Publishing refuses misspelt permissions and encryption, which would let people in, or leave secrets in plain text.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
-from persistence.limits.definitions import LONGEST_TITLE, MOST_METADATA
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import DEEPEST, LONGEST_TITLE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS, MOST_METADATA
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.versions import FormMetadata
-from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
+from persistence.xml.streaming import SEPARATOR, Streaming, local_name, past_limits
 
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XFORMS = "http://www.w3.org/2002/xforms"
@@ -66,12 +64,8 @@ _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 class MetadataReader(Streaming):
     """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
 
-    The check refuses unknown elements, attributes and classes of encryption outside of instances, which hold data, and
-    unknown permissions. Publishing calls ``start`` for each element, so it calls little else, and the ends of elements
-    are counted in C, by a list of their names; ``end`` is only called inside of what is collected.
-
-    Raises, besides what ``Streaming`` does:
-        BadRequestError: titles and permissions are longer than anyone's; or the check refuses the definition.
+    The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
+    speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
     """
 
     def __init__(self, *, is_checked: bool = False) -> None:
@@ -104,7 +98,6 @@ class MetadataReader(Streaming):
         )
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Follow the path to the metadata, and collect the wanted elements in it."""
         self._elements += 1
         self.depth = depth = self._elements - len(self._ended)
         if (
@@ -132,15 +125,13 @@ class MetadataReader(Streaming):
                 self._instance = depth
 
     def end(self, name: str) -> None:
-        """Handle the end of an element that is collected, or of one in it."""
         self._ended.append(name)
         if self._item == _PERMISSIONS:
-            self._keep(f"</{_local(name)}>")
+            self._keep(f"</{local_name(name)}>")
         if self._item is not None and self._elements - len(self._ended) == len(_PATH):
             self._close(self._item, "".join(self._pieces))
 
     def finish(self) -> None:
-        """Check the permissions at the end of the document."""
         super().finish()
         if self._is_checked and _PERMISSIONS in self._values:
             check_permissions(self._values[_PERMISSIONS])
@@ -178,15 +169,12 @@ class MetadataReader(Streaming):
         self._keep(escape(text) if self._item == _PERMISSIONS else text)
 
     def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
-        """Keep a start tag of the permissions, without namespaces: attributes in one are left out.
-
-        The check refuses them, except attributes of XML itself, which do not matter for permissions.
-        """
+        # Attributes in a namespace are left out; the check refuses them, except those of XML itself.
         own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
-        self._keep(f"<{_local(name)}{''.join(own)}>")
+        self._keep(f"<{local_name(name)}{''.join(own)}>")
         for key in attributes if self._is_checked else ():
             if SEPARATOR in key and not key.startswith(_XML):
-                shown = repr(_local(key))
+                shown = repr(local_name(key))
                 raise BadRequestError(
                     f"the {_PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
                 )
@@ -198,11 +186,7 @@ class MetadataReader(Streaming):
     def _count(self, characters: int) -> None:
         self._kept += characters
         if self._kept > MOST_METADATA:
-            raise BadRequestError(f"titles and permissions of a form of more than {MOST_METADATA} characters")
-
-
-def _local(name: str) -> str:
-    return name.rpartition(SEPARATOR)[2]
+            raise BadRequestError(f"the titles and permissions of the form have more than {MOST_METADATA} characters")
 
 
 def _check_names(name: str, attributes: dict[str, str]) -> None:
@@ -210,7 +194,7 @@ def _check_names(name: str, attributes: dict[str, str]) -> None:
     if name == _ENCRYPT:
         for key in attributes:
             if not key.startswith(_XML):
-                raise _unknown_encryption(f"the attribute {_local(key)!r} of <fr:encrypt>, which has none")
+                raise _unknown_encryption(f"the attribute {local_name(key)!r} of <fr:encrypt>, which has none")
     elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
         raise _unknown_encryption(f"the element <{local}>")
     for key in attributes:
@@ -229,24 +213,18 @@ def _is_about_encryption(namespace: str, local: str) -> bool:
 
 @lru_cache(1024)
 def _is_misspelt(local: str) -> bool:
-    """Return whether a name in the form runner's namespace is a misspelt one.
-
-    Of a long name the first ``_LONGER`` characters are enough, and all that may be passed: a cache keeps its keys.
-    """
+    # Only the first ``_LONGER`` characters may be passed: a cache keeps its keys.
     return bool(difflib.get_close_matches(local, ("encrypt",), cutoff=0.8))
 
 
-def _unknown_encryption(what: str) -> BadRequestError:
+def _unknown_encryption(part: str) -> BadRequestError:
     return BadRequestError(
-        f"the form has {what}, which does not encrypt anything: the mark is <fr:encrypt/> in the control"
+        f"the form has {part}, which does not encrypt anything: the mark is <fr:encrypt/> in the control"
     )
 
 
 def read_permissions(text: str) -> Permissions:
-    """Read the permissions element as it is kept with a published version: without namespaces.
-
-    Unknown words grant nothing: an unknown condition never holds, an unknown operation is no operation.
-    """
+    """Read the permissions element of a published version, without namespaces; unknown words grant nothing."""
     root = _parsed(text)
     return tuple(
         Permission(_operations(child), tuple(_condition(condition) for condition in child))
@@ -289,12 +267,12 @@ def _check_elements(root: ET.Element) -> None:
             if name not in allowed:
                 raise _unknown(f"the attribute {name!r} of <{element.tag}>", allowed)
         if any((text or "").strip(_BLANKS) for text in (element.text, *(child.tail for child in element))):
-            raise BadRequestError(f"the permissions of the form have text in <{element.tag}>, where elements are meant")
+            raise BadRequestError(f"the permissions of the form have text in <{element.tag}> instead of elements")
 
 
-def _unknown(what: str, known: tuple[str, ...]) -> BadRequestError:
+def _unknown(part: str, known: tuple[str, ...]) -> BadRequestError:
     hint = f"; known is {', '.join(known)}" if known else ""
-    return BadRequestError(f"the permissions of the form have {what}, which is not known{hint}")
+    return BadRequestError(f"the permissions of the form have {part}, which is not known{hint}")
 
 
 def _operations(permission: ET.Element) -> frozenset[str]:

@@ -24,7 +24,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import LONGEST_TITLE, MOST_STEPS
+from persistence.limits import LONGEST_TITLE, MOST_STEPS
 
 _RESOURCES_ID = "fr-form-resources"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -41,7 +41,7 @@ class Label:
     is_html: bool
 
     def in_language(self, language: str | None) -> str:
-        """Return the text in a language, else in the first one, as the titles of forms are chosen."""
+        """Return the text in a language, else in the first one."""
         first = next(iter(self.texts.values()), "")
         return first if language is None else self.texts.get(language, first)
 
@@ -55,8 +55,7 @@ class Label:
 class OutlineNode:
     """An element that data of a form may have; ``inside`` are the elements in it by name.
 
-    ``name`` is that of the control, section, grid or repeat; it is empty where the element has none of its own.
-    ``is_iteration`` says that there is any number of such elements in a row, the iterations of the repeat ``name``.
+    ``name`` is that of the control, section, grid or repeat, if any, ``is_iteration`` one of the iterations of that.
     """
 
     name: str = ""
@@ -80,7 +79,7 @@ class Outline:
     languages: tuple[str, ...]
 
     def label(self, path: tuple[str, ...], language: str | None) -> str:
-        """Return the label of the element at a path, as text; empty where it has none, or there is no such element."""
+        """Return the label of the element at a path, as text, or an empty one."""
         node: OutlineNode | None = self.root
         for step in path:
             node = None if node is None else node.inside.get(step)
@@ -97,7 +96,7 @@ class Outline:
 
 
 NO_OUTLINE = Outline(OutlineNode(), ())
-"""The outline of a form of which nothing is known."""
+"""The outline of an unknown form."""
 
 
 def read_outline(stored: bytes, data_format: str) -> Outline:
@@ -106,8 +105,6 @@ def read_outline(stored: bytes, data_format: str) -> Outline:
 
 
 class _Reading:
-    """The reading of one definition."""
-
     def __init__(self, definition: DefinitionTree, data_format: str) -> None:
         self._definition = definition
         self._grids = GridPaths.listed(definition)
@@ -189,14 +186,10 @@ def _resources(part: FormPart) -> dict[str, dict[str, str]]:
     for resource in () if instance is None else instance.iterfind("*/resource"):
         language = resource.get(_LANGUAGE)
         if language is not None:
-            found.setdefault(language, _labels(resource))
-    return found
-
-
-def _labels(resource: Element) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in resource.iterchildren("*"):
-        label = each.find("label")
-        if label is not None:
-            found.setdefault(each.tag, text_in(label)[:LONGEST_TITLE])
+            labels: dict[str, str] = {}
+            for each in resource.iterchildren("*"):
+                label = each.find("label")
+                if label is not None:
+                    labels.setdefault(each.tag, text_in(label)[:LONGEST_TITLE])
+            found.setdefault(language, labels)
     return found

@@ -14,17 +14,19 @@ from lxml import etree
 from persistence.errors import BadRequestError
 from persistence.forms.controls import container_paths, shown_parts
 from persistence.forms.marks import require_usable_marks
-from persistence.forms.migration.plan import PlainGrid, cell_bound, plain_grids, repeated_grids
-from persistence.forms.structure import INSTANCE, MODEL, XH, DefinitionTree, Names, is_content_repeat
+from persistence.forms.migration.plan import cell_bound, plain_grids, repeated_grids
+from persistence.forms.structure import INSTANCE, MODEL, XH, DefinitionTree, is_content_repeat
 from persistence.forms.trees import Bound, Element, Tree, on_tree, serialized
-from persistence.limits.definitions import MOST_STEPS
+from persistence.limits import MOST_STEPS
 from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
 from persistence.model.versions import V4_8_0, V2019_1_0
+
+_VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The metadata of a publication: whether the form is available for new data, and a comment or none.
+    """The metadata of a publication: availability for new data, and a comment.
 
     With ``lists_grids`` the lists of grids are written, by which data of older formats is read (spec forms 1.5).
     """
@@ -36,11 +38,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDefinition:
-    """A definition ready to be stored.
-
-    ``held`` are the attachments to copy beside it, ``libraries`` the versions of the section template libraries that it
-    was made with, by their names in the metadata.
-    """
+    """A definition ready to be stored; ``held`` attachments are copied, and ``libraries`` are versions by name."""
 
     form: Form
     content: bytes
@@ -58,7 +56,11 @@ def prepare(
 def _prepare(
     tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
 ) -> PreparedDefinition:
-    metadata = _metadata(tree)
+    path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"  # spec forms 6.2
+    root = tree.getroot()
+    metadata = root.find(path) if root.tag == f"{XH}html" else None
+    if metadata is None:
+        raise BadRequestError("the definition has no metadata, which would name its form")
     form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
     held: dict[str, AttachmentRef] = {}
     for element, one in _holders(tree):
@@ -72,17 +74,10 @@ def _prepare(
     definition = DefinitionTree.read(tree) if announcement.lists_grids else None
     if definition is not None:
         _list_grids(definition, metadata)
-    return PreparedDefinition(form, serialized(tree), tuple(held.values()), _libraries(metadata))
-
-
-def _metadata(tree: Tree) -> Element:
-    """Return the metadata element, which has only one place (spec forms 6.2)."""
-    path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"
-    root = tree.getroot()
-    found = root.find(path) if root.tag == f"{XH}html" else None
-    if found is None:
-        raise BadRequestError("the definition has no metadata: nothing says which form it is")
-    return found
+    versions = metadata.find("library-versions")
+    texts = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
+    libraries = {name: int(text) for name, text in texts.items() if _VERSION.fullmatch(text)}
+    return PreparedDefinition(form, serialized(tree), tuple(held.values()), libraries)
 
 
 def _required(metadata: Element, name: str) -> str:
@@ -108,7 +103,7 @@ def _set(metadata: Element, name: str, text: str | None) -> None:
         try:
             element.text = text
         except ValueError as error:
-            raise BadRequestError(f"the {name} holds characters that XML does not have") from error
+            raise BadRequestError(f"the {name} has characters that XML cannot have") from error
     for other in found:
         metadata.remove(other)
 
@@ -128,19 +123,17 @@ def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
             if own:
                 path = start + own
                 size.count(len(path) + len(grid.content))
-                plain.append(_plain_entry(path, grid, is_top=part is definition.main))
+                plain.append(
+                    {
+                        "containerPath": [{"value": name} for name in path[:-1]],
+                        "newGridElem": {"value": path[-1]},
+                        "afterElem": None if grid.after is None else {"value": grid.after},
+                        "content": [{"value": name} for name in grid.content],
+                        "topLevel": part is definition.main,
+                    }
+                )
     _write_list(metadata, V4_8_0, repeated)
     _write_list(metadata, V2019_1_0, {"migrations": plain} if plain else None)
-
-
-def _plain_entry(path: Names, grid: PlainGrid, *, is_top: bool) -> dict[str, object]:
-    return {
-        "containerPath": [{"value": name} for name in path[:-1]],
-        "newGridElem": {"value": path[-1]},
-        "afterElem": None if grid.after is None else {"value": grid.after},
-        "content": [{"value": name} for name in grid.content],
-        "topLevel": is_top,
-    }
 
 
 def _write_list(metadata: Element, version: str, listed: object) -> None:
@@ -151,17 +144,7 @@ def _write_list(metadata: Element, version: str, listed: object) -> None:
         etree.SubElement(metadata, "migration", version=version).text = json.dumps(listed)
 
 
-_VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
-
-
-def _libraries(metadata: Element) -> dict[str, int]:
-    versions = metadata.find("library-versions")
-    texts = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
-    return {name: int(text) for name, text in texts.items() if _VERSION.fullmatch(text)}
-
-
 def write_publication_answer(form: Form, *, version: int, attachments: int) -> bytes:
-    """Write the answer to a publication: the form, its version, and the number of attachments published with it."""
     app, name = escape(form.app), escape(form.name)
     return (
         f"<response><app>{app}</app><form>{name}</form><published-attachments>{attachments}</published-attachments>"

@@ -1,7 +1,4 @@
-"""The XML of the search API: requests to search and for distinct values, and their answers (spec search 1 and 3).
-
-Requests of clients are read and answered here; requests to another service are written, and its answers read.
-"""
+"""The XML of the search API: requests and answers, of clients and of another service (spec search 1 and 3)."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.forms.messages import ChildReader, Vocabulary, attribute, element, read_request, text, text_in
-from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
-from persistence.model.instants import Instant, first_from, parse_time
+from persistence.forms.messages import Vocabulary, attribute, element, read_children, read_request, text, text_in
+from persistence.limits import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
+from persistence.model.instants import first_from, parse_time
 from persistence.model.permissions import FINDING, OPERATIONS, Operations
 from persistence.model.search import (
     Comparison,
@@ -74,19 +71,17 @@ _MATCH_OF_CONTROL = {
 
 
 def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool = False) -> SearchRequest:
-    """Read a search of a user; the root's name does not matter. Unknown markup is refused only if ``is_strict``.
-
-    Drafts are never found for anonymous users, even if they ask for them (spec search 1.5).
-    """
+    """Read a search of a user; unknown markup is refused if ``is_strict``, and anonymous users find no drafts (1.5)."""
     document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
     queries = document.findall(_QUERY)
     of_controls = [each for each in queries if "path" in each.attrib]
     of_fields = [(_field(each), each) for each in queries if "metadata" in each.attrib]
     size, page = _count(document, _PAGE_SIZE, 10), _count(document, _PAGE_NUMBER, 1)
+    free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return SearchRequest(
         query=Query(
-            text=_bounded(_free_text(queries)),
-            controls=tuple(_control_filters(of_controls)),
+            text=_bounded(next(free, "")),
+            controls=_control_filters(of_controls),
             fields=tuple(_field_filter(field, each) for field, each in of_fields if text_in(each).strip()),
             sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
             offset=min((page - 1) * size, _MOST_ROWS),
@@ -105,7 +100,7 @@ def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -
     fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
     for each in fields:
         if each not in _TEXTS:
-            raise BadRequestError(f"there are no distinct values of {each.value}, only of {_names(_TEXTS)}")
+            raise BadRequestError(f"distinct values of {each.value} are not available, only of {_names(_TEXTS)}")
     return (*(_path(each) for each in queries if "path" in each.attrib), *fields)
 
 
@@ -113,16 +108,12 @@ def _count(document: ET.Element, name: str, default: int) -> int:
     return count(text_in(document.find(name)), name, default)
 
 
-def _free_text(queries: Iterable[ET.Element]) -> str:
-    free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
-    return next(free, "")
-
-
 def _path(query: ET.Element) -> str:
     return query.attrib["path"].replace("[1]", "")
 
 
-def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
+def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]:
+    filters = []
     tokens = characters = 0
     for query in queries:
         term = text_in(query).strip()
@@ -137,12 +128,13 @@ def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
             tokens += len(term.split())
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
-        yield ControlFilter(_path(query), match, term)
+        filters.append(ControlFilter(_path(query), match, term))
+    return tuple(filters)
 
 
 def _bounded(term: str) -> str:
     if len(term) > LONGEST_SEARCHED:
-        raise BadRequestError(f"a text of more than {LONGEST_SEARCHED} characters is not looked for inside others")
+        raise BadRequestError(f"a text of more than {LONGEST_SEARCHED} characters is not searched inside others")
     return term
 
 
@@ -166,12 +158,10 @@ def _field_filter(field: Field, query: ET.Element) -> FieldFilter:
     if comparison not in _COMPARISONS[field]:
         raise BadRequestError(f"{field.value} has no match {comparison.value!r}; it has {_names(_COMPARISONS[field])}")
     value = text_in(query).strip()
-    return FieldFilter(field, comparison, _instant(field, value) if field in _TIMES else value)
-
-
-def _instant(field: Field, value: str) -> Instant:
+    if field not in _TIMES:
+        return FieldFilter(field, comparison, value)
     try:
-        return first_from(parse_time(value, field.value))
+        return FieldFilter(field, comparison, first_from(parse_time(value, field.value)))
     except OverflowError as error:
         raise BadRequestError(f"{field.value} is after the last day of the calendar: {value!r}") from error
 
@@ -199,7 +189,7 @@ def _any_of(found: ET.Element | None) -> tuple[str, ...]:
     words = found.get("any-of", "").split()
     for each in words:
         if each not in OPERATIONS:
-            raise BadRequestError(f"there is no operation {each!r}; there are {', '.join(OPERATIONS)}")
+            raise BadRequestError(f"{each!r} is not a valid operation: it must be one of {', '.join(OPERATIONS)}")
     return tuple(name for name in OPERATIONS if name in words)
 
 
@@ -211,11 +201,7 @@ def _names(words: Iterable[Field | Comparison]) -> str:
 
 
 def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = False) -> bytes:
-    """Write a search whose answer has a detail for each of the query's ``paths``, and may have more.
-
-    The free text is first, then paths in their order; elsewhere the order of queries does not matter. With
-    ``all_indexed`` the answer has details of all indexed controls.
-    """
+    """Write a search with a detail for each of the query's ``paths``, or with ``all_indexed`` of all controls."""
     queries = [element(_QUERY, content=text(query.text))] if query.text else []
     for of_field in query.fields:
         about = attribute("metadata", of_field.field.value) + attribute("match", of_field.comparison.value)
@@ -228,8 +214,13 @@ def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = Fals
     for control in query.controls:
         about = _about(control.path) + attribute("match", control.match.value)
         queries.append(element(_QUERY, about, text(control.text)))
+    drafts, about = scope.drafts, ""
+    if drafts.kind is Drafts.ONLY and drafts.for_document is not None:
+        about = attribute("for-document-id", drafts.for_document)
+    elif drafts.kind is Drafts.ONLY and drafts.never_saved:
+        about = attribute("for-never-saved-document", "true")
     others = (
-        _written_drafts(scope.drafts),
+        element(_DRAFTS, about, drafts.kind.value),
         element(_OPERATIONS, attribute("any-of", " ".join(scope.any_of))),
         element(_PAGE_SIZE, content=str(query.size)),
         element(_PAGE_NUMBER, content=str(query.offset // query.size + 1)),
@@ -239,21 +230,11 @@ def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = Fals
 
 
 def write_distinct_request(*by: Field | str) -> bytes:
-    """Write a request for the different values of fields and controls."""
     return element("distinct-values", content="".join(element(_QUERY, _about(each)) for each in by)).encode()
 
 
 def _about(by: Field | str) -> str:
     return attribute("metadata", by.value) if isinstance(by, Field) else attribute("path", by)
-
-
-def _written_drafts(drafts: DraftFilter) -> str:
-    attributes = ""
-    if drafts.kind is Drafts.ONLY and drafts.for_document is not None:
-        attributes = attribute("for-document-id", drafts.for_document)
-    elif drafts.kind is Drafts.ONLY and drafts.never_saved:
-        attributes = attribute("for-never-saved-document", "true")
-    return element(_DRAFTS, attributes, drafts.kind.value)
 
 
 # Answers, written.
@@ -262,10 +243,7 @@ def _written_drafts(drafts: DraftFilter) -> str:
 def write_search_answer(
     hits: Hits, paths: Sequence[str], operations_of: Callable[[Hit], Operations]
 ) -> Iterator[bytes]:
-    """Write the answer of a search, with the values at ``paths`` in that order, a piece for each of them.
-
-    A path may be requested many times, so the answer can be much larger than the found documents.
-    """
+    """Write the answer of a search, a piece for each value: a path may be requested many times."""
     total = attribute("search-total", str(hits.total))
     if not hits.page:
         yield element("documents", total).encode()
@@ -300,7 +278,7 @@ def _attributes(hit: Hit, operations: Operations) -> str:
 
 
 def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) -> Iterator[bytes]:
-    """Write the values that each control or field has, a piece for each of them."""
+    """Write the values of each control or field, a piece for each of them."""
     is_empty = True
     for by, values in found:
         if is_empty:
@@ -326,13 +304,10 @@ def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
             details.setdefault(detail.get("path", ""), text_in(detail))
         documents.append(FoundDocument(document.attrib, details))
 
-    with ChildReader(take) as reader:
-        return FoundDocuments(reader.read(pieces).root.get("search-total", ""), documents)
+    return FoundDocuments(read_children(pieces, take).get("search-total", ""), documents)
 
 
 def read_distinct_answer(pieces: Iterable[bytes]) -> list[str]:
-    """Read all values in an answer; raises as ``read_search_answer`` does."""
     values: list[str] = []
-    with ChildReader(lambda query: values.extend(map(text_in, query))) as reader:
-        reader.read(pieces)
+    read_children(pieces, lambda query: values.extend(map(text_in, query)))
     return values

@@ -1,8 +1,4 @@
-"""The structure of a form definition as a tree: its model, binds and view, and the same of its section templates.
-
-Source: spec forms 0, 1.4. Nothing here changes the tree, and ids are indexed once: make a new ``FormPart`` after a
-change of binds or ids.
-"""
+"""The structure of a form definition: its model, binds and view, and those of its templates (spec forms 0, 1.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_WALKED
+from persistence.limits import DEEPEST, LONGEST_XML_NAME, MOST_WALKED
 
 XH = "{http://www.w3.org/1999/xhtml}"
 XF = "{http://www.w3.org/2002/xforms}"
@@ -50,11 +46,11 @@ _QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 T = TypeVar("T")
 
 Names = tuple[str, ...]
-"""The names of the elements that lead to another, from below the root element of the data."""
+"""The names of the elements on a path, from below the root element of the data."""
 
 
 def control_name(element: Element) -> str | None:
-    """Return the name in an id: ``main`` of ``main-grid``, ``grid-1`` of ``grid-1-grid``, none of ``fb-body``."""
+    """Return the name in an id: ``main`` of ``main-grid``, ``grid-1`` of ``grid-1-grid``, ``None`` of ``fb-body``."""
     name, _, suffix = element.get("id", "").rpartition("-")
     return name if name and suffix in SUFFIXES else None
 
@@ -71,7 +67,6 @@ def is_element_name(text: str | None) -> bool:
 
 
 def classes(element: Element) -> frozenset[str]:
-    """Return the tokens of the ``class`` attribute."""
     return frozenset(element.get("class", "").split())
 
 
@@ -91,7 +86,6 @@ def is_repeated(container: Element) -> bool:
 
 
 def is_legacy_repeat(container: Element) -> bool:
-    """Return whether a section or grid repeats in the legacy way."""
     return is_repeated(container) and not is_content_repeat(container)
 
 
@@ -101,7 +95,10 @@ def is_plain_grid(container: Element) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """The main document or one section template: names are unique within one, and resolved within one."""
+    """The main document or one section template: names are unique within one, and resolved within one.
+
+    Ids are indexed once: make a new part after a change of binds or ids.
+    """
 
     body: Element | None
     top: Element | None
@@ -112,16 +109,13 @@ class FormPart:
     """The elements under the body by id; of equal ids the first."""
 
     iterations: Mapping[Element, Element]
-    """For each bind the first one inside that is not of a control: in the bind of a repeat, the bind of its iterations.
+    """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
 
     A legacy repeat has only the binds of its controls there.
     """
 
     walk: Bound
-    """The steps from elements to those around them, for all parts of a definition together.
-
-    Each is short, but there are as many as a form has elements times the levels of their nesting.
-    """
+    """The steps from elements to their ancestors, for all parts together: elements times levels of nesting."""
 
     _paths: dict[Element, Names | None] = field(default_factory=dict)
 
@@ -145,10 +139,7 @@ class FormPart:
         return self.binds.get(view.get("bind", ""))
 
     def path(self, bind: Element) -> Names | None:
-        """Return the element names from the data root to the element of a bind; ``None`` if it leads to no element.
-
-        This is the one place where a path is made of the references of binds (spec search 2.3).
-        """
+        """Return the element names from the data root to the element of a bind, if any (spec search 2.3)."""
         lineage = []
         above: Element | None = bind
         while above is not None and above.tag == BIND and above is not self.top and above not in self._paths:
@@ -156,7 +147,10 @@ class FormPart:
             above = above.getparent()
         path = () if above is None else self._paths.get(above, ())
         for each in reversed(lineage):
-            steps = _steps_of(each)
+            leads = reference(each).removesuffix(_EACH_LANGUAGE)
+            steps: Names | None = () if leads == "." else tuple(leads.split("/", DEEPEST))
+            if steps and not all(map(is_element_name, steps)):
+                steps = None
             path = None if path is None or steps is None else path + steps
             if path is not None and len(path) >= DEEPEST:
                 path = None
@@ -173,10 +167,7 @@ class FormPart:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionTree:
-    """A form definition.
-
-    ``data`` is the root of its inline data; ``templates`` are by the name of the elements that use them.
-    """
+    """A form definition: ``data`` is the root of its inline data; ``templates`` are by the tag that uses them."""
 
     model: Element
     data: Element | None
@@ -213,7 +204,7 @@ class DefinitionTree:
 
 
 def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
-    """Return what ``work`` makes of a stored definition; ``None`` where it has no form model."""
+    """Return the result of ``work`` on a stored definition; ``None`` where it has no form model."""
 
     def on_tree(tree: Tree) -> T | None:
         definition = DefinitionTree.read(tree)
@@ -234,14 +225,6 @@ def text_in(element: Element) -> str:
 def reference(bind: Element) -> str:
     """Return the path of a bind from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
     return bind.get("ref", bind.get("nodeset", ".")).strip()
-
-
-def _steps_of(bind: Element) -> Names | None:
-    leads = reference(bind).removesuffix(_EACH_LANGUAGE)
-    if leads == ".":
-        return ()
-    steps = tuple(leads.split("/", DEEPEST))
-    return steps if all(map(is_element_name, steps)) else None
 
 
 def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
@@ -280,13 +263,17 @@ def _body(root: Element) -> Element | None:
 
 
 def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
-    """Return inlined section templates with the name of their uses; the first of a name is last, to win in a dict.
+    """Return inlined section templates with the tag of their uses; the first of a tag is last, to win in a dict.
 
-    A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each
-    element is in one template at most.
+    A binding inside another is part of that one's template (XBL 2.0, 2.1), so an element is in one template at most.
     """
     found = []
-    for binding, used_as in _bindings(root):
+    for binding, namespaces in with_namespaces(root):
+        if binding.tag != BINDING:
+            continue
+        first = _QUALIFIED.fullmatch(binding.get("element", "").partition(",")[0].strip())
+        uris = namespaces.get(first[1]) if first else None
+        used_as = f"{{{uris[-1]}}}{first[2]}" if first and uris else None
         is_inner = next(binding.iterancestors(BINDING), None) is not None
         if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
@@ -295,18 +282,10 @@ def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
     return reversed(found)
 
 
-def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
-    for element, namespaces in with_namespaces(root):
-        if element.tag == BINDING:
-            first = _QUALIFIED.fullmatch(element.get("element", "").partition(",")[0].strip())
-            uris = namespaces.get(first[1]) if first else None
-            yield element, f"{{{uris[-1]}}}{first[2]}" if first and uris else None
-
-
 def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Sequence[str]]]]:
-    """Yield each element with the namespaces in scope by prefix, of which the last counts; valid for that turn only.
+    """Yield each element with the namespaces in scope by prefix, the last of which counts; valid for that turn only.
 
-    Declarations are followed by hand: lxml would collect all in scope again for each element.
+    lxml's ``nsmap`` would collect all in scope again for each element.
     """
     scope: dict[str, list[str]] = {}
     opened: list[str] = []

@@ -1,9 +1,4 @@
-"""The one place where a whole document becomes a tree, and a tree a document.
-
-lxml keeps the names of all documents that a thread has parsed in one dictionary of that thread, which is never emptied.
-So each tree lives in a thread of its own, and the dictionary ends with it. Only plain values may leave the thread: an
-element would keep everything alive.
-"""
+"""Whole documents as trees."""
 
 from __future__ import annotations
 
@@ -17,8 +12,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.limits.definitions import LARGEST_TREE, MOST_DECLARATIONS
-from persistence.limits.xml import MOST_TREE_NODES
+from persistence.limits import LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 from persistence.xml.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
@@ -26,8 +20,6 @@ Tree = etree._ElementTree  # noqa: SLF001 - likewise
 
 _LONGEST_WAIT = 30.0
 _turns = threading.BoundedSemaphore(2)
-"""The bound on trees of a process at a time."""
-
 _LARGER_BLOCK = 100_000
 """Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)."""
 
@@ -35,16 +27,16 @@ T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Return what ``work`` makes of the tree of a document; its exceptions pass through.
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
 
-    ``work`` runs in another thread. Its result and its exceptions may hold no elements.
+    It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
     """
     _check(data)
     return _worked(data, work)
 
 
 def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Return what ``work`` makes of the tree of a stored document."""
+    """Return the result of ``work`` on the tree of a stored document."""
     try:
         _check(data)
     except MalformedXmlError as error:
@@ -53,8 +45,6 @@ def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 class _Limits(Streaming):
-    """A parser that checks a document which is to become a tree."""
-
     def __init__(self) -> None:
         super().__init__()
         self._declarations = 0
@@ -64,26 +54,23 @@ class _Limits(Streaming):
         super().start(name, attributes)
         self._nodes += 1 + len(attributes)
         if self._nodes > MOST_TREE_NODES:
-            raise BadRequestError(
-                f"the XML has more than {MOST_TREE_NODES} elements and attributes: it is not taken apart"
-            )
+            raise BadRequestError(f"the XML has more than {MOST_TREE_NODES} elements and attributes, which is too many")
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
         super().declare(prefix, namespace)
         self._declarations += 1
         if self._declarations > MOST_DECLARATIONS:
-            raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces: it is not taken apart")
+            raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces, which is too many")
 
 
 class Bound:
-    """A bound on a sum, for work that can be much more than a tree is large."""
+    """A bound on a sum, for work that can exceed the size of a tree by far."""
 
     def __init__(self, most: int, refusal: str) -> None:
         self._left = most
         self._refusal = refusal
 
     def count(self, number: int = 1) -> None:
-        """Add to the sum."""
         self._left -= number
         if self._left < 0:
             raise BadRequestError(self._refusal)
@@ -96,14 +83,14 @@ def serialized(tree: Tree) -> bytes:
 
 def _check(data: bytes) -> None:
     if len(data) > LARGEST_TREE:
-        raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST_TREE} are not taken apart")
+        raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
     with _Limits() as limits:
         limits.read([data])
 
 
 def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
     if not _turns.acquire(timeout=_LONGEST_WAIT):
-        raise BusyError("other definitions are being taken apart")
+        raise BusyError("other definitions are being parsed")
     try:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
             return thread.submit(_work, data, work).result()
@@ -115,31 +102,25 @@ def _work(data: bytes, work: Callable[[Tree], T]) -> T:
     try:
         return work(_parse(data))
     except Exception as error:
-        _let_go(error)
+        cause: BaseException | None = error
+        while cause is not None:  # the frames of an exception and of its causes would keep the tree alive
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__
         raise
     finally:
         # glibc keeps small blocks that a thread has freed; the memory goes back when a larger one is freed after them.
         bytearray(_LARGER_BLOCK)
 
 
-def _let_go(error: BaseException | None) -> None:
-    """Clear the frames of an exception and of its causes, which would keep the tree alive."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-
-
 def _parse(data: bytes) -> Tree:
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
     )
-    try:
-        return etree.ElementTree(etree.fromstring(_with_bom(data), parser))
-    except etree.XMLSyntaxError as error:  # two parsers need not agree, on encodings above all
-        raise MalformedXmlError(one_line(f"the XML cannot be taken apart: {error}")) from error
-
-
-def _with_bom(data: bytes) -> bytes:
     if data[:1] == b"\0":
-        return codecs.BOM_UTF16_BE + data
-    return codecs.BOM_UTF16_LE + data if data[1:2] == b"\0" else data
+        data = codecs.BOM_UTF16_BE + data
+    elif data[1:2] == b"\0":
+        data = codecs.BOM_UTF16_LE + data
+    try:
+        return etree.ElementTree(etree.fromstring(data, parser))
+    except etree.XMLSyntaxError as error:  # two parsers need not agree, on encodings above all
+        raise MalformedXmlError(one_line(f"the XML cannot be parsed: {error}")) from error

@@ -1,7 +1,4 @@
-"""Values in a document that streams by: those at many paths at once, and all other text (spec search 2.1).
-
-The paths are matched step by step by a small state machine.
-"""
+"""Values in a document that streams by: those at many paths at once, and all other text (spec search 2.1)."""
 
 from __future__ import annotations
 
@@ -11,8 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from persistence.forms.form_data import is_value_encrypted
-from persistence.limits.definitions import LONGEST_WORD, MOST_HELD, MOST_NESTED_TEXT, MOST_REST, MOST_VALUES
-from persistence.limits.xml import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_WORD,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_HELD,
+    MOST_NESTED_TEXT,
+    MOST_REST,
+    MOST_VALUES,
+)
 from persistence.model.versions import IndexKey, PathStep
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
 
@@ -24,8 +30,7 @@ _MOST_KEPT = 10_000
 class PathState(Generic[T]):
     """A state of the matcher, at an element: ``found`` are the values of the paths that lead here.
 
-    ``following`` are the states of the elements inside by the names that a parser gives them; other elements are on no
-    path. It is ``None`` where more than the name counts, and ``chosen`` decides.
+    ``following`` are the states of the elements inside, by name; ``None`` where more than the name counts (``chosen``).
     """
 
     __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
@@ -46,7 +51,7 @@ class PathState(Generic[T]):
         return self.chosen(name, attributes) if self.following is None else self.following.get(name, OFF_PATH)
 
     def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
-        """Return the state of an element inside where more than its name counts; states are kept by all that counts."""
+        """Return the state of an element inside by its name and id."""
         identity = attributes.get("id")
         key = (name if name in self._inside else None, identity if identity in self._identities else None)
         place = self._chosen.get(key)
@@ -58,7 +63,6 @@ class PathState(Generic[T]):
         return place
 
     def branch(self) -> Iterator[PathState[T]]:
-        """Make the states of ``following``, and yield them."""
         if self.following is not None:
             for name, inside in self._inside.items():
                 place = PathState(tuple(child for _, child in inside))
@@ -71,8 +75,6 @@ OFF_PATH: PathState[Any] = PathState(())
 
 
 class _Node(Generic[T]):
-    """A step of some paths, with the next steps."""
-
     __slots__ = ("found", "inside")
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class _Node(Generic[T]):
 
 
 def path_matcher(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
-    """Return the state around the root element, for paths of steps below that element, each with its value."""
+    """Return the state around the root element, for paths of steps below it, each with its value."""
     top: _Node[T] = _Node()
     for steps, found in paths:
         if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
@@ -115,10 +117,7 @@ _KILOBYTE = 1000
 
 
 def file_type(value: str) -> str | None:
-    """Return the media type of a value that is the content of a file, such as a signature; ``file`` if it says none.
-
-    Controls hold such contents as ``data:`` URIs or in base64. Nobody searches for them or reads them.
-    """
+    """Return the media type of a value that is a file, as ``data:`` URI or base64; ``file`` if unknown."""
     text = value.strip()
     found = _DATA_URI.match(text)
     if found is not None and (";" in found[0] or _WORD.fullmatch(text)):
@@ -127,7 +126,7 @@ def file_type(value: str) -> str | None:
 
 
 def readable(value: str) -> str:
-    """Return a value for a reader: of the content of a file its type and size, such as ``[image/png, 12 KB]``."""
+    """Return a value for a reader; the content of a file becomes its type and size, such as ``[image/png, 12 KB]``."""
     content = file_type(value)
     if content is None:
         return value
@@ -145,11 +144,10 @@ def _searched(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedText:
-    """The values and other text of a document.
+    """The values and other text of a document, without encrypted values and contents of files.
 
-    ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
-    empty ones. ``rest`` is the text outside of elements of keys, and inside of those that have elements inside: the
-    text nodes that are not blank, with ``NODE_END`` between. Encrypted values and contents of files are in neither.
+    ``values`` are the values of the elements of each key, by its path, in document order, without empty ones. ``rest``
+    are the other text nodes that are not blank, with ``NODE_END`` between, those in elements with elements included.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -157,7 +155,7 @@ class ExtractedText:
 
 
 class ValueReader:
-    """A reader of the values of keys in documents; made once for the keys of a form."""
+    """A reader of the values of keys in documents."""
 
     def __init__(self, keys: Iterable[IndexKey]) -> None:
         self.start = path_matcher((key.steps, key.path) for key in keys if key.steps)
@@ -170,8 +168,8 @@ class ValueReader:
 class TextExtraction(Streaming):
     """A parser that collects text.
 
-    Every document that is written is read with it, so for speed the handlers are closures that call nothing, and text
-    goes directly into a list, in which ``NODE_END`` stands for every tag.
+    It reads every document that is written, so its handlers are closures that call nothing, and text goes directly into
+    a list, in which ``NODE_END`` stands for every tag.
     """
 
     def __init__(self, reader: ValueReader) -> None:

@@ -23,8 +23,7 @@ from persistence.http.callers import KeySetting
 from persistence.http.parsing import Face, RequestParser
 from persistence.http.responses import ResponseHeaders, empty, text, xml, xml_in_pieces
 from persistence.http.scopes import Touches, is_for_some_forms
-from persistence.limits.definitions import LARGEST_TREE, LONGEST_COMMENT
-from persistence.limits.requests import LARGEST_QUERY
+from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.model.instants import parse_time
 from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery

@@ -25,7 +25,7 @@ from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import TOKEN, reader_of_users
 from persistence.http.responses import headers_of, refusal
-from persistence.limits.requests import LONGEST_FORWARDED
+from persistence.limits import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.model.texts import flag
 

@@ -23,7 +23,7 @@ from persistence.errors import (
     TruncatedBodyError,
 )
 from persistence.http.logs import RECEIVED
-from persistence.limits.requests import CHUNK, MOST_DRAINED
+from persistence.limits import CHUNK, MOST_DRAINED
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

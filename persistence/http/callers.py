@@ -38,7 +38,7 @@ from persistence.http.paths import path_of
 from persistence.http.responses import headers_of, refusal
 from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
-from persistence.limits.requests import HOST_LENGTH, HOSTS_KEPT
+from persistence.limits import HOST_LENGTH, HOSTS_KEPT
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:

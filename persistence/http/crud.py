@@ -28,7 +28,7 @@ from persistence.http.responses import (
     whole,
 )
 from persistence.http.scopes import Touches
-from persistence.limits.documents import LARGEST_LOCK
+from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.services.leasing import holder_document
 from persistence.services.rules import Read, Removed, Written

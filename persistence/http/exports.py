@@ -18,8 +18,7 @@ from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import Face
 from persistence.http.responses import BareResponse, Headers
 from persistence.http.scopes import Touches
-from persistence.limits.documents import MOST_EXPORT_PATTERNS
-from persistence.limits.requests import LARGEST_QUERY
+from persistence.limits import LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.exports import (
     SINCE,
     UNTIL,

@@ -13,7 +13,7 @@ from persistence.http.bodies import body_of
 from persistence.http.callers import KeySetting
 from persistence.http.responses import xml
 from persistence.http.scopes import Touches
-from persistence.limits.imports import LARGEST_IMPORT
+from persistence.limits import LARGEST_IMPORT
 from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.texts import flag, known_parameters, word
 from persistence.services.imports.importer import ImportOptions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_NAME
+from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.texts import require_plain
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from persistence.index.sources import IndexedDocument
-from persistence.limits.search import MOST_INDEXED, MOST_INDEXED_VALUES
+from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.search import Field, Hit
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import User

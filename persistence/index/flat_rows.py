@@ -8,7 +8,7 @@ from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.flat_tables import Cell, RowReader
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatView
 from persistence.storage.storage import Readable

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError
-from persistence.limits.search import HIT_COSTS, LARGEST_FOUND, SEARCH_SECONDS, SEARCH_SECONDS_PER_DOCUMENT, VALUE_COSTS
+from persistence.limits import HIT_COSTS, LARGEST_FOUND, SEARCH_SECONDS, SEARCH_SECONDS_PER_DOCUMENT, VALUE_COSTS
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hit, Hits, Query, Scope
 from persistence.xml.streaming import Streaming

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from persistence.errors import BadRequestError
 from persistence.index.cards import OF_DRAFTS, Fact
-from persistence.limits.search import SEARCHED_OWNERS
+from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.search import Comparison, Drafts, Field, FieldFilter, Scope
 from persistence.model.users import NOBODY, OwnerSets

@@ -22,9 +22,15 @@ from persistence.definitions.contents import IndexKeys
 from persistence.errors import DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import DESIGNER_KEYS, PATH_RULES
 from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
-from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
-from persistence.limits.requests import CHUNK
-from persistence.limits.search import LARGEST_HANDED, MOST_HANDED, MOST_HANDED_CHARACTERS, VALUE_COSTS
+from persistence.limits import (
+    CHUNK,
+    DEFINITIONS_KEPT,
+    DEFINITIONS_KEPT_BYTES,
+    LARGEST_HANDED,
+    MOST_HANDED,
+    MOST_HANDED_CHARACTERS,
+    VALUE_COSTS,
+)
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,

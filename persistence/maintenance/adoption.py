@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
 from persistence.maintenance.reports import TreeReader

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from persistence.errors import DamagedError
-from persistence.limits.pages import DAYS_COUNTED, DELETED_LISTED
+from persistence.limits import DAYS_COUNTED, DELETED_LISTED
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar

@@ -18,8 +18,7 @@ from persistence.definitions.contents import NOTHING_ENCRYPTED
 from persistence.errors import PersistenceError
 from persistence.forms.encryption import EncryptionSurvey
 from persistence.forms.marks import unusable_marks
-from persistence.limits.definitions import LARGEST_TREE
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.model.addresses import (
     DATA_XML,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import ORBEON
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.forms.messages import ChildReader, attribute, element, text_in
-from persistence.limits.imports import LARGEST_RUNTIME_PROPERTIES
+from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.entries import NameTree
 from persistence.properties.properties import FormProperties

@@ -14,7 +14,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.manifest import BackupPart
 from persistence.maintenance.restore import ChosenBackup
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.services.moving.moving import Move
 from persistence.services.moving.outcomes import MoveReport, MoveResult
 from persistence.services.moving.places import MoveSource, MoveTarget
@@ -32,7 +32,7 @@ def source_in(
     backup: ChosenBackup,
     part: BackupPart,
     bodies_of: BasesOf,
-    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None,
+    bucket_of: Callable[[Form], Bucket | None] = lambda _: None,
 ) -> MoveSource:
     """Return the tree ``part`` of a backup, to be read."""
     path = f"{backup.path}/{part.directory}".rstrip("/")
@@ -44,14 +44,14 @@ def source_in(
             return reader
         return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
 
-    return MoveSource(path, reader, revisions, object_place_of)
+    return MoveSource(path, reader, revisions, bucket_of)
 
 
 @dataclass(slots=True)
 class StorageRestore:
     """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
 
-    ``object_place_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
+    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
     stay there.
     """
 
@@ -59,7 +59,7 @@ class StorageRestore:
     part: BackupPart
     target: MoveTarget
     bodies_of: BasesOf
-    object_place_of: Callable[[Form], ObjectPlace | None] = lambda _: None
+    bucket_of: Callable[[Form], Bucket | None] = lambda _: None
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
@@ -82,7 +82,7 @@ class StorageRestore:
             move.end()
 
     def _source(self) -> MoveSource:
-        return source_in(self.backup, self.part, self.bodies_of, self.object_place_of)
+        return source_in(self.backup, self.part, self.bodies_of, self.bucket_of)
 
     def is_whole(self) -> bool:
         """Return whether the storage has forms, and none of this restore is on its way."""

@@ -16,7 +16,7 @@ from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError
-from persistence.limits.documents import LARGEST_SMALL_FILE
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import FindingKind

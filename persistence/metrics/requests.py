@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
 
-from persistence.limits.requests import OBSERVATIONS_KEPT
+from persistence.limits import OBSERVATIONS_KEPT
 from persistence.metrics.instruments import LATENCIES, Instruments, count_in_bulk
 from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
 

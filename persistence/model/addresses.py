@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from urllib.parse import quote, unquote
 
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_PATH
 
 SERVICE_PREFIX = "/fr/service"
 """The path of all services of the form runtime."""
@@ -14,9 +14,6 @@ PUBLIC_PREFIX = f"{SERVICE_PREFIX}/persistence"
 """The path of the interface that reads and writes forms."""
 
 _CRUD = f"{PUBLIC_PREFIX}/crud/"
-_OF_DEFINITION = 4
-_OF_DOCUMENT = 5
-
 DATA_XML = "data.xml"
 FORM_XHTML = "form.xhtml"
 DESIGNER_FORM = "builder"
@@ -47,11 +44,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionAddress:
-    """One file of one version of a form definition: ``form.xhtml`` or an attachment of it.
-
-    With ``is_main`` it is the definition itself, which is XML; everything else is an attachment. A request asks that
-    many times, so it is answered once.
-    """
+    """One file of one version of a form definition: with ``is_main`` the definition itself, else an attachment."""
 
     form: Form
     version: int
@@ -82,11 +75,7 @@ class DefinitionAddress:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAddress:
-    """One file of a document, saved or draft: ``data.xml`` or an attachment.
-
-    With ``is_main`` it is the form data itself, which is XML; everything else is an attachment. With ``is_draft`` it
-    lies in the ``draft`` collection.
-    """
+    """One file of a document, saved or draft: with ``is_main`` the form data itself, else an attachment."""
 
     form: Form
     collection: Collection
@@ -127,10 +116,7 @@ Address = DefinitionAddress | DocumentAddress
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRef:
-    """The attachment that a holder path names: of a document, or without ``collection`` of a form definition.
-
-    The version of a form definition is not in the path.
-    """
+    """The attachment that a holder path names: of a document, or without ``collection`` of any version of a form."""
 
     form: Form
     collection: Collection | None
@@ -149,10 +135,11 @@ def parse_holder_path(text: str) -> AttachmentRef | None:
         return None
     if parts[-1] in ("", DATA_XML, FORM_XHTML):
         return None
-    if len(parts) == _OF_DEFINITION and parts[2] == "form":
-        return AttachmentRef(Form(parts[0], parts[1]), None, "", parts[3])
-    if len(parts) == _OF_DOCUMENT and parts[2] in ("data", "draft"):
-        return AttachmentRef(Form(parts[0], parts[1]), Collection(parts[2]), parts[3], parts[4])
+    match parts:
+        case [app, form, "form", name]:
+            return AttachmentRef(Form(app, form), None, "", name)
+        case [app, form, "data" | "draft" as collection, document, name]:
+            return AttachmentRef(Form(app, form), Collection(collection), document, name)
     return None
 
 

@@ -1,16 +1,4 @@
-"""The names in an archive of forms and data, a ZIP file (spec crud 8.4): which entry holds what.
-
-::
-
-    A/F/V/form/latest/FILE              a file of a definition, and F/form/<instant>/FILE an older revision of it
-    A/F/V/data/DOC/<instant>/data.xml   each revision of a document; ``latest`` in an archive without a history
-    A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
-    A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
-    <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
-
-Programs that unpack it where names have no colons write other characters in their place: in an instant they count as
-colons. An attachment whose own name ends with ``.metadata.xml`` gets ``.attachment`` behind it.
-"""
+"""The names in an archive of forms and data, a ZIP file (spec crud 8.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from persistence.errors import BadRequestError
-from persistence.limits.documents import LONGEST_PATH
+from persistence.limits import LONGEST_PATH
 from persistence.model import instants
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -33,8 +21,6 @@ ERRORS_ENTRY = "export-errors.txt"
 _TIMESTAMP = 0x5455
 _MODIFIED, _ACCESSED, _CREATED = 1, 2, 4
 _DEFINITIONS = "form"
-_OF_DEFINITION = 6
-_OF_DOCUMENT = 7
 _WITHOUT_COLONS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)[_\uf022\uf03a](\d\d)[_\uf022\uf03a](\d\d(?:\.\d+)?Z)", re.ASCII)
 """An instant as it is named on Windows, and by the mappings of file servers for macOS and Windows."""
 _VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
@@ -44,9 +30,15 @@ _ATTACHMENT = ".attachment"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """A revision in an archive: of a file, in a form version; ``instant`` is ``None`` for the latest.
+    """A revision of a file in an archive, or with ``is_metadata`` its facts; ``instant`` is ``None`` for the latest.
 
-    With ``is_metadata``, it is the entry beside it.
+    ::
+
+        A/F/V/form/latest/FILE              a file of a definition, and form/<instant>/FILE an older revision of it
+        A/F/V/data/DOC/<instant>/data.xml   each revision of a document; ``latest`` in an archive without a history
+        A/F/V/data/DOC/latest/FILE          an attachment, and data/DOC/<instant>/FILE an older revision of it
+        A/F/V/draft/DOC/latest/FILE         a draft, with its ``data.xml``
+        <entry>.metadata.xml                the facts of the entry beside it; alone: it was deleted at that time
     """
 
     address: Address
@@ -61,7 +53,8 @@ class ArchiveEntry:
             (_DEFINITIONS,) if isinstance(address, DefinitionAddress) else (address.collection.value, address.document)
         )
         moment = LATEST if self.instant is None else self.instant
-        names = (address.form.app, address.form.name, str(self.version), *holder, moment, _escaped(address.name))
+        file = address.name + _ATTACHMENT if _looks_like_metadata(address.name) else address.name
+        names = (address.form.app, address.form.name, str(self.version), *holder, moment, file)
         return "/".join(names) + (METADATA_SUFFIX if self.is_metadata else "")
 
 
@@ -76,21 +69,28 @@ def entry_of(
 def parse_entry(path: str) -> ArchiveEntry:
     """Read the name of an entry; instants may be written in any way that requests may write them.
 
-    The names in it are not judged: whether a tree can keep them, the layout of the tree knows.
+    Whether a tree can keep the names in it, its layout decides.
     """
     parts = path.split("/") if len(path) <= LONGEST_PATH else []
-    if len(parts) not in (_OF_DEFINITION, _OF_DOCUMENT) or not all(parts) or not _VERSION.fullmatch(parts[2]):
-        raise _no_entry(path)
-    form, version, moment = Form(parts[0], parts[1]), int(parts[2]), parts[-2]
-    is_metadata = parts[-1].endswith(METADATA_SUFFIX) and parts[-1] != METADATA_SUFFIX
-    name = _unescaped(parts[-1].removesuffix(METADATA_SUFFIX) if is_metadata else parts[-1])
+    if not all(parts):
+        raise _invalid_entry(path)
+    match parts:
+        case [app, form_name, number, *holder, moment, file] if _VERSION.fullmatch(number):
+            form, version = Form(app, form_name), int(number)
+        case _:
+            raise _invalid_entry(path)
+    is_metadata = file.endswith(METADATA_SUFFIX) and file != METADATA_SUFFIX
+    name = file.removesuffix(METADATA_SUFFIX) if is_metadata else file
+    if _looks_like_metadata(name):
+        name = name.removesuffix(_ATTACHMENT)
     address: Address
-    if len(parts) == _OF_DEFINITION and parts[3] == _DEFINITIONS:
-        address = DefinitionAddress(form, version, name)
-    elif len(parts) == _OF_DOCUMENT and parts[3] in {each.value for each in Collection}:
-        address = DocumentAddress(form, Collection(parts[3]), parts[4], name)
-    else:
-        raise _no_entry(path)
+    match holder:
+        case [kind] if kind == _DEFINITIONS:
+            address = DefinitionAddress(form, version, name)
+        case ["data" | "draft" as collection, document]:
+            address = DocumentAddress(form, Collection(collection), document, name)
+        case _:
+            raise _invalid_entry(path)
     return ArchiveEntry(address, version, None if moment == LATEST else _instant(moment, path), is_metadata)
 
 
@@ -124,27 +124,16 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
 
 
 def _instant(moment: str, path: str) -> Instant:
+    without_colons = _WITHOUT_COLONS.fullmatch(moment)
     try:
-        return instants.from_datetime(instants.parse_time(_with_colons(moment), "the time"))
+        text = moment if without_colons is None else ":".join(without_colons.groups())
+        return instants.from_datetime(instants.parse_time(text, "the time"))
     except BadRequestError as error:
-        raise _no_entry(path) from error
+        raise _invalid_entry(path) from error
 
 
-def _with_colons(moment: str) -> str:
-    found = _WITHOUT_COLONS.fullmatch(moment)
-    return moment if found is None else ":".join(found.groups())
-
-
-def _no_entry(path: str) -> BadRequestError:
+def _invalid_entry(path: str) -> BadRequestError:
     return BadRequestError(f"{path[:LONGEST_PATH]!r} is not the name of a revision in an archive")
-
-
-def _escaped(name: str) -> str:
-    return name + _ATTACHMENT if _looks_like_metadata(name) else name
-
-
-def _unescaped(name: str) -> str:
-    return name.removesuffix(_ATTACHMENT) if _looks_like_metadata(name) else name
 
 
 def _looks_like_metadata(name: str) -> bool:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from persistence.errors import BadRequestError
-from persistence.limits.documents import MOST_EXPORT_PATTERNS
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.texts import word
@@ -61,8 +60,8 @@ class FormPattern:
 class ExportQuery:
     """The revisions to export: everything current, by default.
 
-    ``since`` is the first instant of form data that is exported, and ``until`` the first that is not any more. Of data,
-    ``document`` is the only one, where it is given.
+    ``since`` is the first instant of form data that is exported, ``until`` the first after them, and ``document``, if
+    given, the only document.
     """
 
     patterns: tuple[FormPattern, ...] = (FormPattern(),)
@@ -75,19 +74,10 @@ class ExportQuery:
     document: str | None = None
 
     def is_in_range(self, instant: Instant) -> bool:
-        """Return whether form data of an instant is exported."""
         return (self.since is None or instant >= self.since) and (self.until is None or instant < self.until)
 
-    @property
-    def has_range(self) -> bool:
-        """Return whether the instants of form data count."""
-        return self.since is not None or self.until is not None
-
     def versions(self, form: Form, latest: Callable[[], int]) -> VersionFilter | None:
-        """Return the versions of a form that are exported; ``None`` where it is not.
-
-        ``latest`` returns the latest version; it is called if that counts.
-        """
+        """Return the versions of a form that are exported; ``None`` where it is not. ``latest`` is called if needed."""
         asked = {pattern.version for pattern in self.patterns if pattern.matches(form)}
         if not asked:
             return None
@@ -152,7 +142,6 @@ def parse_contents(text: str | None) -> frozenset[ExportedContent]:
 
 
 def parse_history(text: str | None) -> RevisionHistory:
-    """Read whether older revisions are exported."""
     return word(RevisionHistory, text, "data-revision-history") if text else RevisionHistory.EXCLUDE
 
 
@@ -160,7 +149,7 @@ def parse_range(since: str | None, until: str | None) -> tuple[Instant | None, I
     """Read the times between which form data was stored: as those of searches, without a zone in the server's own."""
     first, end = _bound(since, SINCE), _bound(until, UNTIL)
     if first is not None and end is not None and first >= end:
-        raise BadRequestError(f"there is no time from {first} to before {end}")
+        raise BadRequestError(f"{first} is not before {end}")
     return first, end
 
 
@@ -170,4 +159,4 @@ def _bound(text: str | None, name: str) -> Instant | None:
     try:
         return first_from(parse_time(text.strip(), name))
     except OverflowError as error:
-        raise BadRequestError(f"{name} is after the last time that there is") from error
+        raise BadRequestError(f"{name} is after the year 9999") from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from persistence.limits.definitions import MOST_COLUMNS
+from persistence.limits import MOST_COLUMNS
 
 DOCUMENT_COLUMN = "metadata_document_id"
 METADATA_COLUMNS = (
@@ -51,10 +51,9 @@ class FlatView:
 
 
 class CataloguedView(NamedTuple):
-    """A view as it is listed in a catalogue, with the names and paths of its columns.
+    """A view in a catalogue: ``columns`` are names and paths from below the root element, with ``/`` between.
 
-    Paths lead to elements from below the root element of a document, with ``/`` between. ``repetition`` is the column
-    of the numbers of its own iterations.
+    ``repetition`` is the column of the numbers of its own iterations.
     """
 
     name: str
@@ -96,11 +95,10 @@ def _steps(path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FlatNaming:
-    """The rules for names of views: they begin with ``prefix``, and no name has more than ``longest`` characters.
+    """The rules for names of views, which begin with ``prefix`` and have at most ``longest`` characters.
 
     With ``prefixes_in_main`` a column of the view of documents has the name of its whole path, else of its control.
-    Columns of the numbers of repetitions have names of any length (spec search 7.2), up to ``limit``: that of the
-    database for all names, as ``most_columns`` is its limit for the columns of a view.
+    Columns of numbers of repetitions may be longer (spec search 7.2), up to the database's ``limit`` for any name.
     """
 
     prefix: str
@@ -114,7 +112,7 @@ _NOT_IN_IDENTIFIERS = re.compile("[^A-Za-z0-9_]")
 
 
 def identifier(name: str) -> str:
-    """Return the name of an application, a form or a control as an identifier that needs no quotes."""
+    """Return a name as an identifier that needs no quotes."""
     return _NOT_IN_IDENTIFIERS.sub("", name.replace("-", "_")).strip("_") or "_"
 
 
@@ -142,7 +140,7 @@ def _cut(part: str, length: int) -> str:
 
 
 class UniqueNames:
-    """A set of taken names, from which new ones differ in more than the case of letters: SQL ignores it."""
+    """A set of taken names, from which new ones differ in more than case: SQL ignores it."""
 
     def __init__(self, taken: Iterable[str], longest: int) -> None:
         self._taken = {name.lower() for name in taken}

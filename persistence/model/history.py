@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from persistence.limits.documents import HISTORY_PAGE, LARGEST_HISTORY_PAGE
+from persistence.limits import HISTORY_PAGE, LARGEST_HISTORY_PAGE
 from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar

@@ -48,8 +48,7 @@ def first_from(moment: datetime) -> Instant:
 def next_after(previous: Instant | None) -> Instant:
     """Return now, or one millisecond past ``previous`` when the clock has not moved beyond it.
 
-    Two saves within a millisecond, or a clock set back, would otherwise give two revisions one instant, and
-    ``last-modified-time`` (spec crud 4.8) could no longer tell them apart.
+    Two revisions with one instant could not be told apart by ``last-modified-time`` (spec crud 4.8).
     """
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")
@@ -96,17 +95,17 @@ def shortest(instant: Instant) -> str:
 
 @lru_cache(maxsize=1024)
 def epoch_nanoseconds(instant: Instant) -> int:
-    """Return nanoseconds since 1970, UTC, exact to the millisecond; ``ValueError`` for a day that is in no calendar."""
+    """Return nanoseconds since 1970, UTC, exact to the millisecond; ``ValueError`` for a day that does not exist."""
     return math.floor(to_datetime(instant).timestamp()) * _SECOND + int(instant[20:23]) * 1_000_000
 
 
 def epoch_seconds(instant: Instant) -> int:
-    """Return whole seconds since 1970, UTC; raises as ``epoch_nanoseconds``."""
+    """Return whole seconds since 1970, UTC; ``ValueError`` for a day that does not exist."""
     return epoch_nanoseconds(instant) // _SECOND
 
 
 def is_in_calendar(instant: Instant) -> bool:
-    """Return whether a text that looks like an instant is one: there is no 30th of February."""
+    """Return False for a text that looks like an instant and is not one, such as the 30th of February."""
     try:
         epoch_nanoseconds(instant)
     except ValueError:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import BadRequestError, LockedError, PreconditionError
-from persistence.limits.documents import LONGEST_LEASE
-from persistence.limits.requests import LONGEST_SHOWN
+from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 from persistence.model.users import User
@@ -58,9 +57,9 @@ class DocumentLease(msgspec.Struct, frozen=True):
         return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall, form)
 
     def keeps_out(self, user: User, form: Form) -> bool:
-        """Return whether a user may not write to the document of a form while it lasts.
+        """Return whether it keeps a user from writing to the document. A lease by another form does not.
 
-        Who may create documents of another form could else keep everybody from this one, by its id.
+        A user who may create documents of another form could otherwise block this document, by its id.
         """
         return self.user != user.name and not self.is_elsewhere(form)
 
@@ -69,39 +68,36 @@ class DocumentLease(msgspec.Struct, frozen=True):
         return self.form not in ("", str(form))
 
     def is_in_the_way(self, holder: LeaseHolder, form: Form | None, *, is_stored: bool = False) -> bool:
-        """Return whether somebody may not lease the document, or give the lease back, while it lasts.
+        """Return whether it keeps somebody from leasing the document, or from giving the lease back.
 
-        ``form`` is given where a lease is of its form, too. Then one by another form is in nobody's way if the document
-        ``is_stored`` in this one, and else in everybody's.
+        If ``form`` is given, a lease by another form does so unless the document ``is_stored`` in this one.
         """
         if form is not None and self.is_elsewhere(form):
             return not is_stored
         return self.user != holder.user
 
     def is_of(self, now: Moment) -> bool:
-        """Return whether it was taken, or last looked at, in the run of the kernel that is now."""
+        """Return whether it was taken, or last looked at, since the kernel started."""
         return self.boot == now.boot
 
     def remaining(self, now: Moment) -> int:
         """Return the whole seconds that are left, rounded up; 0 where it has expired.
 
-        Within one run of the kernel only the clock counts that nobody can set. After a restart the wall clock decides,
-        however wrong it is, but it gives no lease more than its length.
+        Within one run of the kernel the clock that nobody can set decides; after a restart, the wall clock.
         """
         passed = now.ticks - self.ticks if self.boot and self.is_of(now) else now.wall - self.wall
         return max(0, math.ceil(self.seconds - max(0.0, passed)))
 
     def measured_from(self, now: Moment) -> DocumentLease:
-        """Return what is left of it as a lease that begins now: so a wall clock that is wrong counts once."""
+        """Return the rest of the lease as one that begins now, so that a wrong wall clock counts once."""
         return msgspec.structs.replace(self, seconds=self.remaining(now), boot=now.boot, ticks=now.ticks, wall=now.wall)
 
     def require_of(self, user: str | None) -> None:
-        """Make sure that it is the lease of a user, if one is given: who renews a lease keeps it."""
+        """Refuse a user, if one is given, who does not hold it: a renewal keeps the holder."""
         if user is not None and user != self.user:
             raise PreconditionError(f"{self.user} has leased the document {self.document} now")
 
     def refusal(self, now: Moment) -> LockedError:
-        """Return the error for somebody else than the holder."""
         left = self.remaining(now)
         unit = "second" if left == 1 else "seconds"
         text = f"{self.user} has leased the document {self.document} for {left} more {unit}"
@@ -114,7 +110,9 @@ def parse_timeout(header: str | None) -> int:
     if not sent:
         raise BadRequestError("a LOCK needs the header Timeout, such as Second-600")
     if sent.lower() == "infinite":
-        raise BadRequestError(f"no lease is endless: Timeout is Second-{LONGEST_LEASE} at most, and can be renewed")
+        raise BadRequestError(
+            f"a lease cannot be endless: Timeout is at most Second-{LONGEST_LEASE}, and can be renewed"
+        )
     found = _TIMEOUT.fullmatch(sent)
     if found is None:
         raise BadRequestError(f"Timeout must be such as Second-600, not {sent[:LONGEST_SHOWN]!r}")
@@ -125,7 +123,7 @@ def parse_timeout(header: str | None) -> int:
 
 
 def parse_remaining(header: str | None) -> int | None:
-    """Read the header ``Timeout`` of another service's 423; ``None`` where there is none, or no such one."""
+    """Read the header ``Timeout`` of another service's 423; ``None`` where it is missing or invalid."""
     found = _TIMEOUT.fullmatch((header or "").strip())
     return None if found is None else int(found[1])
 
@@ -133,5 +131,5 @@ def parse_remaining(header: str | None) -> int | None:
 def holder_named(user: str, group: str) -> LeaseHolder:
     name = short(user.strip(), "user name of the lease")
     if name is None:
-        raise BadRequestError("the body names no user: it needs lockinfo/owner/username")
+        raise BadRequestError("the body does not name a user: it needs lockinfo/owner/username")
     return LeaseHolder(name, short(group.strip(), "group name of the lease"))

@@ -1,4 +1,4 @@
-"""Places in object stores: a bucket of a store that speaks S3, and the beginning of the keys there."""
+"""Buckets of stores that speak S3, with the beginning of the keys there."""
 
 from __future__ import annotations
 
@@ -9,70 +9,68 @@ from urllib.parse import parse_qs, urlsplit
 from persistence.errors import BadRequestError
 
 SCHEME = "s3"
-"""The scheme of the address of such a place."""
-
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _LONGEST_PREFIX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectPlace:
+class Bucket:
     """A bucket, and a ``prefix`` of keys without slashes around it, which may be empty.
 
-    Without ``endpoint`` or ``region`` the environment says it, as for other programs.
+    The environment has ``endpoint`` and ``region`` where they are empty.
     """
 
-    bucket: str
+    name: str
     prefix: str = ""
     endpoint: str = ""
     region: str = ""
 
     def __str__(self) -> str:
-        return f"{SCHEME}://{self.bucket}/{self.prefix}".rstrip("/")
+        return f"{SCHEME}://{self.name}/{self.prefix}".rstrip("/")
 
-    def holds(self, other: ObjectPlace) -> bool:
+    def holds(self, other: Bucket) -> bool:
         """Return whether the keys of another place begin with those of this one."""
         is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
-        return (self.bucket, self.endpoint) == (other.bucket, other.endpoint) and is_below
+        return (self.name, self.endpoint) == (other.name, other.endpoint) and is_below
 
-    def meets(self, other: ObjectPlace) -> bool:
+    def meets(self, other: Bucket) -> bool:
         """Return whether this and another place may have keys in common: one without an endpoint may be anywhere."""
         endpoint = self.endpoint if self.endpoint and other.endpoint else other.endpoint
         here, there = replace(self, endpoint=endpoint), replace(other, endpoint=other.endpoint or endpoint)
         return here.holds(there) or there.holds(here)
 
 
-def is_object_place(text: str) -> bool:
+def is_bucket(text: str) -> bool:
     return text.strip().lower().startswith(f"{SCHEME}:")
 
 
-def object_place(text: str, endpoint: str = "", region: str = "") -> ObjectPlace:
+def parse_bucket(text: str, endpoint: str = "", region: str = "") -> Bucket:
     """Read an address ``s3://BUCKET/PREFIX``."""
-    bucket, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
+    name, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
     prefix = prefix.strip("/")
     names = prefix.split("/") if prefix else []
-    if not _BUCKET.fullmatch(bucket) or len(prefix) > _LONGEST_PREFIX or not all(map(_NAME.fullmatch, names)):
+    if not _BUCKET.fullmatch(name) or len(prefix) > _LONGEST_PREFIX or not all(map(_NAME.fullmatch, names)):
         instead = "" if "@" in text else f", not {text!r}"
         raise BadRequestError(
             f"must be {SCHEME}://BUCKET/PREFIX, of letters, digits and the signs . _ = - (no user, no query){instead}"
         )
-    return ObjectPlace(bucket, prefix, endpoint, region)
+    return Bucket(name, prefix, endpoint, region)
 
 
-def addressed_place(text: str) -> ObjectPlace:
+def parse_addressed_bucket(text: str) -> Bucket:
     """Read an address ``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``; both may be missing."""
     address, _, query = text.strip().partition("?")
     given = parse_qs(query, keep_blank_values=True)
     is_known = set(given) <= {"endpoint", "region"} and all(len(values) == 1 for values in given.values())
-    if not is_object_place(address) or not is_known:
+    if not is_bucket(address) or not is_known:
         raise BadRequestError(f"must be {SCHEME}://BUCKET/PREFIX?endpoint=URL&region=NAME, without anything else")
     endpoint, region = ("".join(given.get(name, ())) for name in ("endpoint", "region"))
-    return object_place(address, object_endpoint(endpoint), region)
+    return parse_bucket(address, object_endpoint(endpoint), region)
 
 
 def object_endpoint(text: str) -> str:
-    """Return the address of a store that speaks S3, without a slash at its end; empty for a blank text."""
+    """Read the address of a store that speaks S3; blank is empty."""
     given = text.strip()
     try:
         parts = urlsplit(given)

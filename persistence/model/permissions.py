@@ -21,10 +21,7 @@ FINDING = (READ, UPDATE, DELETE)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The allowed operations in their fixed order, or ``None`` where no permissions are defined.
-
-    ``text`` has them as answers do.
-    """
+    """The allowed operations in order, or ``None`` where no permissions are defined; ``text`` is for responses."""
 
     allowed: tuple[str, ...] | None
     text: str = field(init=False, repr=False, compare=False)
@@ -49,8 +46,7 @@ def in_order(names: frozenset[str]) -> Operations:
 class GrantCondition(Enum):
     """A condition of a permission, by its name in a form definition.
 
-    ``UNKNOWN`` stands for a condition that this service does not know, and never holds. ``TOKEN`` never holds either,
-    except for ``by_token``.
+    ``UNKNOWN``, any condition that this service does not know, never holds; ``TOKEN`` holds in ``by_token`` only.
     """
 
     AUTHENTICATED = "any-authenticated-user"
@@ -83,10 +79,7 @@ Permissions = tuple[Permission, ...]
 
 
 def on_data(permissions: Permissions | None, user: User, owner: User) -> Operations:
-    """Return what a user may do with data that ``owner`` has created (spec crud 6.4, existing data).
-
-    Operations that are granted without looking at the data are included.
-    """
+    """Return what a user may do with data that ``owner`` has created (spec crud 6.4, existing data)."""
     return on_data_of(permissions, user)(owner)
 
 
@@ -102,7 +95,7 @@ def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], 
     def judged(owner: User) -> Operations:
         granted = always
         for operations, owners in by_owner:
-            if not operations <= granted and owners.is_like(owner):
+            if not operations <= granted and owners.matches(owner):
                 granted |= operations
         return in_order(granted)
 
@@ -117,8 +110,7 @@ def without_data(permissions: Permissions | None, user: User) -> Operations:
 def by_token(permissions: Permissions, user: User, owner: User, granted: frozenset[str]) -> frozenset[str]:
     """Return the operations that a token adds on data that ``owner`` has created (spec crud 6.6).
 
-    They are those that the token has ``granted`` and that a permission for its bearers has; other conditions of that
-    permission must hold too.
+    The token has ``granted`` them, and a permission for bearers has them whose other conditions hold.
     """
     of_bearers = tuple(
         Permission(each.operations & granted, tuple(other for other in each.conditions if other is not _TOKEN))
@@ -161,7 +153,7 @@ def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple
             always |= permission.operations
         elif owners is not None:
             by_owner[permission.operations, owners] = None
-    if any(CREATE in operations and owners.is_like(user) for operations, owners in by_owner):
+    if any(CREATE in operations and owners.matches(user) for operations, owners in by_owner):
         always |= {CREATE}
     return always, tuple(by_owner)
 
@@ -227,8 +219,8 @@ def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
 def searchable_owners(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
     """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8).
 
-    It is not the same as to have the operation: a permission for owners who also have a role counts for every owner,
-    and one for a role in an organization for every operation.
+    Unlike in ``owners_with``, a permission for owners who also have a role counts for every owner, and one for a role
+    in an organization for every operation.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
@@ -263,9 +255,9 @@ _NEVER = frozenset({GrantCondition.TOKEN, GrantCondition.UNKNOWN})
 
 
 def missing_headers(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
-    """Return the headers, without prefix, that were not sent and that a permission for one of the operations needs.
+    """Return the headers, without prefix, that a permission for one of the operations needs and that were not sent.
 
-    A group and roles count only beside a user name, so that without one it is the only answer.
+    A group and roles count only with a user name: without one, it is the only answer.
     """
     asked = frozenset(any_of)
     needed = {
@@ -298,13 +290,13 @@ class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab
     roles: dict[str, list[str]] = {}
 
 
-_decoder = msgspec.json.Decoder(_PermissionsJson)
+_permissions_decoder = msgspec.json.Decoder(_PermissionsJson)
 
 
 def from_json(text: str) -> Permissions:
     """Read the JSON of the property; here ``list`` is not implied (spec crud 6.3)."""
     try:
-        raw = _decoder.decode(text)
+        raw = _permissions_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadRequestError(f"malformed permissions: {error}") from error
     found = [
@@ -318,5 +310,5 @@ def from_json(text: str) -> Permissions:
 def _known(names: Iterable[str]) -> frozenset[str]:
     operations = frozenset(names)
     for name in operations - frozenset(OPERATIONS):
-        raise BadRequestError(f"malformed permissions: {name!r} is no operation; there are {', '.join(OPERATIONS)}")
+        raise BadRequestError(f"malformed permissions: {name!r} is not an operation, as {', '.join(OPERATIONS)} are")
     return operations

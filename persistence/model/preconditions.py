@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,13 +13,7 @@ class Tags:
     tags: frozenset[str] | None
 
     def match(self, *current: str) -> bool:
-        """Return whether one of the current entity tags is among these."""
         return self.tags is None or not self.tags.isdisjoint(current)
-
-    @property
-    def has_weak(self) -> bool:
-        """Return whether one of them is a weak tag, which none matches."""
-        return self.tags is not None and any(tag.startswith("W/") for tag in self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ def parse(
     *,
     must_exist: bool = False,
 ) -> Precondition:
-    """Read the headers of a write; ``If-None-Match: *`` means "only if there is nothing yet"."""
+    """Read the headers of a write; ``If-None-Match: *`` means "only if nothing is stored yet"."""
     if if_match is None and if_none_match is None and unmodified_since is None:
         return NO_PRECONDITION
     return Precondition(parse_tags(if_match), parse_tags(if_none_match), unmodified_since, must_exist)
@@ -62,10 +55,5 @@ def parse_tags(header: str | None) -> Tags | None:
         return None
     if header.strip() == "*":
         return Tags(None)
-    return Tags(frozenset(_bare(header.split(","))))
-
-
-def _bare(parts: Iterable[str]) -> Iterable[str]:
-    for part in parts:
-        tag = part.strip()
-        yield tag[1:-1] if len(tag) > 1 and tag[0] == tag[-1] == '"' else tag
+    tags = map(str.strip, header.split(","))
+    return Tags(frozenset(tag[1:-1] if len(tag) > 1 and tag[0] == tag[-1] == '"' else tag for tag in tags))

@@ -1,4 +1,4 @@
-"""How long things are kept: time spans, and the instants before which something is old enough to go."""
+"""How long things are kept: time spans, and the instants before which something is old enough to be removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def span(text: str) -> int:
     try:
         return duration(text)
     except BadRequestError:
-        raise BadRequestError(f"{text!r} is no time span such as 12h, 30d, 6w or 2y") from None
+        raise BadRequestError(f"{text!r} is not a time span such as 12h, 30d, 6w or 2y") from None
 
 
 def retention(text: str, *, may_be_none: bool) -> int | None:
@@ -67,20 +67,16 @@ def cutoff(text: str, now: datetime) -> Instant:
     try:
         seconds = span(text)
     except BadRequestError:
-        moment = _moment(text)
+        try:
+            moment = parse_time(text, "older-than")
+        except BadRequestError:
+            raise BadRequestError(
+                f"older-than must be a time span such as 12h, 30d or 2y, or a date such as 2024-01-31, not {text!r}"
+            ) from None
         if moment > now:
-            raise BadRequestError(f"{text} is in the future: what is stored until then would go") from None
+            raise BadRequestError(f"{text} is in the future: what is stored until then would be removed") from None
         return from_datetime(moment)
     return before(now, seconds)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return parse_time(text, "older-than")
-    except BadRequestError:
-        raise BadRequestError(
-            f"older-than must be a time span such as 12h, 30d or 2y, or a date such as 2024-01-31, not {text!r}"
-        ) from None
 
 
 def before(now: datetime, seconds: int) -> Instant:

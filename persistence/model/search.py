@@ -83,10 +83,7 @@ class DraftFilter:
 
 @dataclass(frozen=True, slots=True)
 class VisibleOwners:
-    """Owners whose documents are seen, by their version.
-
-    With ``is_by_saved`` the owner of a saved document also owns its draft; otherwise a draft has an owner of its own.
-    """
+    """Owners whose documents are seen, by version; with ``is_by_saved`` the owner of a document also owns its draft."""
 
     of_version: Callable[[int], OwnerSets]
     is_by_saved: bool = False
@@ -100,8 +97,7 @@ EVERYTHING = VisibleOwners(lambda _: frozenset())
 class Scope:
     """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
 
-    ``any_of`` are operations of which the user has at least one on each found document, for an index that decides
-    itself.
+    For an index that decides itself: the user has one of the operations ``any_of`` on each found document.
     """
 
     versions: tuple[int, ...] | None = None
@@ -119,9 +115,8 @@ class Scope:
 class Query:
     """The conditions, all of which must hold, the order, and the requested part of the list.
 
-    ``text`` is searched anywhere in the text of a document, unless it is empty. ``paths`` are the
-    controls whose values are returned with each document, all of them where it is ``None``. Without ``needs_total``
-    an index may stop to count once it has the page.
+    ``text`` is searched in the whole text of a document. ``paths`` are the controls whose values are returned; ``None``
+    is all. Without ``needs_total`` an index may stop to count once it has the page.
     """
 
     text: str = ""
@@ -166,10 +161,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The number of documents that match, with ``has_more`` at most that, and the documents on the requested page.
-
-    With ``has_more`` there is a document after that page.
-    """
+    """The number of matches, and the requested page; with ``has_more`` a page follows, and ``total`` is a maximum."""
 
     total: int = 0
     page: tuple[Hit, ...] = ()
@@ -227,10 +219,7 @@ Wanted = str | int | bool | datetime | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FormFilter:
-    """A condition on a form; ``wanted`` has the type of the field, and ``language`` is for titles.
-
-    An empty language stands for the first title, and so does one without a title.
-    """
+    """A condition on a form; ``wanted`` has the type of the field. An empty ``language`` stands for the first title."""
 
     metadata: FormField
     match: FormMatch
@@ -276,7 +265,7 @@ class FormQuery:
 
 @dataclass(frozen=True, slots=True)
 class ListedVersion:
-    """A version in the list of another service; ``sum`` differs where anything differs that the list says of it."""
+    """A version in the list of another service; ``sum`` is a checksum of its whole entry."""
 
     app: str
     name: str

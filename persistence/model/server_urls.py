@@ -1,8 +1,4 @@
-"""Addresses of other servers: their one spelling, and whether an address is below another.
-
-Publishers name the server that a form is published to (spec crud 8.3), and the settings say which servers that may be.
-An address that could be read in two ways is refused, so that it means the same to the comparison and to the client.
-"""
+"""Addresses of servers that forms are published to (spec crud 8.3): their one spelling, and which are allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 from persistence.errors import BadRequestError, ForbiddenError
-from persistence.limits.requests import LONGEST_CREDENTIAL, LONGEST_PASSWORD, LONGEST_SERVER_URL
+from persistence.limits import LONGEST_CREDENTIAL, LONGEST_PASSWORD, LONGEST_SERVER_URL
 
 _AUTHORIZATION = re.compile(r"([A-Za-z]+) +[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -24,10 +20,7 @@ _URL = re.compile(
     r"(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]*)*)"
 )
-"""No user, query, fragment, percent sign, backslash, or character outside of ASCII.
-
-Internationalized names are written in their ASCII form (``xn--``).
-"""
+"""No user, query, fragment, percent sign, backslash, or character outside of ASCII (``xn--`` for other names)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +43,7 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTarget:
-    """The server of a publication. ``authorization`` is the header of that name with which it is called.
-
-    ``is_forced`` says that attachments are sent although the server has them.
-    """
+    """The server of a publication and its ``Authorization`` header; ``is_forced`` sends attachments that it has."""
 
     server: ServerUrl
     authorization: str | None = field(default=None, repr=False)
@@ -61,7 +51,10 @@ class RemoteTarget:
 
 
 def parse(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
+
+    One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
+    """
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:
@@ -71,11 +64,19 @@ def parse(text: str) -> ServerUrl:
         )
     path = tuple(found["path"].removesuffix("/").split("/")[1:])
     if not {"", ".", ".."}.isdisjoint(path):
-        raise BadRequestError("the address of a server must not have dots or nothing for a name in its path")
+        raise BadRequestError("the address of a server must not have empty names, . or .. in its path")
     port = int(found["port"]) if found["port"] else _DEFAULT_PORTS[scheme]
     if not 1 <= port <= _HIGHEST_PORT:
         raise BadRequestError(f"the port of a server must be between 1 and {_HIGHEST_PORT}")
-    return ServerUrl(scheme, _host(found["host"].lower()), port, path)
+    host = found["host"].lower()
+    if host.startswith("["):
+        try:
+            host = f"[{IPv6Address(host[1:-1]).compressed}]"
+        except ValueError as error:
+            raise BadRequestError("the address of a server has brackets around an invalid IPv6 address") from error
+    elif not (host[0].isalnum() and host[-1].isalnum()):
+        raise BadRequestError("the host of a server must begin and end with a letter or a digit")
+    return ServerUrl(scheme, host, port, path)
 
 
 def basic_authorization(name: str, password: str) -> str | None:
@@ -106,14 +107,3 @@ def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
             "publishing to that server is not allowed: no address in the setting publish_to includes it"
         )
     return url
-
-
-def _host(text: str) -> str:
-    if not text.startswith("["):
-        if not (text[0].isalnum() and text[-1].isalnum()):
-            raise BadRequestError("the host of a server must begin and end with a letter or a digit")
-        return text
-    try:
-        return f"[{IPv6Address(text[1:-1]).compressed}]"
-    except ValueError as error:
-        raise BadRequestError("the address of a server has brackets around what is no IPv6 address") from error

@@ -13,10 +13,7 @@ from persistence.model.users import User
 from persistence.model.versions import FormMetadata
 
 SCHEMA = 2
-"""The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.
-
-Version 1 had neither a checksum of itself nor the path of its content.
-"""
+"""The version of the sidecar's fields: a sidecar with another number is damaged."""
 
 DIGEST_ALGORITHM = "sha256"
 
@@ -62,15 +59,13 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of one resource, as the JSON file beside its content holds it.
 
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the entity
-    tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has ``deleted`` set,
-    size 0 and no digest. Only definitions have ``metadata``. ``body`` is set for an attachment whose content here is
-    empty, because another provider keeps it. ``adopted`` is true of a revision that was made by a repair or an
-    adoption, not by a request. ``flat_view`` says that a definition's version has flat views. ``encrypted`` says that
-    an attachment is an encrypted file, or that form data has encrypted values; ``sealed_hash`` is then the client's
-    hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
-    not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
-    ``restored`` is the instant of the older revision that this one has brought back. ``purged`` says that a tombstone
-    goes with the last older revision. ``name`` is that of an attachment whose file is called by a part of it.
+    tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has ``deleted``,
+    size 0 and no digest; with ``purged`` it is removed with the last older revision. ``body`` is set where another
+    provider keeps the content. ``adopted``: made by a repair or an adoption. ``flat_view``: the definition's version
+    has flat views. ``encrypted``: an encrypted attachment, or form data with encrypted values; ``sealed_hash`` is then
+    the client's hash. ``False``: form data with no encrypted value; ``None``: not examined. ``tag`` is the entity tag
+    of a revision that was encrypted again. ``restored`` is the instant of the older revision that this one restores.
+    ``name`` is that of an attachment whose file is called by a part of it.
     """
 
     schema: int
@@ -146,7 +141,7 @@ def described(record: Sidecar) -> Sidecar:
 
 
 def restoring(sidecar: Sidecar, older: Sidecar) -> Sidecar:
-    """Return the sidecar of a revision that brings an older one back: it has the same bytes, encrypted or not."""
+    """Return the sidecar of a revision that restores an older one: it has the same bytes, encrypted or not."""
     return msgspec.structs.replace(
         sidecar, restored=older.modified, encrypted=older.encrypted or sidecar.encrypted, sealed_hash=older.sealed_hash
     )
@@ -165,8 +160,7 @@ def plain_tag(etag: str) -> str:
 def stamp(sidecar: Sidecar) -> int:
     """Return the modification time of a revision's content, in nanoseconds since 1970.
 
-    It is the revision's instant, and below the millisecond some digits of its id: enough to tell a content from every
-    other that has ever been at its place.
+    Below the millisecond it has digits of the id, to tell a content from every other that has been at its place.
     """
     return epoch_nanoseconds(sidecar.modified) + int(sidecar.id[:8], 16) % 1_000_000
 
@@ -175,10 +169,7 @@ _GRANULARITIES = (1, 100, 1000, 1_000_000, 1_000_000_000, 2_000_000_000)
 
 
 def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
-    """Return whether a modification time is a revision's stamp, as exactly as a file system or a copy keeps it.
-
-    Some keep 100 nanoseconds, some microseconds, some whole seconds or every second one.
-    """
+    """Return whether a modification time is a revision's stamp, as exactly as a file system or a copy keeps it."""
     expected = stamp(sidecar)
     return any(expected // step * step == nanoseconds for step in _GRANULARITIES)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
+from persistence.limits import LONGEST_COMPARED, LONGEST_SHOWN, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
@@ -42,10 +42,7 @@ def json_line(values: object) -> bytes:
 
 
 def short(text: str | None, what: str) -> str | None:
-    """Return the text without surrounding blanks; ``None`` where it is absent or blank.
-
-    Only the blanks that may surround a header are dropped: a name with another character is another name.
-    """
+    """Return the text without the blanks that may surround a header; ``None`` where it is absent or blank."""
     clean = (text or "").strip(" \t")
     if not clean:
         return None
@@ -61,7 +58,7 @@ WHOLE = "-UTF-8"
 
 
 def without_encoding(xml: str) -> str:
-    """Return XML that is decoded already without the encoding that its declaration names: it is not in it any more."""
+    """Return decoded XML without the encoding in its declaration, which no longer applies."""
     declared = _ENCODING.match(xml)
     return xml if declared is None else xml[: declared.start(1)] + xml[declared.end(1) :]
 
@@ -102,17 +99,14 @@ def count(text: str, what: str, default: int) -> int:
 
 
 def duration(text: str) -> int:
-    """Read days, hours, minutes and seconds, each at most once and in this order.
-
-    A number without a unit is refused: whoever writes it may mean days as well as seconds.
-    """
+    """Read days, hours, minutes and seconds, each at most once and in this order; return seconds."""
     rest, total = text, 0
     for unit, seconds in _SECONDS_OF.items():
         amount, found, after = rest.partition(unit)
         if found and _AMOUNT.fullmatch(amount):
             total, rest = total + int(amount) * seconds, after
     if rest or not total:
-        raise BadRequestError(f"{text!r} is no time span such as 90s, 10m, 1h30m or 7d")
+        raise BadRequestError(f"{text!r} is not a time span such as 90s, 10m, 1h30m or 7d")
     return total
 
 
@@ -130,16 +124,15 @@ def word(words: type[_Word], text: str, what: str) -> _Word:
         return words(text)
     except ValueError:
         known = ", ".join(str(each.value) for each in words)
-        raise BadRequestError(f"there is no {what} {text!r}; there are {known}") from None
+        raise BadRequestError(f"{text!r} is not a valid {what}: it must be one of {known}") from None
 
 
 def known_parameters(
     pairs: Iterable[tuple[str, str]], known: Sequence[str], what: str, *, repeatable: Container[str] = ()
 ) -> dict[str, str]:
-    """Return the parameters of a request by name; of a ``repeatable`` one, the last. ``what`` is the request.
+    """Return the parameters of a request by name; of a ``repeatable`` one, the last.
 
-    Requests that export or import accept no other ones: with a misspelt name, more would be exported than is meant, or
-    imported what was only to be tried.
+    Unknown names are refused: with a misspelt one, more would be exported, or an import would not be a trial.
     """
     found: dict[str, str] = {}
     for name, value in pairs:
@@ -152,10 +145,7 @@ def known_parameters(
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:
-    """Return the known name that is most like another one.
-
-    Return ``None`` where no name is known, or none is as much like it as ``cutoff`` says: from 0 to 1.
-    """
+    """Return the known name that is most similar, at least by ``cutoff`` (0 to 1); ``None`` without one."""
     name = name[:LONGEST_COMPARED]
     names = [each for each in islice(known, MOST_KNOWN) if len(each) <= LONGEST_COMPARED]
     if len(names) > MOST_COMPARED:

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus, unquote_plus
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.limits.requests import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
+from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 
@@ -68,13 +68,13 @@ class _CredentialsJson(msgspec.Struct):
     organizations: list[list[_Text]] = msgspec.field(default_factory=list)
 
 
-_decoder = msgspec.json.Decoder(_CredentialsJson)
+_credentials_decoder = msgspec.json.Decoder(_CredentialsJson)
 
 
 def parse_credentials(text: str) -> User:
     """Read the JSON object of the credentials header; its texts may be form-URL-encoded."""
     try:
-        raw = _decoder.decode(text)
+        raw = _credentials_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"malformed credentials header: {error}") from error
     name = _decoded(raw.username)
@@ -114,12 +114,13 @@ def _not_too_many(roles: tuple[Role, ...]) -> tuple[Role, ...]:
 
 
 def _role(raw: _RoleJson) -> Role:
-    """Read a role. One that is bound to an organization without a name is refused: it would count everywhere."""
     if raw.organization is None:
         return Role(_unquoted(raw.name))
     organization = _unquoted(raw.organization).strip(" \t")
     if not organization:
-        raise BadRequestError("a role in the credentials header is bound to an organization without a name")
+        raise BadRequestError(
+            "a role in the credentials header names an empty organization"
+        )  # it would count everywhere
     return Role(_unquoted(raw.name), organization)
 
 
@@ -148,17 +149,13 @@ def _levels(texts: list[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OwnerPattern:
-    """The owners of documents to whom all given values apply; without any, every owner.
-
-    An owner belongs to one organization of each of ``organizations``.
-    """
+    """The owners to whom all given values apply, with one organization of each of ``organizations``; empty is all."""
 
     creator: str | None = None
     group: str | None = None
     organizations: tuple[frozenset[str], ...] = ()
 
-    def is_like(self, owner: User) -> bool:
-        """Return whether all values apply to ``owner``."""
+    def matches(self, owner: User) -> bool:
         return (
             (self.creator is None or self.creator == owner.name)
             and (self.group is None or self.group == owner.group)
@@ -174,7 +171,7 @@ class OwnerSet:
 
     def includes(self, owner: User) -> bool:
         """Return whether documents that ``owner`` has created are seen."""
-        return any(holder.is_like(owner) for holder in self.holders)
+        return any(holder.matches(owner) for holder in self.holders)
 
 
 EVERYBODY = OwnerSet(frozenset({OwnerPattern()}))
@@ -195,11 +192,7 @@ class Admin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def admin_entries(admins: Iterable[Admin], user: User) -> tuple[Admin, ...]:
-    """Return the entries that apply to a user.
-
-    A role that is bound to an organization does not count, because a form belongs to none (as without data, spec crud
-    6.4).
-    """
+    """Return the entries that apply to a user; a role in an organization does not (as without data, spec crud 6.4)."""
     names = {role.name for role in user.roles if role.organization is None} | {_ANY}
     return tuple(entry for entry in admins if entry.role in names)
 

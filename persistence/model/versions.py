@@ -55,12 +55,8 @@ def structure_of(data_format: str) -> str:
 class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2).
 
-    They are kept when a definition is published, so that it is not parsed again.
-
-    ``titles`` holds the title of each language, in document order; the language is empty where none is given.
-    ``permissions`` is the element as XML without namespaces, ``None`` where there is none: an empty element is not the
-    same. ``singleton`` is ``None`` where the definition does not say. ``encrypts`` says that it has encrypted
-    controls (spec forms 4.1): still known when the definition is deleted.
+    ``titles`` are by language, in document order. ``permissions`` is the element as XML without namespaces: an empty
+    one is not ``None``. ``encrypts`` says that it has encrypted controls (spec forms 4.1).
     """
 
     titles: dict[str, str] = {}
@@ -80,9 +76,8 @@ class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 class PublishedVersion:
     """A version that is published, or was until it was deleted.
 
-    ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last, by ``modifier`` where that is known.
-    ``permissions`` are parsed from the element in its metadata, ``None`` where it has none. ``weight`` is how many
-    bytes the texts of the metadata take in memory.
+    ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last. ``permissions`` are parsed from its
+    metadata. ``weight`` are the bytes of the texts of the metadata in memory.
     """
 
     form: Form
@@ -133,10 +128,7 @@ class ForDocument:
 
 @dataclass(frozen=True, slots=True)
 class VersionRequest:
-    """The version headers of a request: nothing, ``next``, a number, or for a document.
-
-    The document wins over the other two where both were sent (spec crud 3).
-    """
+    """The version headers of a request: nothing, ``next``, a number, or for a document, which wins (spec crud 3)."""
 
     number: int | None = None
     wants_next: bool = False
@@ -147,7 +139,6 @@ ABSENT = VersionRequest()
 
 
 def parse(version: str | None, document: str | None, is_draft: str | None) -> VersionRequest:
-    """Read the three headers."""
     if version is None and document is None:
         return ABSENT
     if document is not None:
@@ -165,7 +156,6 @@ class Searched(Enum):
 
 
 def parse_searched(version: str | None) -> int | Searched:
-    """Read the version header of a search."""
     if version is None:
         return Searched.LATEST
     text = version.strip()
@@ -176,7 +166,7 @@ def parse_reindexed(version: str | None) -> int:
     """Read the version header of a request to reindex, which must be there (spec search 5)."""
     text = (version or "").strip()
     if not text:
-        raise VersionError("the form definition version must be sent: of one form, one version is reindexed at a time")
+        raise VersionError("the form definition version must be sent: one version is reindexed at a time")
     return _number(text, "")
 
 
@@ -222,9 +212,9 @@ def to_read(asked: VersionRequest, latest: int | None) -> int:
 
 
 def must_leave_room(number: int, latest: int | None) -> None:
-    """Refuse to publish a version by a number after which there is no ``next``, or soon not any more.
+    """Refuse to publish a version by a number that leaves no room for ``next``.
 
-    A runtime's proxy makes a number of ``next``: one more than the latest version is always allowed.
+    A runtime's proxy sends a number for ``next``: one more than the latest version is always allowed.
     """
     if number > max(HIGHEST_NAMED, (latest or 0) + 1):
         raise VersionError(
@@ -234,7 +224,7 @@ def must_leave_room(number: int, latest: int | None) -> None:
 
 
 def must_be_possible(number: int, what: object) -> int:
-    """Return the version of what comes from elsewhere."""
+    """Check the version of what comes from elsewhere."""
     if number > HIGHEST:
         raise VersionError(f"{what} has form definition version {number}, and no version is higher than {HIGHEST}")
     return number

@@ -11,7 +11,7 @@ from persistence.audit.log import seals
 from persistence.audit.newest import NewestLines, newest, outcome_of, place_of
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import Keys
-from persistence.limits.pages import AUDIT_LINES_SHOWN
+from persistence.limits import AUDIT_LINES_SHOWN
 from persistence.model import instants
 from persistence.pages.actions import Action, Done, Question, Values
 from persistence.pages.background import BackgroundCommand

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from persistence import children
 from persistence.children import Child
 from persistence.errors import BusyError, disk_errors
-from persistence.limits.pages import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
+from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout

@@ -18,7 +18,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from persistence.errors import ForbiddenError, disk_errors
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DocumentAddress
 from persistence.pages.document_paths import PATH, address_of, asked_instant
 from persistence.pages.site import Site

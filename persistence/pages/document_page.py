@@ -9,7 +9,7 @@ import msgspec
 from flask import render_template, request
 
 from persistence.errors import DamagedError, LockedError, NotFoundError, PersistenceError
-from persistence.limits.pages import REVISIONS_SHOWN
+from persistence.limits import REVISIONS_SHOWN
 from persistence.maintenance.reports import AttachmentFacts, DocumentReport, Unreadable, report_document
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.history import ListedRevision

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from persistence.errors import PersistenceError
-from persistence.limits.pages import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
+from persistence.limits import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
 from persistence.maintenance.counts import FormCounts, count_documents
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form

@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence.errors import BusyError, NotFoundError
 from persistence.http.logs import REQUEST_ID, Unbroken
-from persistence.limits.pages import COLUMNS_SHOWN, ROWS_SHOWN, STORED_LISTED
+from persistence.limits import COLUMNS_SHOWN, ROWS_SHOWN, STORED_LISTED
 from persistence.maintenance.counts import DocumentCounts, FormCounts, last_days
 from persistence.model.addresses import Form
 from persistence.model.search import Hits

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from persistence.errors import BadRequestError
-from persistence.limits.pages import ROWS_SHOWN
-from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED
+from persistence.limits import LONGEST_SEARCHED, MOST_SEARCHED, ROWS_SHOWN
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Sort, TextMatch
 

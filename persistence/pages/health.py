@@ -9,7 +9,7 @@ import msgspec
 from flask import render_template, url_for
 
 from persistence.errors import BadRequestError, NotFoundError
-from persistence.limits.pages import MOST_FINDINGS_SHOWN
+from persistence.limits import MOST_FINDINGS_SHOWN
 from persistence.maintenance.findings import Outcome, Remedy
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.maintenance.manifest import tree_name

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.limits.pages import KEY_USE_NOTED
+from persistence.limits import KEY_USE_NOTED
 from persistence.storage.key_files import KeyFile
 from persistence.storage.layout import PAGES, Layout
 

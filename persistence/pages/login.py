@@ -12,7 +12,7 @@ from persistence.errors import BadRequestError
 from persistence.http.callers import peer_of
 from persistence.http.logs import CALLER, CAUSE
 from persistence.http.paths import clean
-from persistence.limits.pages import LONGEST_NEXT
+from persistence.limits import LONGEST_NEXT
 from persistence.pages.logins import TooManyLoginsError
 from persistence.pages.sessions import Sessions
 from persistence.pages.site import NAME, ROOT, Site

@@ -8,13 +8,7 @@ import time
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.limits.pages import (
-    ENDED_SESSIONS,
-    FAILED_LOGINS,
-    FAILED_LOGINS_OF_ALL,
-    LOGIN_WINDOW,
-    LONGEST_SESSION,
-)
+from persistence.limits import ENDED_SESSIONS, FAILED_LOGINS, FAILED_LOGINS_OF_ALL, LOGIN_WINDOW, LONGEST_SESSION
 from persistence.storage.key_files import KeyFile
 
 

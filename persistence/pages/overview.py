@@ -20,7 +20,7 @@ from persistence.pages import plots
 from persistence.pages.plots import Series
 from persistence.pages.recent_errors import RecentErrors
 from persistence.pages.site import ROOT, Site
-from persistence.providers.locations import served_places
+from persistence.providers.locations import served_locations
 from persistence.providers.opened import Providers
 from persistence.settings import Effective
 
@@ -47,7 +47,7 @@ class OverviewPage:
     def show(self) -> str:
         """Answer ``/admin/``."""
         spaces = {space.place: space for space in self.providers.free_space()}
-        served = served_places(self.effective.settings, self.effective.properties)
+        served = served_locations(self.effective.settings, self.effective.properties)
         home = self.effective.settings.home
         return render_template(
             "overview.html",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from flask import render_template
 from markupsafe import Markup
 
-from persistence.limits.pages import MOST_PLOTTED
+from persistence.limits import MOST_PLOTTED
 
 WIDTH, HEIGHT = 600, 120
 """The units of a drawing."""

@@ -12,8 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from persistence.limits.pages import ERRORS_KEPT, LARGEST_ERRORS, LONGEST_DETAIL
-from persistence.limits.requests import LONGEST_CAUSE
+from persistence.limits import ERRORS_KEPT, LARGEST_ERRORS, LONGEST_CAUSE, LONGEST_DETAIL
 from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout
 

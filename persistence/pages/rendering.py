@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from persistence.limits.pages import LONGEST_CELL
+from persistence.limits import LONGEST_CELL
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _STEP = 1000

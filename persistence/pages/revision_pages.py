@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flask import render_template, request
 
 from persistence.errors import LockedError, NotFoundError, NotSupportedError, PreconditionError
-from persistence.limits.pages import LONGEST_VALUE, VALUES_SHOWN
+from persistence.limits import LONGEST_VALUE, VALUES_SHOWN
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.users import ANONYMOUS, Bearer, User
 from persistence.pages.actions import Action, Done, Question, Values

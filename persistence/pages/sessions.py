@@ -19,7 +19,7 @@ from persistence import passwords
 from persistence.crypto import session_cookies
 from persistence.crypto.session_cookies import LoginSession, credential_of
 from persistence.keys import Key, Keys, key_of
-from persistence.limits.pages import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
+from persistence.limits import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
 from persistence.pages.logins import LoginRecord
 
 COOKIE = "persistence_session"

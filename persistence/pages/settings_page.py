@@ -8,8 +8,8 @@ from flask import render_template
 
 from persistence.pages.site import Site
 from persistence.properties.properties import ProviderProperties
-from persistence.providers.in_force import properties_in_force, settings_in_force
-from persistence.providers.locations import place_of
+from persistence.providers.in_force import effective_properties, effective_settings
+from persistence.providers.locations import shown_location
 from persistence.settings import Effective
 
 
@@ -40,11 +40,11 @@ class SettingsPage:
         return render_template(
             "settings.html",
             file=self.effective.file,
-            settings=list(settings_in_force(self.effective)),
-            properties=list(properties_in_force(self.effective)),
+            settings=list(effective_settings(self.effective)),
+            properties=list(effective_properties(self.effective)),
             providers=providers,
         )
 
     def _shown(self, provider: ProviderProperties, keeps: str) -> ShownProvider:
-        place = place_of(provider, self.effective.settings.roots, is_of_forms=keeps == "forms")
+        place = shown_location(provider, self.effective.settings.roots, is_of_forms=keeps == "forms")
         return ShownProvider(provider.name, keeps, place, provider.is_active)

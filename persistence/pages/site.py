@@ -19,7 +19,7 @@ from persistence.errors import ForbiddenError, NotFoundError
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import CALLER
 from persistence.http.responses import refusal
-from persistence.limits.pages import LARGEST_FORM, LONGEST_DETAIL
+from persistence.limits import LARGEST_FORM, LONGEST_DETAIL
 from persistence.pages import error_pages
 from persistence.pages.actions import Action, Values
 from persistence.pages.rendering import FILTERS

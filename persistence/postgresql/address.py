@@ -10,7 +10,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from persistence.errors import ConfigurationError
-from persistence.limits.database import CONNECT_SECONDS, LONGEST_SCHEMA, SILENT_SECONDS
+from persistence.limits import CONNECT_SECONDS, LONGEST_SCHEMA, SILENT_SECONDS
 
 SCHEMES = ("postgresql", "postgres")
 """The schemes of addresses of databases, as libpq reads them."""
@@ -25,11 +25,7 @@ _PROBES = 3
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """The address of a database, and of the schema in it that has the tables.
-
-    ``conninfo`` is for libpq, with the password; it is in no ``repr``. ``described`` names hosts, database, user and
-    schema.
-    """
+    """The address of a database and its schema. ``conninfo`` is for libpq, and has the password."""
 
     conninfo: str = field(repr=False)
     schema: str
@@ -45,7 +41,7 @@ class DatabaseAddress:
 
 
 def parse(uri: str) -> DatabaseAddress:
-    """Read an address ``postgresql://…``: libpq's, and ``schema=NAME`` in its query."""
+    """Read an address ``postgresql://…``: that of libpq, and ``schema=NAME`` in its query."""
     address, schema = _without_schema(uri)
     if _SCHEMA_NAME.fullmatch(schema) is None or len(schema) > LONGEST_SCHEMA:
         raise ConfigurationError(
@@ -60,14 +56,21 @@ def parse(uri: str) -> DatabaseAddress:
     except ProgrammingError:
         raise _unreadable() from None
     is_escaped = "@" not in known.get("host", "") + known.get("dbname", "")
-    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not _are_ports(known.get("port", "")):
+    are_ports = all(port.isascii() and (port.isdigit() or not port) for port in known.get("port", "").split(","))
+    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not are_ports:
         raise _unreadable()
-    conninfo = make_conninfo(**_with_deadlines(known))
+    between = SILENT_SECONDS // (_PROBES + 1)
+    deadlines = {
+        "connect_timeout": str(CONNECT_SECONDS),
+        "keepalives_idle": str(between),
+        "keepalives_interval": str(between),
+        "keepalives_count": str(_PROBES),
+        "tcp_user_timeout": str(SILENT_SECONDS * 1000),
+        "application_name": "persistence",
+        "client_encoding": "UTF8",
+    }
+    conninfo = make_conninfo(**{**deadlines, **known})
     return DatabaseAddress(conninfo, schema, f"{_described(known)}, schema {schema}")
-
-
-def _are_ports(text: str) -> bool:
-    return all(port.isascii() and (port.isdigit() or not port) for port in text.split(","))
 
 
 def _unreadable() -> ConfigurationError:
@@ -78,29 +81,15 @@ def _unreadable() -> ConfigurationError:
 
 
 def _without_schema(uri: str) -> tuple[str, str]:
-    base, mark, query = uri.partition("?")
+    base, _, query = uri.partition("?")
     schema, rest = DEFAULT_SCHEMA, list[str]()
-    for each in query.split("&") if mark else ():
+    for each in query.split("&"):
         name, _, value = each.partition("=")
         if name == "schema":
             schema = unquote(value)
         elif each:
             rest.append(each)
     return (f"{base}?{'&'.join(rest)}" if rest else base), schema
-
-
-def _with_deadlines(known: dict[str, str]) -> dict[str, str]:
-    between = SILENT_SECONDS // (_PROBES + 1)
-    return {
-        "connect_timeout": str(CONNECT_SECONDS),
-        "keepalives_idle": str(between),
-        "keepalives_interval": str(between),
-        "keepalives_count": str(_PROBES),
-        "tcp_user_timeout": str(SILENT_SECONDS * 1000),
-        "application_name": "persistence",
-        "client_encoding": "UTF8",
-        **known,
-    }
 
 
 def _described(known: dict[str, str]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from persistence.index.cards import FACTS, Fact
 from persistence.index.queries import OwnerFacts, owner_groups, time_ranges
-from persistence.model.search import Comparison, DraftFilter, Field, Query, Scope, TextMatch
-from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
+from persistence.model.search import Comparison, Field, Query, Scope, TextMatch
+from persistence.model.users import OwnerPattern, OwnerSets
 from persistence.postgresql.selections import BoundSql, EntryKey, Reach, Selection, joined
 from persistence.postgresql.texts import TRIGRAM, KnownTexts, KnownValues, like, matching
 
@@ -41,11 +41,10 @@ class SearchConditions:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether every document meets them."""
+        """True if every document meets them."""
         return not (self.selections or self.tests or self.keys)
 
     def all_selections(self, partitions: Sequence[int]) -> list[Selection]:
-        """Return all selections, those of the keys first."""
         keys = (Selection(key.on(partitions), Reach.RANGES, is_distinct=True) for key in self.keys)
         return [*keys, *self.selections]
 
@@ -53,15 +52,16 @@ class SearchConditions:
 def conditions(
     scope: Scope, query: Query, searched: Sequence[SearchedPartition], texts: KnownTexts
 ) -> SearchConditions | None:
-    """Return the conditions of a search of some partitions; ``texts`` are known of controls in which one is looked for.
-
-    Return ``None`` where no document can meet the conditions, because a control is not indexed.
-    """
+    """Return the conditions of a search of some partitions; ``None`` where a control is not indexed."""
     found = SearchConditions()
     numbers = [partition.number for partition in searched]
     controls = {path: number for partition in searched for path, number in partition.controls.items()}
     _add_owners(found, searched, is_by_saved=scope.seen.is_by_saved)
-    _add_drafts(found, scope.drafts)
+    if scope.drafts.for_document is not None:
+        found.tests.append(BoundSql("d.document = %s", (scope.drafts.for_document,)))
+    elif scope.drafts.never_saved:
+        saved = "SELECT FROM document s WHERE s.form = d.form AND s.document = d.document AND NOT s.draft"
+        found.tests.append(BoundSql(f"NOT EXISTS ({saved})"))
     for control in dict.fromkeys(query.controls):
         number = controls.get(control.path)
         if number is None:
@@ -74,14 +74,6 @@ def conditions(
     if query.text:
         _add_text(found, query.text.casefold(), sorted(controls.values()), numbers)
     return found
-
-
-def _add_drafts(found: SearchConditions, drafts: DraftFilter) -> None:
-    if drafts.for_document is not None:
-        found.tests.append(BoundSql("d.document = %s", (drafts.for_document,)))
-    elif drafts.never_saved:
-        saved = "SELECT FROM document s WHERE s.form = d.form AND s.document = d.document AND NOT s.draft"
-        found.tests.append(BoundSql(f"NOT EXISTS ({saved})"))
 
 
 def _add_fields(found: SearchConditions, query: Query, partitions: list[int]) -> None:
@@ -145,11 +137,8 @@ def _of_owners(owner_sets: OwnerSets, facts: OwnerFacts, partitions: list[int]) 
     if not owner_sets:
         return BoundSql("SELECT seq FROM document WHERE partition = ANY(%s::int[])", (partitions,))
     ordered = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
-    return _all_of([_of_owner_set(each, facts, partitions) for each in ordered])
-
-
-def _of_owner_set(owner_set: OwnerSet, facts: OwnerFacts, partitions: list[int]) -> BoundSql:
-    return joined(" UNION ALL ", [_of_holder(holder, facts, partitions) for holder in owner_set.holders])
+    every = [[_of_holder(holder, facts, partitions) for holder in each.holders] for each in ordered]
+    return _all_of([joined(" UNION ALL ", holders) for holders in every])
 
 
 def _of_holder(holder: OwnerPattern, facts: OwnerFacts, partitions: list[int]) -> BoundSql:

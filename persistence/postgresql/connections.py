@@ -13,12 +13,12 @@ from psycopg_pool import ConnectionPool
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError
-from persistence.limits.database import (
-    ANSWER_SECONDS,
+from persistence.limits import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
     OUTAGE_SECONDS,
     SILENT_SECONDS,
+    STATEMENT_ANSWER_SECONDS,
     STATEMENT_SECONDS,
 )
 from persistence.observed import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
@@ -58,8 +58,7 @@ class _Taken(threading.local):
 class PooledConnections(Closable):
     """The connections of a process to the database at an ``address``; ``lock_timeout`` is in seconds.
 
-    A process that was forked makes connections of its own. ``generation`` is another number after each new connection.
-    ``probe`` is told of what takes too long.
+    ``generation`` changes with each new connection. ``probe`` hears of what takes too long.
     """
 
     def __init__(self, address: DatabaseAddress, lock_timeout: float, most: int, probe: Probe) -> None:
@@ -76,7 +75,7 @@ class PooledConnections(Closable):
         self._taken = _Taken()
 
     def close(self) -> None:
-        """End all connections of this process; none is to be had afterwards."""
+        """End all connections of this process."""
         with self._lock:
             self._is_closed = True
             pool = self._pools.pop(os.getpid(), None)
@@ -85,23 +84,23 @@ class PooledConnections(Closable):
 
     @property
     def number(self) -> tuple[int, int]:
-        """Return how many connections the pool of this process has, and how many it may have."""
+        """Open and allowed connections of this process."""
         pool = self._pools.get(os.getpid())
         return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
 
-    def take(self, doing: str, what: object) -> Session:
+    def take(self, action: str, subject: object) -> Session:
         """Return a connection; a thread that has one already gets another without waiting for threads that have."""
         POOL_WAITING.append(1)
         try:
-            with database_errors(doing, what):
-                connection = self._beside() if self._taken.number else self._free(doing, what)
+            with database_errors(action, subject):
+                connection = self._beside() if self._taken.number else self._from_pool(action, subject)
         finally:
             POOL_WAITING.append(-1)
         POOL_IN_USE.append(1)
         self._taken.number += 1
         return connection
 
-    def _free(self, doing: str, what: object) -> Session:
+    def _from_pool(self, action: str, subject: object) -> Session:
         begun, waits = time.monotonic(), min(self._patience, OUTAGE_SECONDS)
         while True:
             try:
@@ -111,11 +110,9 @@ class PooledConnections(Closable):
                 waits = min(self._patience - waited, OUTAGE_SECONDS)
                 if waits <= 0 or self._refused:
                     POOL_TIMEOUTS.append(waited)
-                    text = f"{doing} {what}".rstrip()
                     refused = f": {self._refused}" if self._refused else ""
-                    raise BusyError(
-                        f"{text}: no connection to {self.address} within {waited:.1f} s{refused}", RETRY_AFTER
-                    ) from error
+                    text = f"{action} {subject}".rstrip() + f": no connection to {self.address} within {waited:.1f} s"
+                    raise BusyError(text + refused, RETRY_AFTER) from error
             else:
                 POOL_WAITS.append(time.monotonic() - begun)
                 return connection
@@ -146,9 +143,8 @@ class PooledConnections(Closable):
 
     def _pool(self) -> ConnectionPool[Session]:
         pool = self._pools.get(os.getpid())
-        return self._opened() if pool is None else pool
-
-    def _opened(self) -> ConnectionPool[Session]:
+        if pool is not None:
+            return pool
         with self._lock:
             if self._is_closed:
                 raise closed(str(self.address))
@@ -187,7 +183,7 @@ class PooledConnections(Closable):
 
         return Recording
 
-    def _look(self, connection: Session, waited: float) -> None:
+    def _overdue(self, connection: Session, waited: float) -> None:
         """Give up a commit that waits for replicas: cancelling would let others see what they may never have."""
         if awaits_replicas(self.address.conninfo, connection.info.backend_pid):
             connection.close()
@@ -195,16 +191,16 @@ class PooledConnections(Closable):
             raise UnconfirmedError(f"no synchronous replica has answered for {waited:.1f} s")
         self._probe.doubt()
 
-    def _give_up(self, cause: str) -> None:
+    def _silent(self, cause: str) -> None:
         self._refused = cause
         self._pool().drain()
 
     def configure(self, connection: Session) -> None:
         """Set the parameters and deadlines of a new connection."""
         self.generation += 1
-        connection.patience = STATEMENT_SECONDS + ANSWER_SECONDS
+        connection.patience = STATEMENT_SECONDS + STATEMENT_ANSWER_SECONDS
         connection.overdue_after = self._lock_timeout
-        connection.on_overdue, connection.on_silence = self._look, self._give_up
+        connection.on_overdue, connection.on_silence = self._overdue, self._silent
         connection.execute(
             _SESSION,
             {

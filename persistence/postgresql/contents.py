@@ -1,7 +1,7 @@
 """Contents in a database: small ones in the row of their revision, larger ones in pieces, streamed up and down.
 
-Pieces are written before any lock is held. Until a revision has them, and when none has them any more, their id is
-among the unclaimed ones; a sweep removes those that have been there for long, so that whoever reads can finish.
+Pieces are written before any lock is held. Ids that no revision has are *unclaimed*; a sweep removes old ones, so
+readers can finish.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import suppress
-from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from persistence.errors import DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
-from persistence.limits.database import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
+from persistence.limits import INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
 from persistence.postgresql.database import Database
 from persistence.storage.uploads import Upload
 
@@ -38,38 +37,27 @@ _READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
 
 
 def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SWEPT_AT_ONCE) -> int:
-    """Remove some contents that no revision has had for so many seconds; return how many there were."""
+    """Remove some contents that no revision has had for so many seconds; return how many."""
     with database.apart("removing old contents") as connection:
         row = connection.execute(_SWEEP, (seconds, most)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def sweep_all(database: Database) -> None:
-    """Remove the contents that no revision has had for long; of very many only some."""
+    """Remove the contents that no revision has had for long, up to a limit."""
     for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
         if not sweep(database):
             return
 
 
-class PiecedContents:
-    """The contents in a database. ``local`` is a directory of this node, where bodies are on their way in."""
-
-    def __init__(self, database: Database, local: str) -> None:
-        self._database = database
-        self._local = local
-
-    def upload(self, folder: Callable[[], tuple[int | None, str]]) -> DatabaseUpload:
-        """Begin to receive a content; ``folder`` returns the number of its form and what it belongs to there."""
-        return DatabaseUpload(self._local, self._database, folder)
-
-    def opened(self, content: str, size: int, body: bytes | None) -> BinaryIO:
-        if body is not None:
-            return io.BytesIO(body)
-        return cast("BinaryIO", io.BufferedReader(_Pieces(self._database, content, size)))
+def opened_content(database: Database, content: str, size: int, body: bytes | None) -> BinaryIO:
+    if body is not None:
+        return io.BytesIO(body)
+    return cast("BinaryIO", io.BufferedReader(_Pieces(database, content, size)))
 
 
 class DatabaseUpload(Upload):
-    """A body on its way into a database. ``flush`` has a large one in the database before any lock is held."""
+    """A body on its way into a database. ``flush`` stores a large one before any lock is held."""
 
     def __init__(self, local: str, database: Database, folder: Callable[[], tuple[int | None, str]]) -> None:
         super().__init__(local)
@@ -80,11 +68,11 @@ class DatabaseUpload(Upload):
 
     @property
     def is_large(self) -> bool:
-        """Return whether the content is to be in pieces."""
+        """True if the content is stored in pieces."""
         return self.size > INLINE
 
     def flush(self) -> None:
-        """Write a large content to the database, in pieces; a small one waits for its row. Raises domain errors."""
+        """Write a large content to the database, in pieces; a small one waits for its row."""
         if not self.is_large or self._is_stored:
             return
         if self._has_pieces:
@@ -98,17 +86,14 @@ class DatabaseUpload(Upload):
             connection.execute(_BEGIN, (self.id, number, folder))
         with self.opened() as file:
             for at in range(-(-self.size // PIECE)):
-                self._write(at, file)
+                piece = file.read(PIECE)
+                self._database.require_committing()
+                with self._database.apart("storing", "a body") as connection:  # briefly: others wait for connections
+                    connection.execute(_PIECE, (self.id, at, piece))
         self._is_stored = True
 
-    def _write(self, number: int, file: FileIO) -> None:
-        piece = file.read(PIECE)
-        self._database.require_committing()
-        with self._database.apart("storing", "a body") as connection:  # not for longer: others wait for connections
-            connection.execute(_PIECE, (self.id, number, piece))
-
     def body(self) -> bytes | None:
-        """Return a small content for its row; ``None`` of one in pieces."""
+        """Return a small content for its row, and ``None`` for one in pieces."""
         self.flush()
         if self.is_large:
             return None
@@ -130,7 +115,7 @@ class DatabaseUpload(Upload):
 
 
 class _Pieces(io.RawIOBase):
-    """A content in pieces, of which one is in memory at a time."""
+    """A content in pieces, one in memory at a time."""
 
     def __init__(self, database: Database, content: str, size: int) -> None:
         self._database = database

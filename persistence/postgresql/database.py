@@ -7,16 +7,17 @@ the innermost one, and so sees what that has changed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import psycopg
 from psycopg import errors as codes
 from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits.database import MOST_CONNECTIONS
+from persistence.limits import LISTED_ROWS, MOST_CONNECTIONS
 from persistence.postgresql.address import parse
 from persistence.postgresql.connections import PooledConnections
 from persistence.postgresql.failures import (
@@ -45,10 +46,7 @@ class _Blocks(threading.local):
 
 
 class Database(Closable):
-    """A database and a schema in it. ``lock_timeout`` is in seconds.
-
-    ``address`` says which one it is. A process that was forked makes connections of its own.
-    """
+    """A database and the schema at ``address``, for one process. ``lock_timeout`` is in seconds."""
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
         self.address = parse(uri)
@@ -58,39 +56,38 @@ class Database(Closable):
         self._blocks = _Blocks()
 
     def close(self) -> None:
-        """End all connections of this process; nothing is read or written afterwards."""
+        """End all connections of this process."""
         self._connections.close()
 
     @property
     def connections(self) -> tuple[int, int]:
-        """Return how many connections of its pool this process has open, and how many it may have."""
+        """Open and allowed connections of this process."""
         return self._connections.number
 
     @property
     def generation(self) -> int:
-        """Return a number that is another one after each new connection, which may lead to another server."""
+        """A counter that changes when a connection is replaced: the server may be a different one."""
         return self._connections.generation
 
     @contextmanager
     def transaction(
-        self, doing: str, what: object = "", *, first: str | None = "", values: Sequence[object] = ()
+        self, action: str, subject: object = "", *, first: str | None = "", values: Sequence[object] = ()
     ) -> Iterator[Session]:
-        """Run a block as one transaction, which is committed at its end; ``doing`` and ``what`` are for errors.
+        """Run a block as one transaction, committed at its end; all reads of this thread within it are part of it.
 
-        The statements ``first`` are run in the same round trip that begins it; ``Session.first`` has their results.
-        If they are ``None``, nothing is waited for but the results that are fetched, and at last the commit.
-        All reads of this thread within the block are part of the transaction.
+        The statements ``first`` run in the round trip that begins it; ``Session.first`` has their results. If they are
+        ``None``, nothing is waited for but the results that are fetched, and at last the commit.
         """
-        connection = self._connections.take(doing, what)
+        connection = self._connections.take(action, subject)
         try:
-            with database_errors(doing, what), ExitStack() as block:
+            with database_errors(action, subject), ExitStack() as block:
                 connection.begin(block, first, values)
                 self._blocks.connections.append(connection)
                 try:
                     yield connection
                 finally:
                     self._blocks.connections.remove(connection)
-                _commit(connection, doing, what)
+                _commit(connection, action, subject)
         except BaseException as error:
             _roll_back(connection, error)
             raise
@@ -98,37 +95,34 @@ class Database(Closable):
             self._connections.put_back(connection)
 
     @contextmanager
-    def reading(self, doing: str, what: object = "") -> Iterator[Rows]:
-        """Lend a connection for a block: that of this thread's transaction, or one where each statement is alone.
-
-        Raises as ``transaction``.
-        """
+    def reading(self, action: str, subject: object = "") -> Iterator[Rows]:
+        """Lend the connection of this thread's transaction, or one where each statement is alone."""
         if self._blocks.connections:
-            with database_errors(doing, what):
+            with database_errors(action, subject):
                 yield self._blocks.connections[-1]
         else:
-            with self.apart(doing, what) as connection:
+            with self.apart(action, subject) as connection:
                 yield connection
 
-    @contextmanager
-    def joined(self, doing: str, what: object = "") -> Iterator[Rows]:
-        """Lend a connection for a block that is a part of this thread's transaction, or one of its own.
+    def listed(
+        self, action: str, subject: object, statement: str, values: Sequence[object], last: tuple[object, ...]
+    ) -> Iterator[TupleRow]:
+        """Yield the rows of ``rows_after`` some at a time; no transaction is open meanwhile."""
+        return rows_after(lambda: self.reading(action, subject), statement, values, last)
 
-        Raises as ``transaction``.
-        """
+    @contextmanager
+    def joined(self, action: str, subject: object = "") -> Iterator[Rows]:
+        """Lend the connection of this thread's transaction, or begin one."""
         block = self.reading if self._blocks.connections else self.transaction
-        with block(doing, what) as connection:
+        with block(action, subject) as connection:
             yield connection
 
     @contextmanager
-    def apart(self, doing: str, what: object = "") -> Iterator[Session]:
-        """Lend a connection on which each statement is committed alone, also within a transaction of this thread.
-
-        Raises as ``transaction``.
-        """
-        connection = self._connections.take(doing, what)
+    def apart(self, action: str, subject: object = "") -> Iterator[Session]:
+        """Lend a connection on which each statement is committed alone, also within a transaction of this thread."""
+        connection = self._connections.take(action, subject)
         try:
-            with database_errors(doing, what):
+            with database_errors(action, subject):
                 yield connection
         except BaseException as error:
             _roll_back(connection, error)
@@ -137,21 +131,15 @@ class Database(Closable):
             self._connections.put_back(connection)
 
     @contextmanager
-    def session(self, doing: str, what: object = "") -> Iterator[Rows]:
-        """Connect for a block, apart from the pool, for work that takes long; statements have no deadline.
-
-        Raises as ``transaction``, and ``StartupError`` where it cannot connect.
-        """
-        with self.connected() as connection, database_errors(doing, what):
+    def session(self, action: str, subject: object = "") -> Iterator[Rows]:
+        """Connect for a block apart from the pool, for work that takes long; statements have no deadline."""
+        with self.connected() as connection, database_errors(action, subject):
             connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Rows]:
-        """Let this thread read for a block what is committed at its beginning; it writes nothing meanwhile.
-
-        Raises as ``session``.
-        """
+        """Let this thread read for a block what is committed at its beginning."""
         with self.session("reading", self.address) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             self._blocks.connections.append(connection)
@@ -162,21 +150,18 @@ class Database(Closable):
                 connection.execute("ROLLBACK")
 
     def probe(self) -> str | None:
-        """Return the cause that keeps the service from writing for now, by a commit; ``None`` where nothing does."""
+        """Return the cause that keeps the database from being written, tried out by a commit."""
         return self._probe.cause()
 
     def require_committing(self) -> None:
-        """Begin nothing that would wait for replicas, or for a disk that hangs, as another commit did."""
+        """Refuse to begin what would wait for replicas, or for a disk that hangs, as another commit did."""
         cause = self._probe.cause() if self._probe.is_doubted else None
         if cause is not None:
             raise BusyError(cause, RETRY_AFTER)
 
     @contextmanager
     def connected(self, patience: float | None = None) -> Iterator[Rows]:
-        """Connect once, apart from the pool and before it: at a start, when the cause of a failure has to be said.
-
-        Each statement is a transaction. The server has no deadline for it; ``patience`` is for its answer, in seconds.
-        """
+        """Connect once, apart from the pool; the server has no deadline, ``patience`` is for its answer, in seconds."""
         with ExitStack() as opened:
             try:
                 connection = opened.enter_context(Session.connect(self.address.conninfo, autocommit=True))
@@ -190,31 +175,43 @@ class Database(Closable):
             yield connection
 
 
-def _commit(connection: Session, doing: str, what: object) -> None:
+def rows_after(
+    lend: Callable[[], AbstractContextManager[Rows]], statement: str, values: Sequence[object], last: tuple[object, ...]
+) -> Iterator[TupleRow]:
+    """Yield all rows, some at a time: ``statement`` asks for those after the key ``last``, with which rows begin."""
+    while True:
+        with lend() as connection:
+            rows = connection.execute(statement.encode(), (*values, *last, LISTED_ROWS), binary=True).fetchall()
+        yield from rows
+        if len(rows) < LISTED_ROWS:
+            return
+        last = rows[-1][: len(last)]
+
+
+def _commit(connection: Session, action: str, subject: object) -> None:
     connection.warnings.clear()
     try:
         committed = connection.commit_transaction()
     except codes.PipelineAborted as error:
-        raise _swallowed(doing, what) from error
+        raise _swallowed(action, subject) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         if connection.closed or isinstance(error, codes.AdminShutdown | codes.CrashShutdown):
-            raise outcome_unknown(error, doing, what) from error
+            raise outcome_unknown(error, action, subject) from error
         raise
     if committed != "COMMIT":
-        raise _swallowed(doing, what)
+        raise _swallowed(action, subject)
     if connection.warnings:  # a synchronous replica was given up waiting for: it is stored here, and only here
-        raise outcome_unknown(UnconfirmedError(connection.warnings[0]), doing, what)
+        raise outcome_unknown(UnconfirmedError(connection.warnings[0]), action, subject)
 
 
-def _swallowed(doing: str, what: object) -> DiskError:
-    return DiskError(f"{doing} {what}: nothing was stored, because a statement of the transaction has failed")
+def _swallowed(action: str, subject: object) -> DiskError:
+    return DiskError(f"{action} {subject}: nothing was stored, because a statement of the transaction has failed")
 
 
 def _roll_back(connection: Session, error: BaseException) -> None:
-    """End the transaction of a connection, if it has one.
+    """End the transaction of a connection, or the connection, if a statement has failed on it.
 
-    A connection on which a statement of a transaction has failed is ended: the library would take statements that the
-    server has skipped for prepared ones.
+    The library would take statements that the server has skipped for prepared ones.
     """
     is_lost = is_elsewhere(error) or (error.__cause__ is not None and is_elsewhere(error.__cause__))
     status = connection.info.transaction_status

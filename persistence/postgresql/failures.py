@@ -1,6 +1,6 @@
 """Errors of the database as domain errors: the only place that knows their codes.
 
-No text of an error has a password: libpq names hosts, database and user, and ``address`` refuses what it cannot read.
+No text has a password: libpq names hosts, database and user, and ``address`` refuses what it cannot read.
 """
 
 from __future__ import annotations
@@ -33,29 +33,22 @@ _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str
     ((codes.DiskFull,), DiskFullError, ""),
     ((codes.DataCorrupted, codes.IndexCorrupted), DamagedError, ""),
     ((codes.IoError, codes.SystemError), DiskError, ""),
-    ((codes.UndefinedTable, codes.UndefinedColumn), ConfigurationError, "it has not the tables of this version: "),
+    ((codes.UndefinedTable, codes.UndefinedColumn), ConfigurationError, "the tables are not those of this version: "),
     ((codes.InsufficientPrivilege,), ConfigurationError, ""),
     ((psycopg.OperationalError, psycopg.InterfaceError), BusyError, _UNAVAILABLE),
 )
-"""Errors of the database, first match first, with the domain error and its text; one that ends in ``: `` goes on."""
+"""First match first, with the domain error and its text; the message of the database follows one that ends in ``: ``.
+"""
 
 
 class database_errors:  # noqa: N801 - a context manager, named like those of contextlib
-    """Translate the errors of the database in a block into domain errors that name the action and its object.
+    """Translate the errors of the database in a block into domain errors that name the action and its subject."""
 
-    Raises:
-        BusyError: the database cannot be had at the moment, or a lock or a statement took too long.
-        DiskFullError: it has no room left.
-        DiskError: it refused.
-        DamagedError: what it has is damaged.
-        ConfigurationError: it has not the tables, or does not allow something.
-    """
+    __slots__ = ("_action", "_subject")
 
-    __slots__ = ("_doing", "_what")
-
-    def __init__(self, doing: str, what: object = "") -> None:
-        self._doing = doing
-        self._what = what
+    def __init__(self, action: str, subject: object = "") -> None:
+        self._action = action
+        self._subject = subject
 
     def __enter__(self) -> None: ...
 
@@ -63,21 +56,21 @@ class database_errors:  # noqa: N801 - a context manager, named like those of co
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if isinstance(error, psycopg.Error):
-            raise as_domain_error(error, self._doing, self._what) from error
+            raise as_domain_error(error, self._action, self._subject) from error
 
 
-def as_domain_error(error: psycopg.Error, doing: str, what: object = "") -> PersistenceError:
-    action = f"{doing} {what}".rstrip()
+def as_domain_error(error: psycopg.Error, action: str, subject: object = "") -> PersistenceError:
+    action = f"{action} {subject}".rstrip()
     found = ((domain, text) for kinds, domain, text in _KINDS if isinstance(error, kinds))
     domain, text = next(found, (DiskError, ""))
-    said = text if text and not text.endswith(": ") else text + cause(error)
+    message = f"{action}: {text if text and not text.endswith(': ') else text + cause(error)}"
     if domain is BusyError:
-        return BusyError(f"{action}: {said}", RETRY_AFTER if text.startswith("the database") else 1)
-    return domain(f"{action}: {said}")
+        return BusyError(message, RETRY_AFTER if text.startswith("the database") else 1)
+    return domain(message)
 
 
 def is_elsewhere(error: BaseException) -> bool:
-    """Return whether an error says that another server has become the one to write to: connections to it must end."""
+    """Return whether another server is the one to write to now: connections to this one must end."""
     return isinstance(error, codes.ReadOnlySqlTransaction)
 
 
@@ -85,15 +78,15 @@ class UnconfirmedError(psycopg.OperationalError):
     """A commit waits for synchronous replicas; it is not undone, but they may never confirm it."""
 
 
-def outcome_unknown(error: psycopg.Error, doing: str, what: object) -> OutcomeUnknownError:
+def outcome_unknown(error: psycopg.Error, action: str, subject: object) -> OutcomeUnknownError:
     """Return the error for a connection that was lost, or given up, while it committed."""
-    said = "the commit was not confirmed" if isinstance(error, UnconfirmedError) else _LOST
+    message = "the commit was not confirmed" if isinstance(error, UnconfirmedError) else _LOST
     return OutcomeUnknownError(
-        f"{doing} {what}: {said} ({cause(error)}): whether it is stored, the entity tag says", RETRY_AFTER
+        f"{action} {subject}: {message} ({cause(error)}): whether it is stored, the entity tag says", RETRY_AFTER
     )
 
 
 def cause(error: psycopg.Error) -> str:
-    """Return the first line of what the database or the library says."""
+    """Return the first line of the message."""
     text = error.diag.message_primary or str(error)
     return text.strip().partition("\n")[0]

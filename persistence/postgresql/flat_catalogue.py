@@ -1,10 +1,8 @@
 """The flat views of a database: their catalogue, the views, and the table with the rows of all of them.
 
-The values of a row are an array: a form may have more and longer values than fit into a row of PostgreSQL with a column
-for each, and no save may fail because of that. The views are in a schema of their own, and name the columns.
-
-A publication makes a **generation** of the views of a version. While it is filled, the view shows the rows of the one
-before. All functions work on a connection, and raise the errors of psycopg.
+The values of a row are an array: a form may have more and longer values than fit into a row with a column for each, and
+no save may fail because of that. A publication makes a *generation* of the views of a version; while it is filled, the
+views show the one before. Functions raise the errors of psycopg.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class GenerationState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The views of a version as one publication has made them; ``numbers`` are those of its views in the rows."""
+    """The views of a version as one publication has made them; ``numbers`` are their numbers by name."""
 
     number: int
     version: int
@@ -59,12 +57,12 @@ class Generation:
 
 
 def lock(connection: Rows, address: DatabaseAddress) -> None:
-    """Let nobody else change the catalogue until the end of the transaction. Saves do not wait."""
+    """Let nobody else change the catalogue until the transaction ends. Saves do not wait."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(address.schema, "flat views"),))
 
 
 def ask_states(connection: Rows, form: Form) -> States:
-    """Ask for number, version and state of the generations of a form, in order; within a pipeline, wait for nothing."""
+    """Ask for number, version and state of the generations of a form, without waiting in a pipeline."""
     return connection.execute(
         "SELECT number, version, state FROM flat_generation"
         " WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s) ORDER BY number",
@@ -103,7 +101,7 @@ def generations(connection: Rows, found: Iterable[tuple[int, int, int]]) -> list
 
 
 def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Generation]) -> set[str]:
-    """Return the names in the schema of the views that are not of some generations, and those of views to come."""
+    """Return the names that views of other generations, or anything else in the schema, have."""
     found = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
         " UNION SELECT name FROM flat_view JOIN flat_generation ON flat_generation.number = generation WHERE state = 0",
@@ -113,7 +111,7 @@ def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Genera
 
 
 def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -> int:
-    """Add a generation that is to be filled, and return its number."""
+    """Add a generation that will be filled; return its number."""
     connection.execute("INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT DO NOTHING", (form.app, form.name))
     row = connection.execute(
         "INSERT INTO flat_generation (form, version, state) SELECT id, %s, 0 FROM form WHERE app = %s AND name = %s"
@@ -141,17 +139,22 @@ def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -
 
 
 def set_state(connection: Rows, numbers: Sequence[int], state: GenerationState) -> None:
-    """Change the state of some generations."""
     connection.execute("UPDATE flat_generation SET state = %s WHERE number = ANY(%s)", (state, list(numbers)))
 
 
 def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str], new: Generation) -> None:
-    """Drop some views, and put those of a generation in the place of what has their names.
+    """Drop some views, and put those of a generation in the place of others with their names.
 
     A view that only gets more columns stays the same object: privileges on it stay, and views that others made of it.
     """
-    there = _columns(connection, address, new.numbers)
-    unlike = {name for name, columns in there.items() if not _extends(new, name, columns)}
+    found = connection.execute(
+        "SELECT relname, array_agg(attname::text ORDER BY attnum) FROM pg_attribute JOIN pg_class ON oid = attrelid"
+        " WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) AND attnum > 0 GROUP BY relname",
+        (_quoted(address.flat_schema), list(new.numbers)),
+    )
+    there = {str(name): tuple(columns) for name, columns in found}
+    fresh = {view.name: view.column_names for view in new.views}
+    unlike = {name for name, columns in there.items() if columns != fresh[name][: len(columns)]}
     with connection.pipeline():
         _wait_briefly(connection)
         for name in {*gone, *unlike}:
@@ -161,25 +164,11 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
 
 
 def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> None:
-    """Drop the views of some names, where they are there."""
+    """Drop views that exist."""
     with connection.pipeline():
         _wait_briefly(connection)
         for name in names:
             _drop(connection, address, name)
-
-
-def _columns(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    found = connection.execute(
-        "SELECT relname, array_agg(attname::text ORDER BY attnum) FROM pg_attribute JOIN pg_class ON oid = attrelid"
-        " WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) AND attnum > 0 GROUP BY relname",
-        (_quoted(address.flat_schema), list(names)),
-    )
-    return {str(name): tuple(columns) for name, columns in found}
-
-
-def _extends(new: Generation, name: str, columns: Sequence[str]) -> bool:
-    fresh = next(view for view in new.views if view.name == name).column_names
-    return tuple(columns) == fresh[: len(columns)]
 
 
 def _wait_briefly(connection: Rows) -> None:
@@ -216,7 +205,7 @@ def _definition_of(view: FlatView, address: DatabaseAddress, number: int) -> sql
 def write_rows(
     connection: Rows, views: Sequence[int], documents: Sequence[str], rows: Iterable[tuple[DocumentRows, Generation]]
 ) -> None:
-    """Replace the rows of some documents in some views. A row that stays as it is is not written again."""
+    """Replace the rows of some documents in some views. An unchanged row is not written again."""
     fresh = [each for of_document, generation in rows for each in _records(of_document, generation)]
     connection.execute(
         "WITH fresh AS MATERIALIZED (SELECT * FROM json_to_recordset(%(fresh)s::json)"
@@ -247,7 +236,6 @@ def _records(rows: DocumentRows, generation: Generation) -> Iterator[_Record]:
 
 
 def remove_purged(connection: Rows, form: Form, views: Sequence[int]) -> None:
-    """Delete the rows of documents that are not stored any more."""
     connection.execute(
         "DELETE FROM flat_row WHERE view = ANY(%s) AND NOT EXISTS (SELECT FROM revision"
         " WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)"
@@ -257,7 +245,7 @@ def remove_purged(connection: Rows, form: Form, views: Sequence[int]) -> None:
 
 
 def lock_documents(connection: Rows, form: Form, documents: Sequence[str]) -> list[str]:
-    """Keep documents from being changed until the end of the transaction; return those that were not since."""
+    """Keep documents from being changed until the transaction ends; return those that still have a revision."""
     found = connection.execute(
         "SELECT folder FROM revision WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)"
         " AND kind = 0 AND folder = ANY(%s) AND name = 'data.xml' AND is_current FOR SHARE",
@@ -267,7 +255,7 @@ def lock_documents(connection: Rows, form: Form, documents: Sequence[str]) -> li
 
 
 def writers(connection: Rows) -> set[str]:
-    """Return the transactions that have changed a revision and are not over."""
+    """Return the open transactions that have changed a revision."""
     found = connection.execute(
         "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND relation = 'revision'::regclass"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -287,7 +275,6 @@ def remove_rows(connection: Rows, views: Sequence[int]) -> bool:
 
 
 def forget(connection: Rows, number: int) -> None:
-    """Remove a generation from the catalogue."""
     connection.execute(
         "DELETE FROM flat_column USING flat_view WHERE view = flat_view.number AND generation = %s", (number,)
     )

@@ -1,7 +1,6 @@
-"""The search index of a database.
+"""The search index of a database, written in the transactions of the saves.
 
-It is written in the transactions of the saves (``index_rows``), so no search has to look what has changed, but for
-definitions that index other controls than those by which documents were read.
+So a search has to look only for definitions that index other controls than those by which documents were read.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import errors as codes
-from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
@@ -21,7 +19,7 @@ from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget, ReindexingStatus
 from persistence.index.queries import searched_owners
 from persistence.index.sources import DefinitionState
-from persistence.limits.database import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
+from persistence.limits import READ_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.model.users import OwnerSets
@@ -55,20 +53,8 @@ _DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
-    """The work to be done before a search: versions to be renewed, and documents that were read by an older one."""
-
-    versions: frozenset[int]
-    documents: int
-
-
 class DatabaseIndex(Closable):
-    """The index of the forms in a database. A ``SearchIndex`` and, by ``reindexer``, a ``Reindexer``.
-
-    It owns the threads that read documents again. ``rows`` is what the storage tells of changes. Methods raise
-    ``BusyError`` while many documents are read again, and where the database cannot be had.
-    """
+    """The index of the forms in a database. Raises ``BusyError`` while many documents are read again."""
 
     def __init__(
         self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
@@ -100,38 +86,37 @@ class DatabaseIndex(Closable):
         number = self._numbers.find(form)
         if number is None:
             return None
+        is_current = self._rows.versions.is_current
         for _ in range(_ATTEMPTS):
             if budget is not None:
                 budget.restart()
             with self._searching(form, number, query, budget) as (connection, allow):
-                rows, texts = _first_rows(connection)
-                found = [_Partition.of(row) for row in rows]
-                found = [each for each in found if each.owners(scope) is not None]
-                stale = self._stale(form, found)
-                if not stale.versions and not stale.documents:
+                results = []
+                while connection.first.nextset():
+                    if connection.first.description is not None:
+                        results.append(connection.first.fetchall())
+                every = [_Partition.of(row) for row in results[0]]
+                found = [each for each in every if each.owners(scope) is not None]
+                texts = results[1] if len(results) > 1 else []
+                indexed = {each.version: each.indexed for each in found}
+                versions = [number for number in sorted(indexed) if not is_current(form, number, indexed[number])]
+                outdated = sum(each.documents for each in found if each.is_outdated)
+                if not versions and not outdated:
                     searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
                     allow(sum(each.documents for each in searched))
                     return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
-            self._bring_up_to_date(form, stale)
+            self._bring_up_to_date(form, versions, outdated)
         raise _being_read(form)
 
-    def _stale(self, form: Form, found: Iterable[_Partition]) -> _Stale:
-        versions = {each.version: each.indexed for each in found}
-        is_current = self._rows.versions.is_current
-        return _Stale(
-            frozenset(version for version, indexed in versions.items() if not is_current(form, version, indexed)),
-            sum(each.documents for each in found if each.is_outdated),
-        )
-
-    def _bring_up_to_date(self, form: Form, stale: _Stale) -> None:
-        for version in sorted(stale.versions):
+    def _bring_up_to_date(self, form: Form, versions: Iterable[int], documents: int) -> None:
+        for version in versions:
             with self._database.transaction("indexing", form) as connection:
                 self._rows.versions.renew(connection, form, version)
-        if stale.documents > READ_AT_ONCE:
+        if documents > READ_AT_ONCE:
             self.jobs.begin(form)
             raise _being_read(form)
         ends = time.monotonic() + _READING
-        for _ in self._reread.outdated(form) if stale.documents else ():
+        for _ in self._reread.outdated(form) if documents else ():
             if time.monotonic() > ends:
                 self.jobs.begin(form)
                 raise _being_read(form)
@@ -140,10 +125,7 @@ class DatabaseIndex(Closable):
     def _searching(
         self, form: Form, number: int, query: Query, budget: Budget | None
     ) -> Iterator[tuple[Session, Callable[[int], None]]]:
-        """Search in one transaction, which sees one state; give a function that allows the time of some documents.
-
-        The partitions of the form have been asked for, and what is known of the texts of a query.
-        """
+        """Search in one transaction, which sees one state; yield it with a function that allows time for documents."""
         allowed = SEARCH_WAITS
 
         def allow(documents: int) -> None:
@@ -189,7 +171,7 @@ class _Partition:
 
     @property
     def is_seen(self) -> bool:
-        """Return whether its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
+        """True if its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
         return self.round == self.indexed.round
 
     @property
@@ -220,14 +202,6 @@ class DatabaseReindexer:
 
     def status(self) -> ReindexingStatus:
         return self._jobs.status()
-
-
-def _first_rows(connection: Session) -> tuple[list[TupleRow], list[TupleRow]]:
-    found = []
-    while connection.first.nextset():
-        if connection.first.description is not None:
-            found.append(connection.first.fetchall())
-    return found[0], found[1] if len(found) > 1 else []
 
 
 def _being_read(form: Form) -> BusyError:

@@ -1,7 +1,7 @@
-"""The rows of many documents, brought up to date in one transaction: so documents are read again for the index.
+"""The rows of many documents, read again for the index and brought up to date in one transaction.
 
-A save that is under way has the lock of its document, and writes rows of what it stores. It is not waited for while
-other documents are locked: its document is read again afterwards, alone. A save waits for one batch at most.
+A save that is under way holds the lock of its document. It is not waited for while other documents are locked: that
+document is read again afterwards, alone. A save waits for one batch at most.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from persistence.errors import DamagedError
 from persistence.index.cards import encode, entries
 from persistence.index.sources import DocumentName, ReadAhead
-from persistence.limits.database import LARGEST_REREAD
+from persistence.limits import LARGEST_REREAD
 from persistence.model.addresses import DATA_XML, Form
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.index_rows import IndexRows, KeptDocument, ReadDocument, columns_of, count
+from persistence.postgresql.index_rows import DocumentRow, IndexRows, ReadDocument, columns_of, count
 from persistence.postgresql.indexed_versions import SourceOf
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DRAFT, FormNumbers
@@ -29,28 +29,30 @@ _UNSYNCED = "SET LOCAL synchronous_commit = off"
 _TRY = """
 SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)
 """
-_KEPT = "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
-_STORED = """
+_ROWS_OF_MANY = (
+    "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
+)
+_STORED_OF_MANY = """
 SELECT kind, folder, sidecar, CASE WHEN octet_length(body) <= %s THEN body END FROM revision
 WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND name = %s AND is_current
 """
-_REMOVE = """
+_REMOVE_MANY = """
 WITH entries AS (DELETE FROM entry WHERE seq = ANY(%(seqs)s)),
 texts AS (DELETE FROM free_text WHERE seq = ANY(%(seqs)s))
 DELETE FROM document WHERE seq = ANY(%(seqs)s)
 """
-_CHANGE = """
+_CHANGE_MANY = """
 WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s))
 UPDATE document SET partition = now.partition, modified = now.modified, card = now.card
 FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::text[]) AS now (seq, partition, modified, card)
 WHERE document.seq = now.seq
 """
-_ADD = """
+_ADD_MANY = """
 INSERT INTO document (form, document, draft, partition, modified, card)
 SELECT %s, now.* FROM unnest(%s::text[], %s::boolean[], %s::int[], %s::text[], %s::text[]) AS now
 RETURNING document, draft, seq
 """
-_ADD_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
+_COPY_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
 _SET_TEXTS = """
 INSERT INTO free_text (seq, fold) SELECT * FROM unnest(%s::bigint[], %s::text[])
 ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> excluded.fold
@@ -59,7 +61,7 @@ ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> exc
 
 @dataclass(frozen=True, slots=True)
 class IndexBatches:
-    """Reads documents again, many in one transaction. Methods raise domain errors."""
+    """Reads documents again, many in one transaction."""
 
     database: Database
     numbers: FormNumbers
@@ -69,7 +71,7 @@ class IndexBatches:
     def reread(
         self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None
     ) -> None:
-        """Bring the rows of documents and their drafts up to date, or those that are of one version.
+        """Bring the rows of documents and their drafts up to date, or those of one version.
 
         ``is_rewritten`` writes all of them, also where nothing seems to be different.
         """
@@ -78,7 +80,9 @@ class IndexBatches:
         with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
             locked = [document for (document,) in connection.execute(_TRY, (list(left), locks)).fetchall()]
             ahead, apart = _read_ahead(connection, number, locked)
-            kept = _kept(connection, number, locked)
+            kept: dict[str, dict[bool, DocumentRow]] = {}
+            for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (number, locked)):
+                kept.setdefault(document, {})[is_draft] = DocumentRow(*row)
             reading, change = self.rows.reading(connection, form), _BatchedChange(connection, number)
             for document in locked:
                 if document not in apart:
@@ -89,23 +93,17 @@ class IndexBatches:
             change.write()
         for document in left:
             if version is None or self.source_of(form).version(document) == version:
-                self._alone(form, document, is_rewritten=is_rewritten)
-
-    def _alone(self, form: Form, document: str, *, is_rewritten: bool) -> None:
-        with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
-            connection.pipeline_until_commit()
-            self.rows.changed(form, document, is_rewritten=is_rewritten)
+                with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
+                    connection.pipeline_until_commit()
+                    self.rows.changed(form, document, is_rewritten=is_rewritten)
 
 
 def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[ReadAhead, set[str]]:
-    """Read documents and drafts with their contents; return also those that have to be read alone.
-
-    These are damaged, or their contents are large or in pieces.
-    """
+    """Read documents and drafts with their contents; return also those that have to be read alone."""
     values = LARGEST_REREAD, form, [DATA, DRAFT], list(documents), DATA_XML
     found: dict[DocumentName, StoredRevision] = {}
     apart = set[str]()
-    for kind, document, data, body in connection.execute(_STORED, values, binary=True):
+    for kind, document, data, body in connection.execute(_STORED_OF_MANY, values, binary=True):
         try:
             sidecar = decoded(data, document)
         except DamagedError:
@@ -119,13 +117,6 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
         revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
         found[DocumentName(document, kind == DRAFT)] = revision
     return found, apart
-
-
-def _kept(connection: Rows, form: int, documents: Sequence[str]) -> dict[str, dict[bool, KeptDocument]]:
-    found: dict[str, dict[bool, KeptDocument]] = {}
-    for document, is_draft, *row in connection.execute(_KEPT, (form, list(documents))):
-        found.setdefault(document, {})[is_draft] = KeptDocument(*row)
-    return found
 
 
 @dataclass(slots=True)
@@ -142,7 +133,7 @@ class _BatchedChange:
     def replace(
         self,
         document: str,
-        kept: Mapping[bool, KeptDocument],
+        kept: Mapping[bool, DocumentRow],
         now: Mapping[bool, ReadDocument],
         *,
         is_rewritten: bool,
@@ -162,27 +153,25 @@ class _BatchedChange:
 
     def write(self) -> None:
         if self.gone:
-            self.connection.execute(_REMOVE, {"seqs": self.gone})
+            self.connection.execute(_REMOVE_MANY, {"seqs": self.gone})
         if self.changed:
             seqs, documents = (list(column) for column in zip(*self.changed, strict=True))
-            self.connection.execute(_CHANGE, (seqs, seqs, *_facts(documents)))
-        written = [*self.changed, *self._added()]
+            self.connection.execute(_CHANGE_MANY, (seqs, seqs, *_facts(documents)))
+        written = [*self.changed]
+        if self.new:
+            names, drafts = (list(column) for column in zip(*self.new, strict=True))
+            added = self.connection.execute(
+                _ADD_MANY, (self.form, names, drafts, *_facts(self.new.values()))
+            ).fetchall()
+            written += [(seq, self.new[document, is_draft]) for document, is_draft, seq in added]
         if written:
-            with self.connection.cursor().copy(_ADD_ENTRIES) as copy:
+            with self.connection.cursor().copy(_COPY_ENTRIES) as copy:
                 for seq, each in written:
                     for entry in zip(*columns_of(each.card, entries(each.card)), strict=True):
                         copy.write_row((each.partition, seq, *entry))
             texts = [seq for seq, _ in written], [each.rest for _, each in written]
             self.connection.execute(_SET_TEXTS, texts)
         count(self.connection, self.totals)
-
-    def _added(self) -> list[tuple[int, ReadDocument]]:
-        if not self.new:
-            return []
-        documents, drafts = (list(column) for column in zip(*self.new, strict=True))
-        values = self.form, documents, drafts, *_facts(self.new.values())
-        found = self.connection.execute(_ADD, values).fetchall()
-        return [(seq, self.new[document, is_draft]) for document, is_draft, seq in found]
 
 
 def _facts(documents: Iterable[ReadDocument]) -> tuple[list[int], list[str], list[str]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from persistence.limits.database import LISTED_ROWS
+from psycopg.rows import TupleRow
+
 from persistence.model.addresses import Form
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, rows_after
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.reindexing import recount
 from persistence.storage.managed import StorageFault, StorageFinding
@@ -43,7 +45,7 @@ WHERE there <> counted
 class IndexInspection:
     """Compares the index of a database; ``is_deep`` compares the values of every document.
 
-    A difference in the snapshot is looked at again in a transaction of its own, so that it is real.
+    A difference in the snapshot is looked at again in its own transaction, so that it is real.
     """
 
     database: Database
@@ -54,31 +56,23 @@ class IndexInspection:
         """Yield all findings; ``connection`` has a snapshot."""
         forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
         totals = connection.execute(_TOTALS).fetchall()
-        for number, document in self._suspected(connection):
+        found: Iterable[TupleRow] = (
+            rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
+            if self.is_deep
+            else connection.execute(_DIFFERENT.encode())
+        )
+        for number, document in found:
             form = forms.get(number)
-            what = None if form is None else self.rows.difference(form, document)
-            if form is not None and what is not None:
+            difference = None if form is None else self.rows.difference(form, document)
+            if form is not None and difference is not None:
                 mend = partial(self._rewrite, form, document)
-                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", what, mend)
+                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", difference, mend)
         for number, version, is_draft, there, counted in totals:
             if number in forms:
-                what = (
-                    f"it counts {counted} {'drafts' if is_draft else 'documents'} of version {version}, and not {there}"
-                )
+                kind = "drafts" if is_draft else "documents"
+                message = f"it counts {counted} {kind} of version {version}, and not {there}"
                 mend = partial(recount, self.database, forms[number], number)
-                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), what, mend)
-
-    def _suspected(self, connection: Rows) -> Iterator[tuple[int, str]]:
-        if not self.is_deep:
-            yield from ((int(number), str(document)) for number, document in connection.execute(_DIFFERENT.encode()))
-            return
-        last: tuple[int, str] = (-1, "")
-        while True:
-            found = connection.execute(_EVERY.encode(), (*last, LISTED_ROWS)).fetchall()
-            yield from ((int(number), str(document)) for number, document in found)
-            if len(found) < LISTED_ROWS:
-                return
-            last = (int(found[-1][0]), str(found[-1][1]))
+                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), message, mend)
 
     def _rewrite(self, form: Form, document: str) -> None:
         with self.database.transaction("indexing", form):

@@ -1,8 +1,8 @@
 """The rows that the index keeps of documents, written in the transactions that change these.
 
-Only the difference to what is there is written: a save that changes no value changes no entry. Whoever writes the rows
-of a document holds a lock of it until the commit, and reads the document after it has the lock: so the one who is last
-has read what was stored last, be it a save or a job that reads documents again.
+Only differences are written. The writer of the rows of a document holds a lock of it until the commit, and reads the
+document after it has the lock: so the last one has read what was stored last, be it a save or a job that reads
+documents again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from persistence.postgresql.indexed_versions import IndexedVersions, PartitionKe
 from persistence.postgresql.places import FormNumbers, lock_key
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_KEPT = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
+_ROWS = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
 _ADD = """
 WITH added AS (
     INSERT INTO document (form, document, draft, partition, modified, card) VALUES (%s, %s, %s, %s, %s, %s)
@@ -76,8 +76,8 @@ ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documen
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDocument:
-    """The row of a document or draft."""
+class DocumentRow:
+    """The index row of a document or draft."""
 
     seq: int
     partition: int
@@ -112,12 +112,12 @@ class IndexRows:
         self._source_of = source_of
 
     def published(self, form: Form, version: int) -> None:
-        """Go by the definition of a version as it is now, from the commit on."""
+        """Index a version by its definition as it is now, from the commit on."""
         with self._database.reading("indexing", form) as connection:
             self.versions.renew(connection, form, version)
 
     def changing(self, form: Form, document: str, version: int) -> None:
-        """Ask for what is needed to bring the rows of a document of a version up to date. They are locked."""
+        """Lock the rows of a document, and ask for what ``changed`` needs."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             kept = self._kept(connection, number, document)
@@ -132,29 +132,29 @@ class IndexRows:
                 asked = _Asked(self._kept(connection, number, document), {})
             reading = self.reading(connection, form, asked.versions)
             now = dict(reading.read(document))  # what is read for it, the same round trip reads
-            kept = {is_draft: KeptDocument(*row) for is_draft, *row in asked.kept.fetchall()}
+            kept = {is_draft: DocumentRow(*row) for is_draft, *row in asked.kept.fetchall()}
             change = _Change(connection, number, document)
             for is_draft in (True, False):
                 change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
             change.count()
 
     def difference(self, form: Form, document: str) -> str | None:
-        """Return how the rows of a document and its draft differ from what is stored now; ``None`` if they do not.
+        """Return how the rows of a document and its draft differ from what is stored now.
 
-        Rows by an older state of a definition are as good: they are brought up to date before a search answers.
+        Rows by an older state of a definition are no difference: they are brought up to date before a search answers.
         """
         number = self._numbers.require(form)
         with self._database.transaction("comparing the index of", form) as connection:
             connection.execute(_LOCK, (self.lock(number, document),))
-            rows = connection.execute(_KEPT, (number, document)).fetchall()
-            kept = {is_draft: KeptDocument(*row) for is_draft, *row in rows}
+            rows = connection.execute(_ROWS, (number, document)).fetchall()
+            kept = {is_draft: DocumentRow(*row) for is_draft, *row in rows}
             now = dict(self.reading(connection, form).read(document))
             found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
             return next(filter(None, found), None)
 
     def _kept(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
         connection.execute(_LOCK, (self.lock(number, document),))
-        return connection.execute(_KEPT, (number, document))
+        return connection.execute(_ROWS, (number, document))
 
     def lock(self, number: int, document: str) -> int:
         """Return the key of the lock of a document's rows; ``number`` is that of its form."""
@@ -200,7 +200,7 @@ class DocumentReading:
         return self._known[version].definition
 
 
-def _difference(connection: Rows, kept: KeptDocument | None, now: ReadDocument | None) -> str | None:
+def _difference(connection: Rows, kept: DocumentRow | None, now: ReadDocument | None) -> str | None:
     if now is None:
         return None if kept is None else "the index still has it"
     if kept is None:
@@ -227,7 +227,7 @@ class _Change:
         self._totals: Counter[int] = Counter()
 
     def replace(
-        self, kept: KeptDocument | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
+        self, kept: DocumentRow | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
     ) -> None:
         if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
             self._connection.execute(_REMOVE, {"seq": kept.seq})
@@ -247,7 +247,7 @@ class _Change:
     def count(self) -> None:
         count(self._connection, self._totals)
 
-    def _change(self, kept: KeptDocument, now: ReadDocument, text: str) -> None:
+    def _change(self, kept: DocumentRow, now: ReadDocument, text: str) -> None:
         before, after = set(entries(decode(kept.card))), set(entries(now.card))
         if gone := before - after:
             controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
@@ -266,7 +266,7 @@ def count(connection: Rows, totals: Mapping[int, int]) -> None:
 
 
 def plain(text: str) -> str:
-    """Return a text that the database can have: it has no NUL, and neither has XML."""
+    """Return a text that the database can have: without NUL, as in XML."""
     return text.replace("\0", "\x1e") if "\0" in text else text
 
 
@@ -279,7 +279,8 @@ def columns_of(
     card: Card, found: Iterable[EntryRow]
 ) -> tuple[list[int], list[str], list[str], list[int], list[str | None]]:
     """Return the columns of entries of a card: numbers, folds, values, edges, and folded values that are cut."""
-    cut = {key_of(value): value.casefold() for values in card.values.values() for value in values if _is_long(value)}
+    long = (value for values in card.values.values() for value in values if len(value) > LONGEST_KEY // 3)
+    cut = {key: value.casefold() for value in long if is_cut((key := key_of(value))[0])}
     numbers, folds, values, edges = [], [], [], []
     wholes: list[str | None] = []
     for entry in found:
@@ -290,7 +291,3 @@ def columns_of(
         edges.append(edge)
         wholes.append(cut[entry[1], entry[2]] if is_cut(entry[1]) and number > 0 else None)
     return numbers, folds, values, edges, wholes
-
-
-def _is_long(value: str) -> bool:
-    return len(value) > LONGEST_KEY // 3 and is_cut(key_of(value)[0])

@@ -1,14 +1,14 @@
-"""Form versions as they are indexed: the state of a definition by which an index reads the documents of a version.
+"""Form versions as they are indexed: the state of a definition by which an index reads documents of a version.
 
-The state is replaced in the transaction of a publication, and where other controls are indexed by it, a new round
-begins. Documents are in partitions by the round in which they were read: so a search sees by the totals of partitions
-which documents were read by an older state, and no save waits for a publication, however long that takes.
+A publication replaces the state in its transaction, and begins a new round where other controls are indexed. Documents
+are in partitions by round: totals of partitions show which documents were read by an older state, and no save waits for
+a publication.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,8 +19,7 @@ from psycopg.rows import TupleRow
 
 from persistence.bounded_cache import BoundedCache
 from persistence.index.sources import DefinitionState, IndexedDefinition, Source
-from persistence.limits.database import PARTITIONS_KEPT
-from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PARTITIONS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.versions import IndexKey
 from persistence.postgresql.database import Database, Rows
@@ -61,13 +60,13 @@ _decoder = msgspec.json.Decoder(tuple[NumberedKey, ...])
 
 @lru_cache(DEFINITIONS_KEPT)
 def keys_of(text: str) -> tuple[NumberedKey, ...]:
-    """Return the indexed controls that an indexed version has as a text."""
+    """Return the indexed controls of an indexed version, which has them as JSON."""
     return _decoder.decode(text)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """The state of a form version by which documents are read; ``keys`` are its indexed controls, as a text.
+    """The state of a form version by which documents are read; ``keys`` are its indexed controls, as JSON.
 
     In another ``round`` the same document has other entries.
     """
@@ -84,21 +83,21 @@ class VersionState:
 
     @property
     def row(self) -> tuple[int, str, str, str, str]:
-        """Return the columns of a row beside its key."""
+        """The columns beside the key."""
         return self.round, self.state.name, self.data_format, self.fingerprint, self.keys
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """Return the numbers of the indexed controls by path."""
+        """The numbers of the indexed controls by path."""
         return {each.key.path: each.number for each in keys_of(self.keys)}
 
     @property
     def definition(self) -> IndexedDefinition:
-        """Return the definition as documents are read by it."""
+        """The definition by which documents are read."""
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
     def following(self, now: VersionState) -> VersionState:
-        """Return the state that comes after this one, with the definition of ``now``.
+        """Return the next state, with the definition of ``now``.
 
         A version that is deleted begins a new round too: what was read before is hidden (spec search 2.5).
         """
@@ -114,7 +113,7 @@ _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
 class PartitionKey(NamedTuple):
-    """The key of a partition, which all its documents have: the number of their form, their version, and the round."""
+    """The number of a form, the version of documents, and the round in which they were read."""
 
     form: int
     version: int
@@ -123,10 +122,7 @@ class PartitionKey(NamedTuple):
 
 
 class IndexedVersions:
-    """The indexed versions and partitions in a database. Methods raise the domain errors of database and storage.
-
-    ``source_of`` gives the source of a form, which reads its definitions.
-    """
+    """The indexed versions and partitions in a database."""
 
     def __init__(self, database: Database, numbers: FormNumbers, source_of: SourceOf) -> None:
         self._database = database
@@ -137,16 +133,13 @@ class IndexedVersions:
         self._lock = threading.Lock()
 
     def ask(self, connection: Rows, form: int, version: int) -> Cursor[TupleRow]:
-        """Ask for a version of a form with a number; within a pipeline, wait for nothing."""
+        """Ask for a version of a form with a number, without waiting in a pipeline."""
         return connection.execute(_VERSION, (form, version))
 
     def current(
         self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None
     ) -> VersionState:
-        """Return a version as it is indexed, for which was perhaps asked already.
-
-        One that has none gets it now: its definition may be stored elsewhere.
-        """
+        """Return a version as it is indexed, and store it first where its definition is kept elsewhere."""
         number = self._numbers.require(form)
         row = (asked or self.ask(connection, number, version)).fetchone()
         if row is None:
@@ -172,7 +165,7 @@ class IndexedVersions:
             connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
-        """Return whether a version is indexed by its definition as it is; it always is in the database of both."""
+        """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
         if indexed.data_format != source.data_format or not source.is_by_rules(indexed.fingerprint):
             return False
@@ -181,7 +174,7 @@ class IndexedVersions:
         return indexed.fingerprint == source.definition_fingerprint(version)
 
     def partition(self, key: PartitionKey) -> int:
-        """Return the number of a partition, which is made in a transaction of its own where it is missing."""
+        """Return the number of a partition, made in a transaction of its own where it is missing."""
         known = self._partitions.get(key)
         if known is not None:
             return known
@@ -201,16 +194,11 @@ class IndexedVersions:
     def _read(self, connection: Rows, form: Form, version: int) -> VersionState:
         source = self._source_of(form)
         definition = source.definition(version)
-        numbers = self._numbered(connection, self._numbers.require(form), definition.paths)
+        number, wanted = self._numbers.require(form), sorted(set(definition.paths))  # so publications never deadlock
+        numbers: dict[str, int] = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall()) if wanted else {}
+        if len(numbers) < len(wanted):
+            connection.execute(_MAKE_CONTROLS, (number, wanted))
+            numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
         keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
         text = msgspec.json.encode(keys).decode()
         return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
-
-    @staticmethod
-    def _numbered(connection: Rows, form: int, paths: Iterable[str]) -> dict[str, int]:
-        wanted = sorted(set(paths))  # in one order, so that two publications do not wait for each other
-        found: dict[str, int] = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall()) if wanted else {}
-        if len(found) < len(wanted):
-            connection.execute(_MAKE_CONTROLS, (form, wanted))
-            found = dict(connection.execute(_CONTROLS, (form, wanted)).fetchall())
-        return found

@@ -1,21 +1,22 @@
-"""Inspecting a database: findings come out, nothing is changed. All is read as it was at one moment."""
+"""Inspecting a database, all of it as it was at one moment: findings come out, nothing is changed."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
 from persistence.errors import DamagedError
-from persistence.limits.database import LISTED_ROWS, PIECE, UNCLAIMED_SECONDS
+from persistence.limits import PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, digest_text
 from persistence.postgresql.contents import sweep
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, rows_after
 from persistence.postgresql.lookups import decoded
 from persistence.postgresql.places import DATA, DEFINITION, DRAFT
 from persistence.storage.managed import RecordCheck, StorageFault, StorageFinding
@@ -89,9 +90,9 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RevisionInspection:
-    """Inspects the revisions and contents of a database; ``is_deep`` compares the digest of every content.
+    """Inspects the revisions and contents of a database.
 
-    ``body_fault`` judges the bodies of records.
+    ``is_deep`` compares every digest; ``body_fault`` judges the bodies of records.
     """
 
     database: Database
@@ -100,21 +101,13 @@ class RevisionInspection:
 
     def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
         """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
-        for _, folder in groupby(self._rows(connection), lambda row: row[:3]):
+        statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
+        rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
+        for _, folder in groupby(map(_Row._make, rows), lambda row: row[:3]):
             for _, revisions in groupby(folder, lambda row: row.name):
                 yield from self._resource(connection, list(revisions))
             yield None
         yield from self._contents(connection)
-
-    def _rows(self, connection: Rows) -> Iterator[_Row]:
-        statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
-        last: tuple[object, ...] = (-1, -1, "", "", "")
-        while True:
-            found = connection.execute(statement.encode(), (*last, LISTED_ROWS), binary=True).fetchall()
-            yield from (_Row(*row) for row in found)
-            if len(found) < LISTED_ROWS:
-                return
-            last = found[-1][:5]
 
     def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[StorageFinding]:
         newest = rows[-1]
@@ -126,8 +119,8 @@ class RevisionInspection:
                 StorageFault.NO_CURRENT, newest.place, f"of {len(rows)} revisions none is current", mend
             )
         elif not newest.is_current:
-            what = f"the current revision is older than that of {newest.modified}"
-            yield StorageFinding(StorageFault.ORDER_WRONG, newest.place, what)
+            message = f"the current revision is older than that of {newest.modified}"
+            yield StorageFinding(StorageFault.ORDER_WRONG, newest.place, message)
 
     def _revision(self, connection: Rows, row: _Row) -> Iterator[StorageFinding]:
         try:
@@ -136,57 +129,53 @@ class RevisionInspection:
             yield StorageFinding(StorageFault.UNREADABLE, row.place, str(error))
             return
         if row.app is None or (sidecar.id, sidecar.modified) != (row.id, row.modified):
-            what = f"the row of {row.modified} is not that of its sidecar, which is of {sidecar.modified}"
-            yield StorageFinding(StorageFault.ROW_WRONG, row.place, what)
-        what = self._content(connection, row, sidecar)
-        if what:
-            yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {what}")
+            message = f"the row of {row.modified} is not that of its sidecar, which is of {sidecar.modified}"
+            yield StorageFinding(StorageFault.ROW_WRONG, row.place, message)
+        fault_of_content = self._content_fault(connection, row, sidecar)
+        if fault_of_content:
+            yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {fault_of_content}")
         address = row.address
         fault = None if address is None or sidecar.body is None else self.body_fault(address, sidecar)
-        if fault is not None and self._is_still_there(row):
-            yield StorageFinding(fault[0], row.place, fault[1])
+        if fault is not None:
+            with self.database.apart("looking at", row.place) as now:
+                is_still_there = now.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
+            if is_still_there:
+                yield StorageFinding(fault[0], row.place, fault[1])
 
-    def _is_still_there(self, row: _Row) -> bool:
-        with self.database.apart("looking at", row.place) as connection:
-            return connection.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
-
-    def _content(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
+    def _content_fault(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
         if sidecar.deleted:
             return "a deletion has a content" if row.size is not None or row.pieces else ""
+        digest = row.digest
         if row.size is None:
             pieces = -(-sidecar.size // PIECE)
             if not row.pieces:
                 return "its content is missing"
             if (row.pieces, row.last, row.bytes) != (pieces, pieces - 1, sidecar.size):
                 return f"it has {row.pieces} pieces of {row.bytes} bytes, and not {pieces} of {sidecar.size}"
-            digest = self._digest(connection, row, pieces) if self.is_deep else None
+            if self.is_deep:
+                sha256 = hashlib.sha256()
+                for number in range(pieces):
+                    found = connection.execute(_PIECE_OF, (row.id, number), binary=True).fetchone()
+                    sha256.update(b"" if found is None else found[0])
+                digest = sha256.hexdigest()
         elif row.size != sidecar.size:
             return f"its content has {row.size} bytes, and not {sidecar.size}"
-        else:
-            digest = row.digest
         if digest is not None and sidecar.digest not in {None, digest_text(digest)}:
             return "its content has another digest"
         return ""
-
-    def _digest(self, connection: Rows, row: _Row, pieces: int) -> str:
-        digest = hashlib.sha256()
-        for number in range(pieces):
-            found = connection.execute(_PIECE_OF, (row.id, number), binary=True).fetchone()
-            digest.update(b"" if found is None else found[0])
-        return digest.hexdigest()
 
     def _contents(self, connection: Rows) -> Iterator[StorageFinding]:
         for (content,) in connection.execute(_STRAY).fetchall():
             mend = partial(self._changed, _REMOVE_STRAY, content)
             yield StorageFinding(StorageFault.STRAY_CONTENT, f"content {content}", "no revision has it", mend)
         for (content,) in connection.execute(_IN_USE).fetchall():
-            what = "a revision has it, and it would be removed as if none had"
+            message = "a revision has it, and it would be removed as if none had"
             mend = partial(self._changed, _CLAIM, content)
-            yield StorageFinding(StorageFault.IN_USE_UNCLAIMED, f"content {content}", what, mend)
+            yield StorageFinding(StorageFault.IN_USE_UNCLAIMED, f"content {content}", message, mend)
         (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
         if count:
-            what = f"{count} contents that no revision has any more"
-            yield StorageFinding(StorageFault.OVERDUE, "contents", what, self._sweep)
+            message = f"{count} contents that no revision has any more"
+            yield StorageFinding(StorageFault.OVERDUE, "contents", message, self._sweep)
 
     def _sweep(self) -> None:
         while sweep(self.database):

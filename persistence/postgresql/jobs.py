@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import psycopg
 
 from persistence.errors import BusyError, StartupError
-from persistence.limits.database import STATEMENT_SECONDS
+from persistence.limits import STATEMENT_SECONDS
 from persistence.postgresql.database import Database
 from persistence.postgresql.failures import RETRY_AFTER, database_errors
 from persistence.postgresql.places import lock_key
@@ -26,11 +26,12 @@ _WRITE = "INSERT INTO job (name, report) VALUES (%s, %b) ON CONFLICT (name) DO U
 
 
 class DatabaseJob(JobRecord):
-    """The record of ``doing`` something. A node that dies, or loses the database, loses its turn."""
+    """The record of a job with a ``name``. A node that dies, or loses the database, loses its turn."""
 
-    def __init__(self, database: Database, doing: str) -> None:
+    def __init__(self, database: Database, name: str) -> None:
         self._database = database
-        self._doing = doing
+        self._name = name
+        self._key = lock_key(database.address.schema, "job", name)
 
     @contextmanager
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> Iterator[None]:
@@ -41,7 +42,7 @@ class DatabaseJob(JobRecord):
             except StartupError as error:
                 raise BusyError(str(error), RETRY_AFTER) from error
             while True:
-                with database_errors(f"waiting for another {self._doing}"):
+                with database_errors(f"waiting for another {self._name}"):
                     row = connection.execute(_TRY, (self._key,)).fetchone()
                 if row == (True,):
                     break
@@ -55,18 +56,14 @@ class DatabaseJob(JobRecord):
                     connection.execute(_GIVE, (self._key,))
 
     def is_taken(self) -> bool:
-        with self._database.reading(f"looking for a running {self._doing}") as connection:
+        with self._database.reading(f"looking for a running {self._name}") as connection:
             return connection.execute(_TRY_TO_SHARE, (self._key,)).fetchone() == (False,)
 
     def read(self) -> bytes:
-        with self._database.reading(f"looking at the progress of the {self._doing}") as connection:
-            row = connection.execute(_READ, (self._doing,), binary=True).fetchone()
+        with self._database.reading(f"looking at the progress of the {self._name}") as connection:
+            row = connection.execute(_READ, (self._name,), binary=True).fetchone()
         return b"" if row is None else bytes(row[0])
 
     def write(self, text: bytes) -> None:
-        with self._database.apart(f"recording the progress of the {self._doing}") as connection:
-            connection.execute(_WRITE, (self._doing, text))
-
-    @property
-    def _key(self) -> int:
-        return lock_key(self._database.address.schema, "job", self._doing)
+        with self._database.apart(f"recording the progress of the {self._name}") as connection:
+            connection.execute(_WRITE, (self._name, text))

@@ -1,7 +1,6 @@
-"""The leases of documents in a database (spec crud 7), by its clock: the nodes' clocks do not matter.
+"""Leases of documents in a database (spec crud 7), by its clock: the clocks of nodes do not matter.
 
-A row is a lease. Whoever writes to a document shares a lock of its lease until the commit, and whoever leases it takes
-that lock alone: so a lease and a save never pass each other.
+A writer shares a lock of the document's lease until the commit, and LOCK takes it alone: so they never pass each other.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.errors import BusyError, LockedError, NotFoundError
-from persistence.limits.database import LISTED_ROWS
-from persistence.limits.documents import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User
@@ -47,7 +45,7 @@ _END = "DELETE FROM lease WHERE document = %s"
 
 
 class DatabaseLeases(ManagedLeases):
-    """The leases of documents in a database. Methods raise the domain errors of a ``Storage``."""
+    """The leases in a database; a row is a lease."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,8 +66,11 @@ class DatabaseLeases(ManagedLeases):
                 raise _refusal(held)
             bucket = zlib.crc32(address.document.encode()) % _BUCKETS
             if held is None:
+                connection.execute(_SWEEP, (bucket,))
+                row = connection.execute(_COUNT, (bucket,)).fetchone()
                 most = MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS
-                _evict_expired(connection, bucket, most)
+                if row is not None and row[0] >= most:
+                    raise BusyError("too many documents are leased at the moment", retry_after=60)
             values = {"document": address.document, "bucket": bucket, "holder": holder.user, "group": holder.group}
             form = str(address.form) if held is None or is_by_form else held.form
             connection.execute(_TAKE, values | {"form": form, "seconds": seconds})
@@ -95,14 +96,7 @@ class DatabaseLeases(ManagedLeases):
             yield
 
     def listed(self) -> Iterator[DocumentLease]:
-        last = ""
-        while True:
-            with self._database.reading("listing leases") as connection:
-                rows = connection.execute(_LISTED, (last, LISTED_ROWS)).fetchall()
-            yield from (_lease(*row) for row in rows)
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1][0]
+        yield from (_lease(*row) for row in self._database.listed("listing leases", "", _LISTED, (), ("",)))
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
         with self._database.joined("breaking the lease of", document) as connection:
@@ -110,16 +104,16 @@ class DatabaseLeases(ManagedLeases):
             held = _living(connection, document) if is_there else None
             if held is not None:
                 held.require_of(user)
-            if is_there:  # else it is another one, taken meanwhile
+            if is_there:  # else somebody took a new lease meanwhile
                 connection.execute(_END, (document,))
         if held is None:
             raise NotFoundError(f"nobody has leased the document {document}")
         return held
 
     @contextmanager
-    def _alone(self, doing: str, address: DocumentAddress) -> Iterator[Rows]:
+    def _alone(self, action: str, address: DocumentAddress) -> Iterator[Rows]:
         check(address)
-        with self._database.transaction(doing, address) as connection:
+        with self._database.transaction(action, address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key(address),))
             yield connection
 
@@ -143,10 +137,3 @@ def _require(held: DocumentLease | None, user: User, address: DocumentAddress) -
 
 def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
-
-
-def _evict_expired(connection: Rows, bucket: int, most: int) -> None:
-    connection.execute(_SWEEP, (bucket,))
-    row = connection.execute(_COUNT, (bucket,)).fetchone()
-    if row is not None and row[0] >= most:
-        raise BusyError("too many documents are leased at the moment", retry_after=60)

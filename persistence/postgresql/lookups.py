@@ -8,10 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from persistence.errors import DamagedError
-from persistence.limits.database import DEFINITIONS_FORESEEN
+from persistence.limits import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql.places import DEFINITION, DRAFT, folder_of
+from persistence.postgresql.places import DATA, DEFINITION, DRAFT, folder_of
 
 _decoder = msgspec.json.Decoder(Sidecar)
 
@@ -35,16 +35,14 @@ LookupRow = tuple[int, str, str, str, bytes | None]
 
 
 class _FormXhtml(NamedTuple):
-    """The ``form.xhtml`` of a version."""
-
     id: str
     sidecar: bytes
 
 
 def select_sidecars(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
-    """Return the statement and parameters that find the current sidecars of an address, and of the main one beside it.
+    """Return the statement and parameters that find the current sidecars of an address and its main one.
 
-    Of a document, also those of all of its draft, and the definitions of its form, if they are few.
+    For a document, also those of its whole draft, and the definitions of its form, if they are few.
     """
     folder = folder_of(address)
     values = (number, folder, address.main.name, address.name)
@@ -54,7 +52,6 @@ def select_sidecars(number: int, address: Address) -> tuple[str, tuple[object, .
 
 
 def decoded(data: bytes, address: object) -> Sidecar:
-    """Read the sidecar in a row."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -62,9 +59,9 @@ def decoded(data: bytes, address: object) -> Sidecar:
 
 
 class Lookup:
-    """The current sidecars that were found, and the definitions of forms, for as long as they decide something.
+    """The current sidecars that were found, and the definitions of forms, while they decide something.
 
-    ``drafts`` are the documents of which the whole draft is known.
+    ``drafts`` are the documents whose whole draft is known.
     """
 
     def __init__(self) -> None:
@@ -73,20 +70,32 @@ class Lookup:
         self._definitions: dict[Form, dict[int, _FormXhtml | None]] = {}
 
     def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
-        """Know what ``select_sidecars`` has found, and that there is nothing else of it."""
+        """Know what ``select_sidecars`` has found, and that there is nothing else."""
         if isinstance(address, DocumentAddress):
             definitions = [row for row in rows if row[0] == DEFINITION]
             rows = [row for row in rows if row[0] != DEFINITION]
             self.drafts.add((address.form, address.document))
             if len(definitions) <= DEFINITIONS_FORESEEN:
-                self._definitions[address.form] = _versions(definitions)
-        found = {_named(address, kind, name): data for kind, _, name, _, data in rows}
-        for each in {*_beside(address), *found}:
+                self._definitions[address.form] = dict.fromkeys((int(row[1]) for row in definitions), None) | {
+                    int(folder): _FormXhtml(content, data)
+                    for _, folder, _, content, data in definitions
+                    if data is not None
+                }
+        found: dict[Address, bytes | None]
+        asked: list[Address]
+        if isinstance(address, DefinitionAddress):
+            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
+            asked = [address, address.main]
+        else:
+            collections = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
+            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in rows}
+            asked = [each.moved(collection) for collection in Collection for each in (address, address.main)]
+        for each in {*asked, *found}:
             data = found.get(each)
             self.sidecars[each] = None if data is None else decoded(data, each)
 
     def sidecar(self, address: Address) -> tuple[Sidecar | None] | None:
-        """Return the current sidecar, in a tuple, where it was looked at."""
+        """Return a tuple of the current sidecar; ``None`` where it was not looked up."""
         if address not in self.sidecars:
             if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
                 return None
@@ -95,41 +104,24 @@ class Lookup:
         return (self.sidecars[address],)
 
     def content_id(self, address: Address) -> tuple[str | None] | None:
-        """Return the content id of a ``form.xhtml``, in a tuple, where it was looked at."""
+        """Return a tuple of the content id of a ``form.xhtml``; ``None`` where it was not looked up."""
         if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
             return None
         row = self._definitions[address.form].get(address.version)
         return (None if row is None else row.id,)
 
     def versions(self, form: Form) -> list[tuple[int, str | None]] | None:
-        """Return the versions of a form, highest first, each with its content id, where they were looked at."""
+        """Return the known versions of a form, highest first, each with its content id."""
         found = self._definitions.get(form)
         if found is None:
             return None
         return sorted(((version, None if row is None else row.id) for version, row in found.items()), reverse=True)
 
     def note(self, address: Address, sidecar: Sidecar | None) -> None:
-        """Know the sidecar that is current now."""
+        """Record the sidecar that is current now."""
         self.sidecars[address] = sidecar
         if isinstance(address, DefinitionAddress):
             self._definitions.pop(address.form, None)
 
     def _unknown(self, address: DefinitionAddress) -> bool:
         return address.form not in self._definitions
-
-
-def _versions(rows: Sequence[LookupRow]) -> dict[int, _FormXhtml | None]:
-    found = dict.fromkeys((int(folder) for _, folder, *_ in rows), None)
-    return found | {int(folder): _FormXhtml(content, data) for _, folder, _, content, data in rows if data is not None}
-
-
-def _named(address: Address, kind: int, name: str) -> Address:
-    if isinstance(address, DefinitionAddress):
-        return DefinitionAddress(address.form, address.version, name)
-    return address.moved(Collection.DRAFT if kind == DRAFT else Collection.DATA, name)
-
-
-def _beside(address: Address) -> list[Address]:
-    if isinstance(address, DefinitionAddress):
-        return [address, address.main]
-    return [each.moved(collection) for collection in Collection for each in (address, address.main)]

@@ -1,8 +1,4 @@
-"""A database as commands maintain it: moved, backed up and checked through the storage that a service has.
-
-What the database has of forms that are being moved here came by the move alone. So a move that was interrupted may
-replace it when it goes on.
-"""
+"""A database as commands maintain it: moved, backed up and checked through the storage that a service has."""
 
 from __future__ import annotations
 
@@ -28,15 +24,15 @@ WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.
 """
 
 
-class DatabaseArrivals(Arrivals):
-    """The ``Arrivals`` of a database. Methods raise domain errors."""
+class DatabaseMoveJournal(Arrivals):
+    """Forms that are being moved here: they came by the move alone, so a move that goes on may replace them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._numbers = FormNumbers(database)
 
     def begun(self, source: str) -> set[Form]:
-        with self._database.reading("looking what is moved to", self._database.address) as connection:
+        with self._database.reading("looking what is being moved to", self._database.address) as connection:
             return {Form(*row) for row in connection.execute(_BEGUN, (source,)).fetchall()}
 
     def begin(self, source: str, form: Form) -> None:
@@ -71,7 +67,7 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
     return MaintainedDatabase(
         str(database.address),
         storage,
-        DatabaseArrivals(database),
+        DatabaseMoveJournal(database),
         database.snapshot,
         storage.keeping_writers_out,
         inspect,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from persistence.index.cards import FACTS, Edge
-from persistence.limits.database import FEW_FOUND, MOST_GATHERED, NEWEST_TRIED
-from persistence.limits.search import HIT_COSTS, LARGEST_FOUND
+from persistence.limits import FEW_FOUND, HIT_COSTS, LARGEST_FOUND, MOST_GATHERED, NEWEST_TRIED
 from persistence.model.search import Field, Query
 from persistence.postgresql.conditions import SearchedPartition
 from persistence.postgresql.selections import BoundSql, Selection, joined
@@ -20,7 +19,7 @@ _LAST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PageOrder:
-    """The order that a query asks for, and the page of it. ``control`` is ``None`` where it is by last save."""
+    """The order and page that a query asks for. ``control`` is ``None`` for the order by last save."""
 
     control: int | None
     is_descending: bool
@@ -39,10 +38,6 @@ class PageOrder:
         number = None if control is None else int(control)
         return cls(number, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
 
-    def rows_of(self, total: int) -> int:
-        """Return how many documents a page has, of so many."""
-        return max(0, min(self.size, total - self.offset))
-
     def page_of_hits(self) -> BoundSql:
         """Return the query for the page of the documents in ``hits``."""
         if self.control is None:
@@ -57,10 +52,12 @@ class PageOrder:
     def page_of_selection(self, selection: Selection, searched: Sequence[SearchedPartition]) -> BoundSql:
         """Return the query for the number of documents of one selection, and the page of them.
 
-        Of many, the page is looked for among the first in order of saves; if these are too few for it, all are sorted.
+        The page of many is looked for among the first in order of saves; if these are too few for it, all are sorted.
         """
         partitions = [partition.number for partition in searched]
-        found, on = selection.each_once, "d.partition = ANY(%s::int[])"
+        found, on = selection.sql, "d.partition = ANY(%s::int[])"
+        if not selection.is_distinct:
+            found = BoundSql(f"SELECT DISTINCT seq FROM ({found.text}) s", found.parameters)
         kept = "NOT MATERIALIZED" if selection.is_distinct else "MATERIALIZED"  # a range is read again more quickly
         walked = self._walked(selection, partitions, sum(partition.documents for partition in searched))
         page = self.page_of_hits()
@@ -87,10 +84,10 @@ class PageOrder:
         if self.control is not None:
             return BoundSql("NULL::bigint[]")
         enough = max(FEW_FOUND, (self.offset + self.size) * documents // NEWEST_TRIED)
-        looked_up = self.page_of_foremost(partitions, selection.test, NEWEST_TRIED)
+        looked_up = self.top_page(partitions, selection.test, NEWEST_TRIED)
         if not selection.is_of_time:
             return BoundSql(f"CASE WHEN n > {enough} THEN ARRAY({looked_up.text}) END", looked_up.parameters)
-        gathered = self.page_of_foremost(partitions, BoundSql("d.seq IN (SELECT seq FROM found)"), NEWEST_TRIED)
+        gathered = self.top_page(partitions, BoundSql("d.seq IN (SELECT seq FROM found)"), NEWEST_TRIED)
         return BoundSql(
             f"CASE WHEN n <= {enough} THEN NULL WHEN n <= {MOST_GATHERED} THEN ARRAY({gathered.text})"
             f" ELSE ARRAY({looked_up.text}) END",
@@ -110,18 +107,15 @@ class PageOrder:
         arms = joined(" UNION ALL ", [BoundSql(arm, (partition.number,)) for partition in searched])
         return BoundSql(f"SELECT seq FROM ({arms.text}) d ORDER BY {self._by_save} {self._page}", arms.parameters)
 
-    def page_of_foremost(self, partitions: Sequence[int], where: BoundSql, tried: int) -> BoundSql:
-        """Return the query for the page of the documents ``d`` that pass a test, among the first in order of saves.
-
-        So many of these are ``tried``.
-        """
-        foremost = f"""
+    def top_page(self, partitions: Sequence[int], where: BoundSql, tried: int) -> BoundSql:
+        """Return the query for the page of the documents ``d`` that pass a test, among the first ``tried`` by save."""
+        top = f"""
             SELECT d.* FROM unnest(%s::int[]) AS number, LATERAL (
                 SELECT seq, modified, form, document FROM document WHERE partition = number
                 ORDER BY {self._by_save} LIMIT {tried}
             ) AS d ORDER BY {self._by_save} LIMIT {tried}"""
         return BoundSql(
-            f"SELECT seq FROM ({foremost}) d WHERE {where.text} ORDER BY {self._by_save} {self._page}",
+            f"SELECT seq FROM ({top}) d WHERE {where.text} ORDER BY {self._by_save} {self._page}",
             (list(partitions), *where.parameters),
         )
 

@@ -1,4 +1,4 @@
-"""Resources as rows: the numbers of forms, and the key that leads to the revisions of an address."""
+"""The numbers of forms, and the key that leads to the revisions of an address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import threading
 from typing import NamedTuple
 
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.postgresql.database import Database, Rows
 from persistence.storage.layout import Layout
@@ -39,7 +39,7 @@ def folder_of(address: Address) -> str:
     return str(address.version) if isinstance(address, DefinitionAddress) else address.document
 
 
-def place_of(form: int, address: Address) -> ResourceKey:
+def key_of(form: int, address: Address) -> ResourceKey:
     return ResourceKey(form, kind_of(address), folder_of(address), address.name)
 
 
@@ -48,17 +48,11 @@ def check(address: Address) -> None:
     _LAYOUT.paths(address)
 
 
-def check_form(form: Form) -> None:
-    """Refuse names as ``check`` does."""
-    _LAYOUT.form(form)
-
-
 def check_app(app: str) -> None:
-    """Refuse a name as ``check`` does."""
     _LAYOUT.application(app)
 
 
-def twin_of(address: Address) -> DocumentAddress | None:
+def counterpart_of(address: Address) -> DocumentAddress | None:
     """Return the ``data.xml`` in the other collection, whose instant that of a save or of a draft comes after."""
     if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
         return None
@@ -66,16 +60,16 @@ def twin_of(address: Address) -> DocumentAddress | None:
 
 
 def lock_key(schema: str, *scope: str) -> int:
-    """Return the number of the lock of a scope. Two scopes with one number only wait for each other."""
+    """Return the number of the lock of a scope. Scopes that share a number only wait for each other."""
     digest = hashlib.blake2b("\0".join((schema, *scope)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 class FormNumbers:
-    """The numbers of forms in a database. One is made in a transaction of its own, and cached when that is committed.
+    """The numbers of forms in a database, each made in a transaction of its own, and cached when that is committed.
 
-    What is cached is looked up again after each new connection: one that was not acknowledged may be another form's on
-    the server that has taken over. Whoever stores something makes sure of it in the same statement.
+    They are looked up again after each new connection: one that was not acknowledged may be another form's on the
+    server that has taken over. So a statement that stores something checks the number again.
     """
 
     def __init__(self, database: Database) -> None:
@@ -89,12 +83,12 @@ class FormNumbers:
         known = self._known.get(form)
         if known is not None and self._generation == self._database.generation:
             return known
-        check_form(form)
+        _LAYOUT.form(form)
         with self._database.reading("looking for", form) as connection:
             return self._found(connection, form)
 
     def require(self, form: Form) -> int:
-        """Return the number of a form, which it gets now where it has none."""
+        """Return the number of a form, and give it one where it has none."""
         number = self.find(form)
         if number is not None:
             return number

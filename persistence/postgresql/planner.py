@@ -1,9 +1,7 @@
 """The order in which a database looks at the conditions of a search.
 
-The database itself takes texts for rarer than they are, and then looks millions of times for what it could have read
-once, or reads a million rows for the sake of ten. So the conditions are counted up to a limit, and tried out on the
-newest documents, before one of them is chosen that is met first; the others are looked up for each document that
-meets it.
+PostgreSQL takes texts for rarer than they are. So conditions are counted up to a limit, and tried out on the newest
+documents, before one of them is chosen to begin with; the others are looked up for each document that meets it.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from persistence.limits.database import FEW_FOUND, MOST_GATHERED, SAMPLED
+from persistence.limits import FEW_FOUND, MOST_GATHERED, SAMPLED
 from persistence.postgresql.conditions import SearchConditions
 from persistence.postgresql.database import Rows
 from persistence.postgresql.selections import BoundSql, Reach, Selection, joined
@@ -29,9 +27,9 @@ SELECT d.* FROM unnest(%s::int[]) AS number, LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The order of a search: ``first`` is met first, and the selections ``others`` are looked up for what meets it.
+    """``first`` is met first, and ``others`` are looked up for what meets it; without it no selection is narrow.
 
-    Without ``first`` no selection is narrow. ``is_walked`` says that the page may be found among the newest documents.
+    ``is_walked`` says that the page may be found among the newest documents.
     """
 
     first: Selection | None
@@ -58,7 +56,6 @@ class SearchPlan:
         )
 
     def total(self) -> BoundSql:
-        """Return the query for the number of documents, where only that is asked."""
         own = next((each for each in self.others if not each.is_of_all), None)
         if own is None or self.tests or self.first is not None:
             hits = self.hits("d.seq")
@@ -73,7 +70,7 @@ class SearchPlan:
 
     @property
     def passing(self) -> BoundSql:
-        """Return the conditions as a test of a document ``d``."""
+        """The conditions as a test of a document ``d``."""
         return joined(" AND ", [*self.tests, *(each.test for each in self.others)])
 
 

@@ -10,22 +10,22 @@ from contextlib import AbstractContextManager
 import psycopg
 
 from persistence.errors import BusyError, DiskError
-from persistence.limits.database import CONFIRMING_SECONDS
+from persistence.limits import CONFIRMING_SECONDS
 from persistence.postgresql.failures import cause
 from persistence.postgresql.session import Session
 
 _WRITABLE = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
 _COMMIT = "SELECT pg_logical_emit_message(true, 'persistence', '')"
-"""Writes a record to the write-ahead log; no table changes."""
+"""Writes a record to the write-ahead log and changes no table."""
 
 _AWAITS_REPLICAS = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s"
 
 
 class Probe:
-    """Tries out whether a database can be written. Commits are tried one at a time, and not for some seconds after one.
+    """Tries out whether a database can be written, one commit at a time, and not again for some seconds.
 
-    ``connected`` lends a connection for an action on the ``address``. Commits are in doubt, ``is_doubted``, after one
-    that replicas did not confirm, and after a statement that took too long, until one that is tried out succeeds.
+    ``connected`` lends a connection for an action on the ``address``. ``is_doubted`` is set after a commit that
+    replicas did not confirm, or a statement that took too long, until a commit that is tried out succeeds.
     """
 
     def __init__(self, connected: Callable[[str, object], AbstractContextManager[Session]], address: object) -> None:
@@ -37,7 +37,7 @@ class Probe:
         self.is_doubted = False
 
     def cause(self) -> str | None:
-        """Return the cause that keeps the database from being written; ``None`` where nothing does."""
+        """Return the cause that keeps the database from being written."""
         try:
             with self._connected("looking at", self._address) as connection:
                 if connection.execute(_WRITABLE).fetchone() != (False, "off"):
@@ -63,12 +63,12 @@ class Probe:
         self._known_until = time.monotonic() + CONFIRMING_SECONDS
 
     def note_unconfirmed(self) -> None:
-        """Know that replicas did not confirm a commit just now."""
+        """Replicas did not confirm a commit just now."""
         self._cause, self._known_until = self._unconfirmed, time.monotonic() + CONFIRMING_SECONDS
         self.is_doubted = True
 
     def doubt(self) -> None:
-        """Know that a statement takes long, perhaps because the disk of the database hangs: try that out next."""
+        """A statement takes long, perhaps because the disk of the database hangs: try that out next."""
         if not self.is_doubted:
             self._known_until, self.is_doubted = 0.0, True
 
@@ -96,7 +96,7 @@ def _cancel(connection: Session, waited: float) -> None:
 
 
 def awaits_replicas(conninfo: str, pid: int) -> bool:
-    """Return whether a process of a server has committed, but for its replicas."""
+    """Return whether a process of a server has committed, and only waits for the replicas."""
     try:
         with Session.connect(conninfo, autocommit=True, connect_timeout=CONFIRMING_SECONDS) as asking:
             asking.patience = CONFIRMING_SECONDS

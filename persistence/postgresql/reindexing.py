@@ -1,7 +1,4 @@
-"""Reading documents again for the index: one job at a time in a database, whichever node does it.
-
-Documents are read in batches, several at once; each batch is one transaction, which saves may wait for.
-"""
+"""Reading documents again for the index: one job at a time in a database, whichever node does it."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.index.sources import DefinitionState
-from persistence.limits.database import LISTED_ROWS, MOST_READERS, REREAD_AT_ONCE
+from persistence.limits import MOST_READERS, REREAD_AT_ONCE
 from persistence.model.addresses import Form
 from persistence.postgresql.database import Database
 from persistence.postgresql.index_batches import IndexBatches
@@ -33,16 +30,15 @@ Failed = Callable[[Form | None, Exception], None]
 """Called when a job that a search has started has failed."""
 
 _LONGEST_WAIT = 24 * 3600.0
-"""Seconds for which a job waits for another one, which comes to an end."""
+"""Seconds for which a job waits for another to end."""
 _PAUSE = 0.2
 """Seconds between two reports."""
 _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 _MOST_AT_ONCE = 2
-"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
-_RETRY_AFTER = 30
+"""Calls in a process that run or wait: each keeps one of few threads."""
 _READERS = min(MOST_READERS, max(2, processors.count()))
-"""Threads of a job: while one waits for the database, another one reads."""
+"""Threads of a job: while one waits for the database, another reads."""
 
 _OUTDATED = """
 SELECT number FROM partition JOIN indexed_version USING (form, version)
@@ -50,7 +46,7 @@ WHERE form = %s AND partition.round < indexed_version.round AND state <> %s
 AND EXISTS (SELECT FROM partition_total WHERE partition = number)
 """
 _DOCUMENTS = """
-SELECT document, modified, seq FROM document WHERE partition = %s AND (modified, seq) > (%s, %s)
+SELECT modified, seq, document FROM document WHERE partition = %s AND (modified, seq) > (%s, %s)
 ORDER BY modified, seq LIMIT %s
 """
 _TOTAL = "SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = ANY(%s::int[])"
@@ -91,7 +87,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 class RereadDocuments:
-    """Reads documents of forms again. Methods raise domain errors, and yield how many were looked at, time and again.
+    """Reads documents of forms again, and yields how many were looked at after each batch.
 
     ``at_once`` batches are read at the same time, each by a thread and a connection.
     """
@@ -109,7 +105,9 @@ class RereadDocuments:
         while partitions := self._partitions(number):
             before = self._count(partitions)
             for partition in partitions:
-                yield from _together(self._in(partition), lambda some: self._batches.reread(form, some), at_once)
+                rows = self._database.listed("listing documents", "", _DOCUMENTS, (partition,), ("", 0))
+                documents = (document for *_, document in rows)
+                yield from _together(documents, lambda some: self._batches.reread(form, some), at_once)
                 with self._database.reading("counting documents") as connection:
                     connection.execute(_COMPACT, (partition,))
             if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
@@ -150,41 +148,27 @@ class RereadDocuments:
             row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
         return int(row[0]) if row is not None else 0
 
-    def _in(self, partition: int) -> Iterator[str]:
-        last: tuple[str, int] = ("", 0)
-        while True:
-            with self._database.reading("listing documents") as connection:
-                found = connection.execute(_DOCUMENTS, (partition, *last, LISTED_ROWS)).fetchall()
-            for document, *last_found in found:
-                yield document
-                last = (last_found[0], last_found[1])
-            if len(found) < LISTED_ROWS:
-                return
-
 
 def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None], at_once: int) -> Iterator[int]:
+    def reread_some(batch: Sequence[str]) -> int:
+        reread(batch)
+        return len(batch)
+
     batches = iter(lambda: list(islice(documents, REREAD_AT_ONCE)), [])
     if at_once == 1:
-        for batch in batches:
-            reread(batch)
-            yield len(batch)
+        yield from map(reread_some, batches)
         return
     with ThreadPoolExecutor(at_once, "rereading") as pool:
-        running: deque[tuple[int, Future[None]]] = deque()
+        running: deque[Future[int]] = deque()
         try:
             for batch in batches:
-                running.append((len(batch), pool.submit(reread, batch)))
+                running.append(pool.submit(reread_some, batch))
                 if len(running) > at_once:
-                    yield _done(*running.popleft())
+                    yield running.popleft().result()
             while running:
-                yield _done(*running.popleft())
+                yield running.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _done(documents: int, batch: Future[None]) -> int:
-    batch.result()
-    return documents
 
 
 def recount(database: Database, form: Form, number: int) -> None:
@@ -226,7 +210,7 @@ class IndexJobs(Closable):
     def run(self, forms: Iterable[Form], version: int | None = None) -> None:
         """Write all rows of forms again, or those of one version."""
         if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
+            raise BusyError("indexes are being rebuilt, and others wait for their turn already", retry_after=30)
         forms = tuple(forms)
         try:
             total = sum(map(self._reread.count, forms))
@@ -240,10 +224,10 @@ class IndexJobs(Closable):
         if not self._job.is_taken():
             return ReindexingStatus()
         try:
-            said = msgspec.json.decode(self._job.read(), type=_Progress)
+            progress = msgspec.json.decode(self._job.read(), type=_Progress)
         except msgspec.DecodeError:
-            said = _Progress(0, 0)
-        return ReindexingStatus(ReindexingState.INDEXING, said.current, said.total)
+            progress = _Progress(0, 0)
+        return ReindexingStatus(ReindexingState.INDEXING, progress.current, progress.total)
 
     def _bring_up_to_date(self, form: Form) -> None:
         try:
@@ -254,16 +238,16 @@ class IndexJobs(Closable):
 
     def _work(self, total: int, looked_at: Iterator[int]) -> None:
         with self._job.turn("another index is being made", _LONGEST_WAIT, self._is_closing.is_set):
-            self._say(0, total)
-            said, current = time.monotonic(), 0
+            self._report(0, total)
+            reported, current = time.monotonic(), 0
             for documents in looked_at:
                 current += documents
                 if self._is_closing.is_set():
                     raise closed("the index")
-                if time.monotonic() > said + _PAUSE:
-                    said = time.monotonic()
-                    self._say(min(current, total), total)
+                if time.monotonic() > reported + _PAUSE:
+                    reported = time.monotonic()
+                    self._report(min(current, total), total)
 
-    def _say(self, current: int, total: int) -> None:
-        with suppress(PersistenceError):  # data of nobody
+    def _report(self, current: int, total: int) -> None:
+        with suppress(PersistenceError):
             self._job.write(msgspec.json.encode(_Progress(current, total)))

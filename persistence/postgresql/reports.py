@@ -28,7 +28,7 @@ from persistence.errors import BusyError, ConflictError, DiskError, DiskFullErro
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.flat_rows import DocumentRows, FlatReader
 from persistence.index.sources import Source
-from persistence.limits.definitions import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
@@ -50,7 +50,6 @@ _RETRY_AFTER = 5
 
 
 def naming(prefix: str, longest: int, *, prefixes_in_main: bool) -> FlatNaming:
-    """Return the rules for names of views, within the limits of the database."""
     limit = flat_catalogue.LONGEST_NAME
     return FlatNaming(prefix, min(longest, limit), prefixes_in_main, limit, flat_catalogue.MOST_COLUMNS)
 
@@ -64,7 +63,7 @@ class FlatRows:
         self._kept: BoundedCache[_FormViews] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
 
     def ask(self, form: Form) -> States:
-        """Ask for the views of a form after a change, in its transaction: the answer comes with that of others."""
+        """Ask for the views of a form, in the transaction of a change: the answer comes with that of others."""
         with self._database.reading("writing the flat views of", form) as connection:
             asked = connection.asked[form] = flat_catalogue.ask_states(connection, form)
             return asked
@@ -79,7 +78,7 @@ class FlatRows:
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:
         """Bring the rows of documents up to date in one generation; return whether that is kept.
 
-        Those that another transaction changes meanwhile are left to it, and others wait.
+        A document that another transaction changes meanwhile is left to it.
         """
         found = tuple(
             each for each in flat_catalogue.states(flat_catalogue.ask_states(connection, form)) if each[0] == number
@@ -125,10 +124,7 @@ class _FormViews:
 
 
 class DatabaseReports:
-    """The flat views of a database. A ``ReportTables``.
-
-    Methods raise ``BusyError``, ``DiskError``, and ``ConflictError`` where others made views of a view that has to go.
-    """
+    """The flat views of a database. Raises ``ConflictError`` where other views were made of a view to be removed."""
 
     def __init__(self, database: Database, rows: FlatRows, source_of: SourceOf) -> None:
         self._database = database
@@ -136,7 +132,7 @@ class DatabaseReports:
         self._source_of = source_of
 
     def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its stored definition, with rows of all its documents; none if deleted."""
+        """Make the views of a version by its stored definition, with the rows of all its documents."""
         number = self._begin(form, version)
         if number is not None:
             try:
@@ -152,7 +148,7 @@ class DatabaseReports:
         self._clean(form)
 
     def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted; do nothing where it is there again."""
+        """Drop the views of a version whose definition was deleted, unless it is there again."""
         with self._changing(form) as connection:
             own = self._generations(connection, form, version)
             if own and self._defined(form, version) is None:
@@ -160,7 +156,7 @@ class DatabaseReports:
         self._clean(form)
 
     def refill(self, form: Form, version: int | None = None) -> None:
-        """Read the rows of a version, or of all versions, again; make the views that are wanted and not there."""
+        """Read the rows of a version, or of all versions, again; make the views that are missing."""
         catalog = self._source_of(form).catalog
         with self._database.reading("looking at the flat views of", form) as connection:
             found = flat_catalogue.states(flat_catalogue.ask_states(connection, form))
@@ -171,7 +167,10 @@ class DatabaseReports:
                 continue
             if each in ready and catalog.of(form, each).published is not None:
                 self._fill(form, ready[each])
-                self._remove_purged(form, ready[each])
+                with self._database.transaction("filling the flat views of", form) as connection:
+                    for own in self._generations(connection, form, each):
+                        if own.number == ready[each]:
+                            flat_catalogue.remove_purged(connection, form, list(own.numbers.values()))
             else:
                 self.create(form, each)
         self._clean(form)
@@ -207,12 +206,6 @@ class DatabaseReports:
                     return False
         return True
 
-    def _remove_purged(self, form: Form, number: int) -> None:
-        with self._database.transaction("filling the flat views of", form) as connection:
-            for each in self._generations(connection, form):
-                if each.number == number:
-                    flat_catalogue.remove_purged(connection, form, list(each.numbers.values()))
-
     def _install(self, form: Form, version: int, number: int) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -240,10 +233,7 @@ class DatabaseReports:
         flat_catalogue.set_state(connection, [number], GenerationState.READY)
 
     def _clean(self, form: Form) -> None:
-        """Remove what generations that were dropped have left.
-
-        All that was asked for is done before: what is in the way is left to the next publication.
-        """
+        """Remove the dropped generations. What is in the way is left to the next publication."""
         with suppress(BusyError, DiskFullError):
             with self._database.reading("looking at the flat views of", form) as connection:
                 dropped = [
@@ -274,14 +264,14 @@ class DatabaseReports:
 
     def _await_writers(self, form: Form) -> None:
         deadline = time.monotonic() + _WAITS_FOR_WRITERS
-        doing = "looking for writers while making the flat views of"
-        with self._database.reading(doing, form) as connection:
+        action = "looking for writers while making the flat views of"
+        with self._database.reading(action, form) as connection:
             left = flat_catalogue.writers(connection)
         while left:
             if time.monotonic() > deadline:
                 raise BusyError(f"a request has been storing for so long that no flat views of {form} can be made")
             time.sleep(_PAUSE)
-            with self._database.reading(doing, form) as connection:
+            with self._database.reading(action, form) as connection:
                 left &= flat_catalogue.writers(connection)
 
     def _generations(self, connection: Rows, form: Form, version: int | None = None) -> list[Generation]:

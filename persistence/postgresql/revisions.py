@@ -1,7 +1,4 @@
-"""Reading revisions and lists of them: the statements of a storage that change nothing.
-
-Lists of any length are read some rows at a time, each time from the last key on: no transaction is open meanwhile.
-"""
+"""Reading revisions and lists of them. Long lists are read some rows at a time, without an open transaction."""
 
 from __future__ import annotations
 
@@ -9,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from psycopg.rows import TupleRow
+
 from persistence.errors import DamagedError
-from persistence.limits.database import LISTED_ROWS
 from persistence.model.addresses import FORM_XHTML, Address, Form
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
@@ -21,11 +19,6 @@ from persistence.postgresql.places import DEFINITION, ResourceKey
 from persistence.storage.storage import RevisionList, count_since
 
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
-_CURRENT = f"SELECT sidecar FROM revision WHERE {_AT} AND is_current"
-_CURRENT_CONTENT = f"SELECT sidecar, body FROM revision WHERE {_AT} AND is_current"
-_REVISION = f"SELECT sidecar FROM revision WHERE {_AT} AND modified = %s"
-_REVISION_CONTENT = f"SELECT sidecar, body FROM revision WHERE {_AT} AND modified = %s"
-_ID = f"SELECT id FROM revision WHERE {_AT} AND is_current"
 _INSTANTS = f"SELECT modified FROM revision WHERE {_AT} ORDER BY modified DESC"
 _PAGE = f"SELECT modified, sidecar FROM revision WHERE {_AT} AND modified BETWEEN %s AND %s ORDER BY modified DESC"
 _NAMES = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
@@ -35,8 +28,8 @@ WHERE form = %s AND kind = %s AND folder = %s AND (name, modified) > (%s, %s) OR
 """
 _FORMS = """
 SELECT app, name FROM form
-WHERE (app, name) > (%s, %s) AND (%s::text IS NULL OR app = %s)
-AND EXISTS (SELECT FROM revision WHERE revision.form = form.id)
+WHERE (%s::text IS NULL OR app = %s) AND EXISTS (SELECT FROM revision WHERE revision.form = form.id)
+AND (app, name) > (%s, %s)
 ORDER BY app, name LIMIT %s
 """
 _DOCUMENTS = """
@@ -58,31 +51,23 @@ WHERE form = %s AND kind = %s AND is_current GROUP BY folder
 
 @dataclass(frozen=True, slots=True)
 class RevisionReader:
-    """Reads rows of revisions by their places. Methods raise domain errors."""
+    """Reads rows of revisions by their keys."""
 
     database: Database
 
+    def row(
+        self, columns: str, place: ResourceKey, address: Address, instant: Instant | None = None
+    ) -> TupleRow | None:
+        """Return columns of the current revision, or of the one of an instant."""
+        at = "is_current" if instant is None else "modified = %s"
+        values = place if instant is None else (*place, instant)
+        with self.database.reading("reading", address) as connection:
+            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
+            return connection.execute(statement.encode(), values, binary=True).fetchone()
+
     def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
-        with self.database.reading("reading", address) as connection:
-            statement = _CURRENT if instant is None else _REVISION
-            values = place if instant is None else (*place, instant)
-            row = connection.execute(statement, values, binary=True).fetchone()
+        row = self.row("sidecar", place, address, instant)
         return None if row is None else decoded(row[0], address)
-
-    def content(
-        self, place: ResourceKey, address: Address, instant: Instant | None = None
-    ) -> tuple[bytes, bytes | None] | None:
-        """Return the sidecar, as bytes, and the small content of the current revision, or of that of an instant."""
-        with self.database.reading("reading", address) as connection:
-            statement = _CURRENT_CONTENT if instant is None else _REVISION_CONTENT
-            values = place if instant is None else (*place, instant)
-            row = connection.execute(statement, values, binary=True).fetchone()
-        return None if row is None else (row[0], row[1])
-
-    def content_id(self, place: ResourceKey, address: Address) -> str | None:
-        with self.database.reading("looking at", address) as connection:
-            row = connection.execute(_ID, place).fetchone()
-        return None if row is None else str(row[0])
 
     def instants(self, place: ResourceKey, address: Address) -> list[Instant]:
         """Return the instants of all revisions, newest first."""
@@ -95,46 +80,21 @@ class RevisionReader:
             return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
 
     def folder(self, form: int, kind: int, folder: str) -> Iterator[FolderRow]:
-        last = ("", "")
-        while True:
-            with self.database.reading("listing", folder) as connection:
-                rows = connection.execute(_FOLDER, (form, kind, folder, *last, LISTED_ROWS), binary=True).fetchall()
-            yield from (FolderRow(name, modified, is_current, data) for name, modified, is_current, data in rows)
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1][:2]
+        yield from map(
+            FolderRow._make, self.database.listed("listing", folder, _FOLDER, (form, kind, folder), ("", ""))
+        )
 
     def forms(self, app: str | None) -> Iterator[Form]:
-        last = ("", "")
-        while True:
-            with self.database.reading("listing the forms") as connection:
-                rows = connection.execute(_FORMS, (*last, app, app, LISTED_ROWS)).fetchall()
-            yield from (Form(*row) for row in rows)
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1]
+        yield from (Form(*row) for row in self.database.listed("listing the forms", "", _FORMS, (app, app), ("", "")))
 
     def documents(self, form: Form, number: int, kind: int) -> Iterator[str]:
-        """Yield the ids of the documents in a collection, in order."""
-        last = ""
-        while True:
-            with self.database.reading("listing the documents of", form) as connection:
-                rows = connection.execute(_DOCUMENTS, (number, kind, last, LISTED_ROWS)).fetchall()
-            yield from (str(folder) for (folder,) in rows)
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1][0]
+        rows = self.database.listed("listing the documents of", form, _DOCUMENTS, (number, kind), ("",))
+        yield from (folder for (folder,) in rows)
 
     def sums(self, form: Form, number: int, kind: int) -> Iterator[tuple[str, int]]:
         """Yield each folder of a kind, in order, with the ``sum_of_revisions`` in it."""
-        last = ""
-        while True:
-            with self.database.reading("listing the revisions of", form) as connection:
-                rows = connection.execute(_SUMS, (number, kind, last, LISTED_ROWS)).fetchall()
-            yield from ((str(folder), int(total)) for folder, total in rows)
-            if len(rows) < LISTED_ROWS:
-                return
-            last = rows[-1][0]
+        for folder, total in self.database.listed("listing the revisions of", form, _SUMS, (number, kind), ("",)):
+            yield folder, int(total)
 
     def versions(self, form: Form, number: int) -> list[tuple[int, str | None]]:
         """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
@@ -180,13 +140,12 @@ class DatabaseRevisions(RevisionList):
             return []
         with self.reader.database.reading("listing the revisions of", self.address) as connection:
             rows = connection.execute(_PAGE, (*self.place, wanted[-1], wanted[0]), binary=True).fetchall()
-        listed = set(wanted)
-        return [self._listed(instant, data) for instant, data in rows if instant in listed]
-
-    def _listed(self, instant: Instant, data: bytes) -> ListedRevision:
-        try:
-            return ListedRevision(instant, decoded(data, self.address))
-        except DamagedError:
-            if instant == self.instants[0]:
-                raise
-            return ListedRevision(instant, None)
+        found, listed = [], set(wanted)
+        for instant, data in (row for row in rows if row[0] in listed):
+            try:
+                found.append(ListedRevision(instant, decoded(data, self.address)))
+            except DamagedError:
+                if instant == self.instants[0]:
+                    raise
+                found.append(ListedRevision(instant, None))
+        return found

@@ -1,7 +1,7 @@
-"""Applying the steps that make the tables of a database, and recording them.
+"""Applying the steps that make the tables of a database, and recording them, under a lock of the schema.
 
-That is done under a lock of the schema, so that several nodes may start at once. A new schema gets all steps in one
-transaction, so that one who is killed meanwhile leaves an empty one; an older schema gets each in one of its own.
+A new schema gets all steps in one transaction, so that one that is killed leaves it empty; an older one gets each in
+its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from psycopg import errors as codes
 from psycopg import sql
 
 from persistence.errors import StartupError
+from persistence.postgresql.address import DatabaseAddress
 from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.failures import as_domain_error, cause
 from persistence.postgresql.places import lock_key
@@ -21,18 +22,19 @@ from persistence.postgresql.steps import STEPS
 _RECORD = (
     "CREATE TABLE IF NOT EXISTS step (number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL)"
 )
+_REFUSED = codes.InsufficientPrivilege, codes.UndefinedFile, codes.FeatureNotSupported, codes.InvalidSchemaName
 _LOCK = "SELECT pg_advisory_lock(%s)"
 _UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 
 def missing(database: Database) -> list[str]:
-    """Return the names of the steps that have not been applied: all of them in an empty database."""
+    """Return the names of the steps that have not been applied."""
     with database.connected() as connection:
         return [step.name for step in STEPS[_applied(connection, database) :]]
 
 
 def require(database: Database) -> None:
-    """Make sure that the database has the tables of this version of the service."""
+    """Refuse a database without the tables of this version of the service."""
     names = missing(database)
     if len(names) == len(STEPS):
         raise StartupError(f"{database.address} is empty: 'persistence serve --init' prepares it")
@@ -44,7 +46,7 @@ def require(database: Database) -> None:
 
 
 def init(database: Database) -> bool:
-    """Prepare a database that is empty; return whether it was. One with tables is left as it is."""
+    """Prepare an empty database; return whether it was empty."""
     with database.connected() as connection:
         if _applied(connection, database):
             return False
@@ -52,7 +54,7 @@ def init(database: Database) -> bool:
 
 
 def upgrade(database: Database) -> list[str]:
-    """Apply all steps that are to be applied yet; return their names."""
+    """Apply the missing steps; return their names."""
     done = []
     with database.connected() as connection:
         key = lock_key(database.address.schema, "steps")
@@ -90,14 +92,11 @@ def _applied(connection: Rows, database: Database) -> int:
 
 
 def _prepared(connection: Rows, database: Database) -> str:
-    _ensure_schema(connection, database.address.schema, database)
-    _ensure(
-        connection,
-        sql.SQL("SELECT 1 FROM pg_extension WHERE extname = 'pg_trgm'"),
-        sql.SQL("CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public"),
-        database,
-    )
-    _ensure_schema(connection, database.address.flat_schema, database)
+    address = database.address
+    has_trigrams = sql.SQL("SELECT 1 FROM pg_extension WHERE extname = 'pg_trgm'")
+    _ensure_schema(connection, address.schema, address)
+    _ensure(connection, has_trigrams, sql.SQL("CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public"), address)
+    _ensure_schema(connection, address.flat_schema, address)
     connection.execute(_RECORD)
     row = connection.execute(
         "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON extnamespace = pg_namespace.oid"
@@ -106,29 +105,20 @@ def _prepared(connection: Rows, database: Database) -> str:
     return str(row[0]) if row is not None else "public"
 
 
-def _ensure_schema(connection: Rows, name: str, database: Database) -> None:
-    _ensure(
-        connection,
-        sql.SQL("SELECT 1 FROM pg_namespace WHERE nspname = {}").format(name),
-        sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)),
-        database,
-    )
+def _ensure_schema(connection: Rows, name: str, address: DatabaseAddress) -> None:
+    is_there = sql.SQL("SELECT 1 FROM pg_namespace WHERE nspname = {}").format(name)
+    _ensure(connection, is_there, sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name)), address)
 
 
 def _ensure(
-    connection: Rows, test: sql.Composed | sql.SQL, creation: sql.Composed | sql.SQL, database: Database
+    connection: Rows, test: sql.Composed | sql.SQL, creation: sql.Composed | sql.SQL, address: DatabaseAddress
 ) -> None:
     if connection.execute(test).fetchone() is not None:
         return
     try:
         connection.execute(creation)
-    except (
-        codes.InsufficientPrivilege,
-        codes.UndefinedFile,
-        codes.FeatureNotSupported,
-        codes.InvalidSchemaName,
-    ) as error:
+    except _REFUSED as error:
         raise StartupError(
-            f"{database.address}: an administrator of the database has to run {creation.as_string(connection)!r}"
+            f"{address}: an administrator of the database has to run {creation.as_string(connection)!r}"
             f" ({cause(error)})"
         ) from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from persistence.index.cards import AS_FOLDED, FACTS, decode, hit_of, is_cut, key_of
 from persistence.index.protocol import Budget
-from persistence.limits.database import FIRST_TRIED, LEAPS, NEWEST_TRIED
+from persistence.limits import FIRST_TRIED, LEAPS, NEWEST_TRIED
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.postgresql.conditions import SearchConditions, SearchedPartition, conditions
 from persistence.postgresql.database import Rows
@@ -56,8 +56,7 @@ WHERE control = %s AND entry.partition = ANY(%s::int[]) AND fold = %s AND value 
 class DatabaseSearch:
     """A search of some partitions, in the transaction of a connection. Methods raise errors of the database.
 
-    ``texts`` are known of the controls in which a query looks for texts. ``cards`` are those of a short page, by
-    document, where they were found with it.
+    ``texts`` is known about the controls that are searched for texts. ``cards`` are those of a short page by document.
     """
 
     connection: Rows
@@ -68,13 +67,12 @@ class DatabaseSearch:
     cards: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
 
     def find(self, query: Query) -> Hits:
-        """Return the number of documents that a query finds, and those on the page."""
         asked = conditions(self.scope, query, self.searched, self.texts)
         if asked is None or not self.searched:
             return Hits()
         order = PageOrder.of(query, self.searched)
-        begun = None if query.needs_total else self._begun(asked, order)
-        total, rows = begun or self._rows(asked, order)
+        head = None if query.needs_total else self._from_head_of_list(asked, order)
+        total, rows = head or self._rows(asked, order)
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {
             number: path
@@ -89,12 +87,16 @@ class DatabaseSearch:
                 self.budget.check()
                 self.budget.hold(found, query.paths or ())
             page.append(found)
-        return Hits(total, tuple(page), has_more=begun is not None)
+        return Hits(total, tuple(page), has_more=head is not None)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
         """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
         asked = conditions(self.scope, Query(), self.searched, {})
-        number = self._number(by)
+        number = (
+            int(FACTS[by])
+            if isinstance(by, Field)
+            else next((found for each in self.searched if (found := each.controls.get(by)) is not None), None)
+        )
         if number is None or asked is None or not self.searched:
             return
         for fold, value in self._keys(number, asked):
@@ -114,31 +116,23 @@ class DatabaseSearch:
     def _partitions(self) -> list[int]:
         return [partition.number for partition in self.searched]
 
-    def _number(self, by: Field | str) -> int | None:
-        if isinstance(by, Field):
-            return int(FACTS[by])
-        return next((found for each in self.searched if (found := each.controls.get(by)) is not None), None)
-
     # Searches.
 
-    def _begun(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]] | None:
-        """Return the number of documents up to the page and one more, and its rows, if the newest documents have those.
-
-        Return ``None`` in another order, and where all are quickly counted.
-        """
+    def _from_head_of_list(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]] | None:
+        """Return the page and a lower bound of the total, if the newest documents have the page and one more."""
         documents = sum(partition.documents for partition in self.searched)
         if order.control is not None or documents <= FIRST_TRIED or not (asked.selections or asked.tests):
             return None
         passing = [*asked.tests, *(each.test for each in asked.all_selections(self._partitions))]
         longer = replace(order, size=order.size + 1)
-        page = longer.page_of_foremost(self._partitions, joined(" AND ", passing), FIRST_TRIED)
+        page = longer.top_page(self._partitions, joined(" AND ", passing), FIRST_TRIED)
         rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
         return (order.offset + len(rows), rows[:-1]) if len(rows) > order.size else None
 
     def _rows(self, asked: SearchConditions, order: PageOrder) -> tuple[int, list[int]]:
         if asked.is_empty:
             total = sum(partition.documents for partition in self.searched)
-            return total, self._walked(order, total)
+            return total, self._scan(order, total)
         selections = asked.all_selections(self._partitions)
         if len(selections) == 1 and not asked.tests:
             return self._counted(order.page_of_selection(selections[0], self.searched), order)
@@ -171,16 +165,16 @@ class DatabaseSearch:
     def _among_newest(self, plan: SearchPlan, order: PageOrder) -> tuple[int, list[int]] | None:
         total = int(self._one(plan.total())[0])
         documents = sum(partition.documents for partition in self.searched)
-        wanted = order.rows_of(total)
+        wanted = max(0, min(order.size, total - order.offset))
         if wanted == 0:
             return total, []
         if (order.offset + wanted) * documents > NEWEST_TRIED * total:
             return None
-        page = order.page_of_foremost(self._partitions, plan.passing, NEWEST_TRIED)
+        page = order.top_page(self._partitions, plan.passing, NEWEST_TRIED)
         rows = list(self._one(BoundSql(f"SELECT ARRAY(SELECT seq FROM ({page.text}) p)", page.parameters))[0])
         return (total, rows) if len(rows) == wanted else None
 
-    def _walked(self, order: PageOrder, total: int) -> list[int]:
+    def _scan(self, order: PageOrder, total: int) -> list[int]:
         if order.offset >= total:
             return []
         walk = order.page_of_all(self.searched)
@@ -227,10 +221,9 @@ class DatabaseSearch:
     def _value(self, control: int, fold: str, value: str) -> str:
         if is_cut(fold):
             row = self._one(BoundSql(_LONG, (control, self._partitions, fold, value)))
-            return next(each for each in decode(row[0]).of(control) if tuple(map(plain, _key(each))) == (fold, value))
+            return next(
+                each
+                for each in decode(row[0]).of(control)
+                if tuple(plain(str(part)) for part in key_of(each)) == (fold, value)
+            )
         return fold if value == AS_FOLDED else value
-
-
-def _key(value: str) -> tuple[str, str]:
-    fold, key = key_of(value)
-    return str(fold), str(key)

@@ -19,7 +19,6 @@ class BoundSql:
 
 
 def joined(separator: str, pieces: Iterable[BoundSql]) -> BoundSql:
-    """Return several pieces as one, with a separator between."""
     pieces = tuple(pieces)
     return BoundSql(
         separator.join(piece.text for piece in pieces),
@@ -58,10 +57,10 @@ class Reach(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A query for the ``seq`` of documents, which may have one several times unless ``is_distinct``.
+    """A query for the ``seq`` of documents, which may return one repeatedly unless ``is_distinct``.
 
-    ``is_of_all`` says that it finds documents of other partitions and forms, too; ``is_of_time``, that they are of a
-    span of time, and so near each other in the order of saves.
+    ``is_of_all``: it finds documents of other partitions and forms, too. ``is_of_time``: they are of a span of time,
+    and so near each other in the order of saves.
     """
 
     sql: BoundSql
@@ -71,15 +70,6 @@ class Selection:
     is_of_time: bool = False
 
     @property
-    def each_once(self) -> BoundSql:
-        """Return the query that has each document once."""
-        return (
-            self.sql
-            if self.is_distinct
-            else BoundSql(f"SELECT DISTINCT seq FROM ({self.sql.text}) s", self.sql.parameters)
-        )
-
-    @property
     def test(self) -> BoundSql:
-        """Return the condition that it has the document ``d``: always looked up, and never all of it read."""
+        """The condition that it has the document ``d``: always looked up, and never all of it read."""
         return BoundSql(f"(SELECT true FROM ({self.sql.text}) s WHERE s.seq = d.seq LIMIT 1)", self.sql.parameters)

@@ -26,11 +26,10 @@ _LOOKS_OVERDUE = 2.0
 class Session(Connection[TupleRow]):
     """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
 
-    ``asked`` are questions of a transaction, the answers of which come with those of others, by what they are about.
-    A server that is stopped, or has a disk that hangs, cancels nothing itself, and its network goes on answering.
-    A transaction that waits only for the results that it fetches is one wait: all its waits together have that time.
-    After ``overdue_after`` seconds it calls ``on_overdue`` now and then, with the seconds waited; that may raise an
-    error of the library to give the statement up. ``on_silence`` hears that the server was given up.
+    A stopped server, or one with a disk that hangs, cancels nothing itself, and its network goes on answering. All
+    waits of a pipelined transaction together have that time. After ``overdue_after`` seconds it calls ``on_overdue``
+    now and then with the seconds waited, which may raise to give the statement up; ``on_silence`` hears that the server
+    was given up. ``asked`` are the questions of a pipelined transaction, by subject.
     """
 
     patience: float | None = None
@@ -76,12 +75,12 @@ class Session(Connection[TupleRow]):
                 until = min(patience, waited + _LOOKS_OVERDUE)
 
     def begin(self, block: ExitStack, first: str | None, values: Sequence[object]) -> None:
-        """Begin a transaction, which ends before ``block``, and run some statements in the same round trip.
+        """Begin a transaction, which ends before ``block``, and run ``first`` in the same round trip.
 
         Without any, the next statement whose result is fetched begins it: ``pipeline_until_commit``.
         """
         self.asked = {}
-        block.callback(self._end)
+        block.callback(setattr, self, "_waited", None)
         self._pipelined = block.enter_context(ExitStack())
         if first is None:
             self._waited = 0.0
@@ -91,15 +90,12 @@ class Session(Connection[TupleRow]):
             self.first = ClientCursor(self)
             self.first.execute(f"BEGIN;{first}".encode(), values or None)
 
-    def _end(self) -> None:
-        self._waited = None
-
     def pipeline_until_commit(self) -> None:
-        """Wait from here on for no statement of the transaction whose result is not fetched, until the commit."""
+        """From here on, wait only for statements whose results are fetched, and for the commit."""
         self._pipelined.enter_context(self.pipeline())
 
     def commit_transaction(self) -> str | None:
-        """Commit, with all statements that nobody has waited for; return what the server says that it has done."""
+        """Commit, with all statements that were not waited for; return the status that the server reports."""
         committed = self.execute("COMMIT")
         self._pipelined.close()
         return committed.statusmessage

@@ -1,7 +1,4 @@
-"""The tables of a database, as named steps that are applied once each, in order.
-
-A step is never changed once a version of the service with it was released; what it lacks is another step.
-"""
+"""The tables of a database, as named steps that are applied once each, in order. A released step never changes."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A step: its name, and statements.
-
-    In them ``{trigrams}`` is the schema of the extension ``pg_trgm``, and ``{flat}`` that of the flat views.
-    """
+    """A step. In its statements ``{trigrams}`` is the schema of ``pg_trgm``, and ``{flat}`` that of the flat views."""
 
     name: str
     statements: str
@@ -39,11 +33,10 @@ CREATE TABLE revision (
 );
 CREATE UNIQUE INDEX revision_current ON revision (form, kind, folder, name) WHERE is_current;
 """
-"""Forms, and the revisions of their resources.
+"""``kind`` is 0 for data, 1 for drafts, 2 for definitions; ``folder`` is the id of a document, or a version.
 
-``kind`` is 0 for data, 1 for drafts, 2 for definitions; ``folder`` is the id of a document, or a version. ``id`` is the
-content's. ``body`` is null of a tombstone, and of a content in pieces. No foreign key leads to ``form``, from which
-nothing is ever deleted: each save would lock the row of its form.
+``id`` is the content's. ``body`` is null in a tombstone, and for a content in pieces. No foreign key leads to ``form``,
+from which nothing is ever deleted: each save would lock the row of its form.
 """
 
 PIECES = """
@@ -63,10 +56,7 @@ CREATE TABLE unclaimed (
 CREATE INDEX unclaimed_since ON unclaimed (since);
 CREATE INDEX unclaimed_folder ON unclaimed (folder);
 """
-"""Contents in pieces, and those of them that no revision has: not yet, or not any more.
-
-``form`` and ``folder`` say of which document or version; a form of which nothing was ever stored has no number yet.
-"""
+"""Contents in pieces, and those of them that no revision has yet, or any more, with their form and folder."""
 
 LEASES = """
 CREATE TABLE lease (
@@ -82,7 +72,7 @@ CREATE TABLE job (
     report bytea NOT NULL
 );
 """
-"""The leases of documents, by the database's clock, in ``bucket`` of which the number is bounded; reports of jobs."""
+"""``ends`` is by the database's clock; the number of leases in a ``bucket`` is limited."""
 
 SEARCH = """
 CREATE TABLE control (
@@ -158,12 +148,11 @@ CREATE TABLE reindexing (
 """
 """The search index, which is written in the transactions of the saves.
 
-``edition`` is the state of a form version by which documents are read, and ``partition`` has the saved documents of a
-version, or its drafts, that were read in one round of it. Their number is the sum of the shards in ``partition_total``:
-each connection counts in a shard of its own, so that no creation waits for another. ``card`` is JSON (``Card``), and
-entries are those of the card; ``whole`` is the folded value where ``fold`` has only its beginning. By ``entry_values``
-the database knows which values of which controls are frequent. Trigrams wait in lists, and the save that makes one too
-long enters all of it: short lists are entered sooner, so that no save takes long.
+An ``edition`` is the state of a form version by which documents are read; a ``partition`` has the saved documents of a
+version, or its drafts, that were read in one ``round`` of it. Their number is the sum of the shards in
+``partition_total``: each connection counts in a shard of its own, so that no creation waits for another. ``card`` is
+JSON (``Card``); ``whole`` is the folded value where ``fold`` has only its beginning. ``entry_values`` tells the planner
+which values of which controls are frequent. Trigrams wait in short lists, so that no save that enters one takes long.
 """
 
 ARRIVALS = """
@@ -216,10 +205,10 @@ SELECT flat_view.name AS view, flat_column.number, flat_column.name, flat_column
 FROM flat_column JOIN flat_view ON flat_view.number = view JOIN flat_generation ON flat_generation.number = generation
 WHERE state = 1;
 """
-"""Flat views. The views themselves are in the schema ``flat``, which a reporting role can be granted alone.
+"""The views themselves are in the schema ``flat``, which a reporting role can be granted alone.
 
-``state`` is 0 of a generation that is being filled, 1 of the one that is shown, and 2 of one that was dropped. Rows
-stay uncompressed as long as they fit into a page.
+``state`` is 0 while a generation is filled, 1 while it is shown, and 2 when it was dropped. Rows stay uncompressed as
+long as they fit into a page.
 """
 
 ONE_RECORD = """
@@ -228,14 +217,14 @@ SELECT 'reading of documents', convert_to(json_build_object('current', current, 
 FROM reindexing ON CONFLICT DO NOTHING;
 DROP TABLE reindexing;
 """
-"""The progress of reindexing is a report of a job, as that of re-encryption is."""
 
 LONGER_LISTS = """
 ALTER INDEX free_text_trigrams SET (gin_pending_list_limit = 4096);
 """
-"""Trigrams of free text wait in a list of 4 MB: entered together, they are half of the write-ahead log and of the work.
+"""Trigrams of free text that are entered together need half of the write-ahead log and of the work.
 
-Each search in texts reads the list, which takes half a millisecond more; one save among some hundreds enters it.
+Each search in texts reads the list of 4 MB, which takes half a millisecond more; one save among some hundreds enters
+it.
 """
 
 INDEXED_VERSIONS = """
@@ -243,12 +232,12 @@ ALTER TABLE edition RENAME TO indexed_version;
 ALTER INDEX edition_pkey RENAME TO indexed_version_pkey;
 CREATE VIEW edition AS SELECT * FROM indexed_version;
 """
-"""The table ``edition`` is named after its content. The view is for instances of an older version that still run."""
+"""The view is for instances of an older version that still run."""
 
 FORMS_OF_LEASES = """
 ALTER TABLE lease ADD COLUMN form text COLLATE "C" NOT NULL DEFAULT '';
 """
-"""By which form a lease was taken: it keeps nobody from writing to the same id in another one."""
+"""A lease that was taken by a form keeps nobody from writing to the same id in another form."""
 
 ARRIVED_DRAFTS = """
 CREATE TABLE arrived_draft (
@@ -257,7 +246,7 @@ CREATE TABLE arrived_draft (
     PRIMARY KEY (source, etag)
 );
 """
-"""The entity tags of files of drafts that moves from a source have stored here: in it a draft leaves no trace."""
+"""Entity tags of files of drafts that moves have stored here: a draft leaves no other trace."""
 
 STEPS = (
     Step("forms and revisions", REVISIONS),

@@ -1,7 +1,4 @@
-"""A storage of forms in a database: what ``storage.storage`` and ``storage.managed`` promise.
-
-Reads wait for nobody: each is one statement, or within a block of ``writing`` a part of its transaction.
-"""
+"""A storage of forms in a database. A read is one statement, and within ``writing`` a part of its transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql.contents import DatabaseUpload, PiecedContents
+from persistence.postgresql.contents import DatabaseUpload, opened_content
 from persistence.postgresql.database import Database
 from persistence.postgresql.failures import database_errors
 from persistence.postgresql.jobs import DatabaseJob
@@ -42,11 +39,11 @@ from persistence.postgresql.places import (
     check,
     check_app,
     folder_of,
+    key_of,
     lock_key,
-    place_of,
 )
 from persistence.postgresql.revisions import DatabaseRevisions, RevisionReader
-from persistence.postgresql.traces import DatabaseTraces
+from persistence.postgresql.traces import DatabaseDocumentFiles
 from persistence.postgresql.writing import CommitListener, DatabaseWriter, facts
 from persistence.storage.managed import ManagedStorage
 from persistence.storage.marks import StateMark
@@ -54,7 +51,7 @@ from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _READ_ONLY = "read-only"
-"""The name of the lock that every writer shares, and that whoever keeps writers out has alone."""
+"""The name of the lock that writers share, and that is taken alone to keep them out."""
 _KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
 
 
@@ -66,11 +63,7 @@ class _Lookups(threading.local):
 
 
 class DatabaseStorage(ManagedStorage):
-    """The forms in a database. ``local`` is a directory of this node, where bodies are on their way in.
-
-    Methods raise the domain errors of a ``Storage``: also ``BusyError`` where the database cannot be had, and
-    ``OutcomeUnknownError`` at the end of ``writing`` where it was lost within the commit.
-    """
+    """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
     def __init__(
         self,
@@ -80,13 +73,10 @@ class DatabaseStorage(ManagedStorage):
         listener: CommitListener | None = None,
         keeps_history: KeepsHistory = keeps_all,
     ) -> None:
-        """Use a database that has its tables; ``keeps_history`` says which forms keep older revisions.
-
-        ``listener`` is the index, which is written in the transactions of the saves.
-        """
+        """``listener`` is the index, which is written in the transactions of the saves."""
         self.database = database
         self._listener = listener
-        self._contents = PiecedContents(database, local)
+        self._local = local
         self._numbers = FormNumbers(database)
         self._reader = RevisionReader(database)
         self._keeps_history = keeps_history
@@ -108,7 +98,7 @@ class DatabaseStorage(ManagedStorage):
         known = inside[-1].sidecar(address) if inside else None
         if known is not None:
             return known[0]
-        place = self._place(address)
+        place = self._key_of(address)
         return None if place is None else self._reader.sidecar(place, address)
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
@@ -120,7 +110,7 @@ class DatabaseStorage(ManagedStorage):
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         if content:
             return self._opened(address, instant)
-        place = self._place(address)
+        place = self._key_of(address)
         sidecar = None if place is None else self._reader.sidecar(place, address, instant)
         return None if sidecar is None else facts(sidecar)
 
@@ -140,12 +130,12 @@ class DatabaseStorage(ManagedStorage):
         return None if found is None else found.file
 
     def history(self, address: Address) -> DatabaseRevisions | None:
-        place = self._place(address)
+        place = self._key_of(address)
         instants = [] if place is None else self._reader.instants(place, address)
         return None if place is None or not instants else DatabaseRevisions(self._reader, place, address, instants)
 
     def names(self, main: Address) -> list[str]:
-        place = self._place(main)
+        place = self._key_of(main)
         return [] if place is None else self._reader.names(place, main)
 
     def fingerprint(self, address: Address) -> Fingerprint:
@@ -153,8 +143,9 @@ class DatabaseStorage(ManagedStorage):
         known = inside[-1].content_id(address) if inside else None
         if known is not None:
             return _fingerprint(known[0])
-        place = self._place(address)
-        return _fingerprint(None if place is None else self._reader.content_id(place, address))
+        place = self._key_of(address)
+        row = None if place is None else self._reader.row("id", place, address)
+        return _fingerprint(None if row is None else row[0])
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         for version, content in self._versions(form):
@@ -189,12 +180,12 @@ class DatabaseStorage(ManagedStorage):
             yield StateMark(main, str(sum(total for _, total in found)), is_sum=True)
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        place = self._place(main)
+        place = self._key_of(main)
         for row in () if place is None else self._reader.folder(place.form, place.kind, place.folder):
             yield row.name, row.modified, decoded(row.sidecar, replace(main, name=row.name))
 
     def revisions(self, address: Address) -> list[Instant]:
-        place, current = self._place(address), self.sidecar(address)
+        place, current = self._key_of(address), self.sidecar(address)
         instants = [] if place is None else self._reader.instants(place, address)
         return [each for each in instants if current is None or each != current.modified]
 
@@ -211,17 +202,19 @@ class DatabaseStorage(ManagedStorage):
         return 0 if found is None else found.size
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
-        place = self._place(main)
+        place = self._key_of(main)
         if place is None:
             return 0
         rows = self._reader.folder(place.form, place.kind, place.folder)
         return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
 
-    def traces(self, form: Form, document: str) -> DatabaseTraces:
-        return DatabaseTraces(self._reader, self._numbers, form, document)
+    def traces(self, form: Form, document: str) -> DatabaseDocumentFiles:
+        return DatabaseDocumentFiles(self._reader, self._numbers, form, document)
 
     def upload(self, address: Address) -> DatabaseUpload:
-        return self._contents.upload(lambda: (self._numbers.find(address.form), folder_of(address)))
+        return DatabaseUpload(
+            self._local, self.database, lambda: (self._numbers.find(address.form), folder_of(address))
+        )
 
     @contextmanager
     def deciding(self, address: Address) -> Iterator[None]:
@@ -253,9 +246,9 @@ class DatabaseStorage(ManagedStorage):
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
-        """Keep everybody from writing for a block, once those who are writing have committed; readers go on.
+        """Keep writers out for a block, once those who are writing have committed; readers go on.
 
-        The lock ends with the connection. Yields what raises ``BusyError`` if that was lost.
+        The lock ends with the connection. Yields a function that raises ``BusyError`` if that was lost.
         """
         with self.database.session("keeping writers out of", self.database.address) as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", (self._gate,))
@@ -292,13 +285,13 @@ class DatabaseStorage(ManagedStorage):
         check(address)
         return self._numbers.find(address.form)
 
-    def _place(self, address: Address) -> ResourceKey | None:
+    def _key_of(self, address: Address) -> ResourceKey | None:
         number = self._number(address)
-        return None if number is None else place_of(number, address)
+        return None if number is None else key_of(number, address)
 
     def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        place = self._place(address)
-        row = None if place is None else self._reader.content(place, address, instant)
+        place = self._key_of(address)
+        row = None if place is None else self._reader.row("sidecar, body", place, address, instant)
         if row is None:
             return None
         sidecar = decoded(row[0], address)
@@ -306,9 +299,8 @@ class DatabaseStorage(ManagedStorage):
             return facts(sidecar)
         if row[1] is not None and len(row[1]) != sidecar.size:
             raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
-        return StoredRevision(
-            sidecar, sidecar.etag, sidecar.size, self._contents.opened(sidecar.id, sidecar.size, row[1])
-        )
+        file = opened_content(self.database, sidecar.id, sidecar.size, row[1])
+        return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
 
 
 def _fingerprint(content: str | None) -> Fingerprint:

@@ -1,7 +1,7 @@
 """Texts that a search looks for in the values of controls.
 
-A control that has few different values is found by those of them that have the text; of others, an index of texts
-finds the values. What a control has is asked in the round trip that begins the search.
+A control with few different values is found by those that have the text; for others, an index of trigrams finds the
+values. The values of a control are asked in the round trip that begins the search.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.limits.database import FOLDS_TRIED
+from persistence.limits import FOLDS_TRIED
 from persistence.model.search import ControlFilter, Query, TextMatch
 from persistence.postgresql.selections import BoundSql, Reach, Selection, joined
 
@@ -41,7 +41,7 @@ SELECT %s::int, is_long, few.number, few.folds FROM control, LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """Knowledge of the values of a control: whether some are longer than their folds, and the folds with a text.
+    """Knowledge about a control: if some values are longer than their folds, and the folds with a text.
 
     ``folds`` is ``None`` where a control has too many to look at each.
     """
@@ -54,7 +54,7 @@ KnownTexts = Mapping[ControlFilter, KnownValues]
 
 
 def select_texts(form: int, query: Query) -> BoundSql | None:
-    """Return the statement that looks at the controls in which a query looks for texts; ``None`` if there are none."""
+    """Return the statement that looks at the controls in which a query looks for texts."""
     asked = []
     for place, control in enumerate(_texts_of(query)):
         tests = joined(" AND ", _over("fold", _tests(control)))
@@ -64,7 +64,6 @@ def select_texts(form: int, query: Query) -> BoundSql | None:
 
 
 def known(query: Query, rows: Iterable[tuple[int, bool, int, list[str] | None]]) -> KnownTexts:
-    """Return what was found by the rows of the statement."""
     controls = _texts_of(query)
     return {
         controls[place]: KnownValues(is_long, tuple(folds or ()) if number <= FOLDS_TRIED else None)
@@ -77,14 +76,14 @@ def _texts_of(query: Query) -> list[ControlFilter]:
 
 
 def like(text: str) -> str:
-    """Return the pattern of a text with anything around it."""
+    """Return the LIKE pattern of a text with anything around it."""
     for special in "\\%_":
         text = text.replace(special, f"\\{special}")
     return f"%{text}%"
 
 
 def matching(number: int, control: ControlFilter, partitions: list[int], values: KnownValues) -> Selection:
-    """Return the selection of the documents of which one value has a text, or all words of it, in it."""
+    """Return the selection of documents with a value that has a text, or all its words."""
     if values.folds is not None and not values.is_long:
         on = "control = %s AND partition = ANY(%s::int[]) AND fold = ANY(%s::text[])"
         return Selection(_entries(BoundSql(on, (number, partitions, list(values.folds)))), Reach.RANGES)

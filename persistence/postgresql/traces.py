@@ -1,4 +1,4 @@
-"""Everything of one document in a database: for erasing it."""
+"""All that a database has of one document, so that it can be erased."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELETE FROM piece USING gone WHERE piece.id = gone.id
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseTraces(Traces):
+class DatabaseDocumentFiles(Traces):
     """The revisions of a document and its draft, and contents that no revision has any more."""
 
     reader: RevisionReader
@@ -28,7 +28,7 @@ class DatabaseTraces(Traces):
     document: str
 
     def listed(self) -> Iterator[TracedFile]:
-        """Yield every revision, and then every content that waits to be swept; they are called as in a file tree."""
+        """Yield every revision, and then every content that waits to be swept, named as in a file tree."""
         number = self.numbers.find(self.form)
         if number is None:
             return

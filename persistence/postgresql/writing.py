@@ -1,7 +1,7 @@
 """The writer of one scope: changes within one transaction, in which its lock is held until the commit.
 
-The lock makes conflicts rare. Every change also says which revision it is made over, and the statement finds no row
-where another one is there: so two writers never overwrite each other unseen, even if the lock holds nobody.
+Every change also says which revision it replaces, and finds no row where there is a different one: two writers never
+overwrite each other unseen, even if the lock fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.postgresql.contents import DatabaseUpload
 from persistence.postgresql.failures import RETRY_AFTER
 from persistence.postgresql.lookups import Lookup, select_sidecars
-from persistence.postgresql.places import DATA, DRAFT, FormNumbers, ResourceKey, place_of, twin_of
+from persistence.postgresql.places import DATA, DRAFT, FormNumbers, ResourceKey, counterpart_of, key_of
 from persistence.postgresql.session import Session
 from persistence.storage.managed import ManagedWriting
 from persistence.storage.storage import KeepsHistory
@@ -70,43 +70,39 @@ unclaimed AS (
 )
 SELECT count(*) FROM gone
 """
-"""Removes revisions, but leaves contents in pieces to the sweep: somebody may be reading them."""
+"""Leaves contents in pieces to the sweep: somebody may be reading them."""
 
 _ERASE = """
 WITH gone AS (DELETE FROM revision WHERE {} RETURNING id, body IS NULL AS is_apart),
 pieces AS (DELETE FROM piece USING gone WHERE gone.is_apart AND piece.id = gone.id)
 SELECT count(*) FROM gone
 """
-"""Removes revisions with everything of them, at once."""
+"""Removes the contents too, at once."""
 
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
 
 
 def facts(sidecar: Sidecar) -> StoredRevision:
-    """Return what is known of a revision without its content."""
     return StoredRevision(sidecar, sidecar.etag, sidecar.size)
 
 
 class CommitListener(Protocol):
-    """Hears of what a block of ``writing`` has changed, before its commit and within its transaction.
-
-    What it raises keeps all of it from being stored.
-    """
+    """Hears of the changes of a block of ``writing``, before its commit and within its transaction; it may raise."""
 
     def changing(self, form: Form, document: str, version: int) -> None:
         """The ``data.xml`` of a document of a version is being changed: ask for what ``changed`` will need."""
 
     def changed(self, form: Form, document: str) -> None:
-        """The ``data.xml`` of a document, or of its draft, is another one."""
+        """The ``data.xml`` of a document, or of its draft, was changed."""
 
     def published(self, form: Form, version: int) -> None:
-        """The ``form.xhtml`` of a version is another one."""
+        """The ``form.xhtml`` of a version was changed."""
 
 
 class DatabaseWriter(ManagedWriting):
     """Makes changes in the transaction of a connection. Methods raise domain errors and those of the connection.
 
-    ``documents`` and ``definitions`` are what was changed: documents with their drafts, and versions of forms.
+    ``documents`` (with their drafts) and ``definitions`` were changed.
     """
 
     def __init__(
@@ -125,12 +121,12 @@ class DatabaseWriter(ManagedWriting):
         self.definitions: dict[tuple[Form, int], None] = {}
 
     def begin(self, address: Address, number: int | None, key: int, gate: int) -> None:
-        """Take the lock ``key`` of an address, and then look at what its scope usually asks for.
+        """Take the lock ``key`` of an address, share ``gate``, and look at what its scope usually needs.
 
-        Writers who are to be kept out have the lock ``gate``. ``number`` is that of the form, where it is known.
+        ``number`` is that of the form, where it is known.
         """
         locked = self._connection.execute(_LOCK, (key, gate))
-        found = None if number is None else self._looked(number, address)
+        found = None if number is None else self._ask(number, address)
         row = locked.fetchone()
         if row is None or not row[1]:
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
@@ -138,7 +134,6 @@ class DatabaseWriter(ManagedWriting):
             self.lookup.add(address, found.fetchall())
 
     def tell(self) -> None:
-        """Tell the listener what was changed."""
         if self._listener is None:
             return
         for form, version in self.definitions:
@@ -151,7 +146,7 @@ class DatabaseWriter(ManagedWriting):
             number = self._numbers.find(address.form)
             if number is None:
                 return None
-            self.lookup.add(address, self._looked(number, address).fetchall())
+            self.lookup.add(address, self._ask(number, address).fetchall())
         sidecar = self.lookup.sidecars[address]
         return None if sidecar is None else facts(sidecar)
 
@@ -171,7 +166,7 @@ class DatabaseWriter(ManagedWriting):
     ) -> bool:
         if not isinstance(upload, DatabaseUpload):
             raise TypeError("an upload of another storage")
-        place = place_of(self._numbers.require(address.form), address)
+        place = key_of(self._numbers.require(address.form), address)
         row = _row(place, rewritten, upload.body(), over.id)
         if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
             return False
@@ -197,25 +192,26 @@ class DatabaseWriter(ManagedWriting):
         number = self._numbers.find(address.form)
         if number is None:
             return 0
-        values = place_of(number, address)._asdict() | {"instants": list(instants)}
+        values = key_of(number, address)._asdict() | {"instants": list(instants)}
         where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
         row = self._connection.execute(_ERASE.format(where), values).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _looked(self, number: int, address: Address) -> Cursor[TupleRow]:
+    def _ask(self, number: int, address: Address) -> Cursor[TupleRow]:
         statement, values = select_sidecars(number, address)
         return self._connection.execute(statement.encode(), values, binary=True)
 
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
     ) -> Sidecar:
-        sidecar = self._after(address, sidecar, over)
+        sidecar = self._later(address, sidecar, over)
         if upload is not None:
             sidecar = self._with_own_content(upload, sidecar)
-        place = place_of(self._numbers.require(address.form), address)
+        place = key_of(self._numbers.require(address.form), address)
         row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
         row |= {"app": address.form.app, "form_name": address.form.name}
-        keeps = address.keeps_history and (upload is None or self._keeps(address))
+        is_kept = isinstance(address, DefinitionAddress) or upload is None or self._keeps_history(address.form)
+        keeps = address.keeps_history and is_kept
         statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
         try:
             storing = self._connection.execute(statement, row)
@@ -233,13 +229,13 @@ class DatabaseWriter(ManagedWriting):
         self._note(address, sidecar)
         return sidecar
 
-    def _after(self, address: Address, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def _later(self, address: Address, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Return a sidecar later than the revision before, and than the document's in the other collection.
 
         A draft older than the save or the tombstone beside it counts as left by a crash. No clock decides about it.
         """
-        twin = twin_of(address)
-        beside = None if twin is None else self.current(twin)
+        counterpart = counterpart_of(address)
+        beside = None if counterpart is None else self.current(counterpart)
         latest = max((each.latest for each in (over, beside) if each is not None), default=None)
         if latest is None or latest < sidecar.modified:
             return sidecar
@@ -247,14 +243,11 @@ class DatabaseWriter(ManagedWriting):
         created = modified if sidecar.created == sidecar.modified else sidecar.created
         return msgspec.structs.replace(sidecar, modified=modified, created=created)
 
-    def _keeps(self, address: Address) -> bool:
-        return isinstance(address, DefinitionAddress) or self._keeps_history(address.form)
-
     def _with_own_content(self, upload: DatabaseUpload, sidecar: Sidecar) -> Sidecar:
         """Return the sidecar with an id under which no other revision has pieces, until this transaction commits.
 
-        A revision that comes from elsewhere brings its id, but another one can have that already: a document that was
-        imported under another name. They must not share pieces, which go with the first of them.
+        A revision from elsewhere brings its id, which another may have already (a document imported under another
+        name). They must not share pieces, which are removed with the first of them.
         """
         if not upload.is_large or sidecar.id == upload.id:
             return sidecar
@@ -283,7 +276,7 @@ class DatabaseWriter(ManagedWriting):
 
     def _remove(self, statement: str, address: Address, over: StoredRevision) -> None:
         number = self._numbers.find(address.form)
-        values = place_of(number or 0, address)._asdict() | {"over": over.sidecar.id}
+        values = key_of(number or 0, address)._asdict() | {"over": over.sidecar.id}
         row = self._connection.execute(statement.format(_CURRENT), values).fetchone()
         if row != (1,):
             raise _replaced(address)

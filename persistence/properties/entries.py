@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.model.object_places import is_object_place, object_endpoint, object_place
+from persistence.model.object_places import is_bucket, object_endpoint, parse_bucket
 from persistence.model.retention import is_retention
 from persistence.model.versions import is_data_format
 from persistence.properties.property_table import (
@@ -34,7 +34,7 @@ from persistence.properties.property_table import (
 
 _TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int, ValueType.MINUTES: int}
 _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIRECTORY)
-"""The types of values that may have a password in them."""
+"""The types of values that may contain a password."""
 
 _TREE = f"{TREE}:"
 
@@ -50,12 +50,11 @@ class PropertyEntry:
 
     @property
     def origin(self) -> str:
-        """The place that it comes from, in the words of the settings' origins."""
         return self.file or "default"
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it says "not configured" (spec forms 5.1)."""
+        """Return whether it stands for "not configured" (spec forms 5.1)."""
         return isinstance(self.value, str) and not self.value.strip()
 
     def __str__(self) -> str:
@@ -63,7 +62,6 @@ class PropertyEntry:
 
 
 def shipped(prefix: str) -> list[PropertyEntry]:
-    """Return the entries that the service ships."""
     everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
     return [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
 
@@ -99,19 +97,15 @@ def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyE
         checked = _checked(known.kind, value)
     except BadRequestError as error:
         raise StartupError(f"{file}: {name}: {error}") from error
-    return PropertyEntry(tuple(name.split(".")), _absolute(checked, known.kind, file), known, file)
-
-
-def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
-    if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
-        return value
-    if is_object_place(value):
-        return value.strip()
-    return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
+    if known.kind is ValueType.DIRECTORY and isinstance(checked, str) and checked.strip() and "{" not in checked:
+        checked = checked.strip()
+        if not is_bucket(checked):
+            checked = os.path.abspath(os.path.join(os.path.dirname(file or ""), checked))
+    return PropertyEntry(tuple(name.split(".")), checked, known, file)
 
 
 def _checked(kind: ValueType, value: object) -> Value:
-    # Types are compared as they are: true is no integer here.
+    # Types are compared exactly: true is not an integer here.
     if type(value) is not _TYPES.get(kind, str):
         raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
     if isinstance(value, str) and not value.strip():
@@ -124,8 +118,8 @@ def _checked(kind: ValueType, value: object) -> Value:
         remote_address(str(value))
     if kind is ValueType.ENDPOINT:
         object_endpoint(str(value))
-    if kind is ValueType.DIRECTORY and is_object_place(str(value)):
-        object_place(str(value))
+    if kind is ValueType.DIRECTORY and is_bucket(str(value)):
+        parse_bucket(str(value))
     return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
 
 
@@ -144,12 +138,9 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
 
 
 def remote_address(uri: str) -> str | Address:
-    """Read the property ``uri``: an address such as the base of another service, without a slash at its end.
-
-    It is empty for a tree.
-    """
+    """Read the property ``uri``: the address of another service without a slash at its end, empty for a tree."""
     given = full_address(uri).strip()
-    # In a text that is no address, any part may be a password.
+    # In a text that is not an address, any part may be a password.
     instead = "" if "@" in given else f", not {given!r}"
     if given in ("", _TREE):
         return ""
@@ -189,7 +180,7 @@ class Explanation:
 
     winner: Reason | None
     losers: tuple[Reason, ...]
-    left: tuple[Reason, ...]
+    failed: tuple[Reason, ...]
 
 
 @dataclass(slots=True)
@@ -210,10 +201,7 @@ class NameTree:
             branch.is_name = True
 
     def find(self, asked: Name) -> Name | None:
-        """Return the stored name that wins for the one asked for, if any.
-
-        A stored name without wildcards needs no rule of its own: the walk tries the literal first in every place.
-        """
+        """Return the stored name that wins for the one asked for, if any."""
         return next((name for name, is_match in _walk(self._root, (), asked) if is_match), None)
 
     def explain(self, asked: Name) -> Explanation:
@@ -221,18 +209,19 @@ class NameTree:
         ends = list(_walk(self._root, (), asked))
         matches = [name for name, is_match in ends if is_match]
         until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
-        left = tuple(Reason(name, _why_left(name, asked)) for name, _ in ends[:until])
+        failed = tuple(Reason(name, _why_failed(name, asked)) for name, _ in ends[:until])
         if not matches:
-            return Explanation(None, (), left)
+            return Explanation(None, (), failed)
         winner, *others = matches
         losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
-        return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
+        if winner == asked:
+            reason = "it is the name itself"
+        else:
+            reason = "it is the most literal from the left" if others else "nothing else matches"
+        return Explanation(Reason(winner, reason), losers, failed)
 
     def reachable(self, asked: Name) -> Iterator[Name]:
-        """Yield the stored names that could win for a name in which ``ANY`` may stand for every token (spec forms 5.1).
-
-        The most literal come first; after one that wins for all that is asked, none is left.
-        """
+        """Yield the names that could win for one with ``ANY`` for some tokens, most literal first (spec forms 5.1)."""
         for name in _reachable(self._root, asked):
             yield name
             if all(token in (wanted, ANY) for token, wanted in zip(name, asked, strict=True)):
@@ -262,18 +251,12 @@ def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]
         yield from _walk(branch.branches[token], (*gone, token), rest[1:])
 
 
-def _why_won(winner: Name, asked: Name, others: list[Name]) -> str:
-    if winner == asked:
-        return "it is the name itself"
-    return "it is the most literal from the left" if others else "nothing else matches"
-
-
 def _why_lost(loser: Name, winner: Name) -> str:
     place, literal = next((at, one) for at, (one, other) in enumerate(zip(winner, loser, strict=True)) if one != other)
     return f"token {place + 1} is {ANY}, where the winner has {literal}"
 
 
-def _why_left(branch: Name, asked: Name) -> str:
+def _why_failed(branch: Name, asked: Name) -> str:
     if len(branch) == len(asked):
         return "no name ends there"
-    return f"no name goes on there with {' or '.join(dict.fromkeys((asked[len(branch)], ANY)))}"
+    return f"no name continues there with {' or '.join(dict.fromkeys((asked[len(branch)], ANY)))}"

@@ -1,4 +1,4 @@
-"""The properties in force: the facts of forms and of providers, and why they are so (spec crud 10, forms 5)."""
+"""The effective properties: the facts of forms and of providers, and their reasons (spec crud 10, forms 5)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, ConfigurationError
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.object_places import SCHEME, ObjectPlace, is_object_place, object_endpoint, object_place
+from persistence.model.object_places import SCHEME, Bucket, is_bucket, object_endpoint, parse_bucket
 from persistence.model.permissions import Permissions
 from persistence.model.retention import RetentionPeriods, retention
 from persistence.model.versions import structure_of
@@ -48,17 +48,16 @@ _NOT_MIRRORED = frozenset(
     {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search", "enforce-lease"}
     | {"endpoint", "region"}
 )
-"""The last six are no properties of a real runtime's: the others are as there."""
+"""The last six are not properties of a real runtime."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderProperties:
     """A provider, which keeps forms, by its properties.
 
-    Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
-    one it is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` is
-    the directory of a provider of attachments, and ``place`` its place in an object store, if it has one. An inactive
-    provider is left out where all of them are asked. ``mirrored`` are headers without the dialect's prefix.
+    Without ``uri`` it is a tree of this service whose root ``datasource`` names, empty for the default one; with one it
+    is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` or ``place``
+    is where a provider of attachments keeps them. ``mirrored`` are headers without the dialect's prefix.
     """
 
     name: str
@@ -68,7 +67,7 @@ class ProviderProperties:
     is_active: bool = True
     mirrored: tuple[tuple[str, str], ...] = ()
     dialect: str = ""
-    place: ObjectPlace | None = None
+    place: Bucket | None = None
 
     @property
     def kind(self) -> str:
@@ -76,7 +75,6 @@ class ProviderProperties:
 
     @property
     def attachments_kind(self) -> str:
-        """Return the kind of the engine that opens it as a provider of attachments."""
         return self.kind if self.place is None else SCHEME
 
     @property
@@ -95,19 +93,12 @@ class RouteProperties:
 
 @dataclass(frozen=True, slots=True)
 class FormProperties:
-    """The properties of a form.
+    """The properties of a form; the table of properties has their meanings.
 
-    ``route`` are its providers. Drafts, permissions and the format are asked of the provider of its data, versions and
-    flat views of that of its definitions (spec forms 5.3). With ``needs_publication`` data is stored of published
-    versions only. With ``has_leases`` documents can be leased, and with ``enforces_leases`` only the holder of a lease
-    may write. ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
-    ``is_singleton`` is for a definition that does not say (spec forms 5.2).
-    ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
-    their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
-    ``retention`` says how long data is kept until a purge; without ``keeps_history`` a save keeps no older revision.
-    ``token_validity`` are the minutes for which access tokens are valid at most; with 0 there are none (spec crud 6.6).
-    With ``audits_reads`` the audit has a line for reading data, too. ``data_format`` is the known format with the
-    elements of the one that the property names.
+    Drafts, permissions and the format are those of the provider of its data, versions and flat views those of the
+    provider of its definitions (spec forms 5.3). ``permissions`` and ``is_singleton`` are for a definition without its
+    own (spec crud 6.3, forms 5.2). ``token_validity`` is in minutes, 0 for no tokens (spec crud 6.6). ``data_format``
+    is the known format with the elements of ``data_format_name``.
     """
 
     route: RouteProperties
@@ -133,10 +124,7 @@ class FormProperties:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedProperty:
-    """The answer to a name: its value, the entry that wins, and the search with its reasons.
-
-    ``value`` is ``None`` where nothing is configured and there is no default.
-    """
+    """The value of a name, ``None`` if there is none, the entry that wins, and the search with its reasons."""
 
     name: Name
     known: KnownProperty
@@ -146,7 +134,7 @@ class ExplainedProperty:
 
 
 class Properties:
-    """All properties, built once at start and never changed. ``entries`` are those in force, the file's first."""
+    """All properties, built once at start. ``entries`` are the effective ones, the file's first."""
 
     def __init__(self, entries: tuple[PropertyEntry, ...], prefix: str) -> None:
         self.entries = entries
@@ -172,7 +160,6 @@ class Properties:
 
     @property
     def without_effect(self) -> tuple[PropertyEntry, ...]:
-        """The file's entries that have no effect in this version."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
     @property
@@ -203,7 +190,7 @@ class Properties:
             entry
             for entry in self.entries
             if entry.file
-            and entry.known.is_of_provider
+            and entry.known.places[1] == "<provider>"
             and entry.name[-len(entry.known.places) :][1] not in {ANY, *providers}
         )
 
@@ -217,24 +204,19 @@ class Properties:
         return self._kept(form)
 
     def keeps_history(self, form: Form) -> bool:
-        """Return whether older revisions of a form's data are kept; raises as ``of``."""
         return self.of(form).keeps_history
 
     def provider(self, name: str) -> ProviderProperties:
         return self._named(name)
 
     def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[ProviderProperties]:
-        """Return the active providers that may have definitions or data of a form, of an application, or of any.
-
-        ``kind`` is ``FORM`` or ``DATA`` (spec forms 5.1, reverse search).
-        """
+        """Return the active providers that may have ``FORM`` or ``DATA`` of a form or pattern (spec forms 5.1)."""
         names = self._names.reachable((*self._prefix_tokens, "persistence", "provider", app, form, kind))
         entries = (self._by_name[name] for name in names)
         found = dict.fromkeys(str(entry.value) for entry in entries if not entry.is_blank)
         return [provider for provider in map(self._named, found) if provider.is_active]
 
     def entry(self, name: Name) -> PropertyEntry:
-        """Return the entry in force of a stored name."""
         return self._by_name[name]
 
     def explain(self, name: str) -> ExplainedProperty:
@@ -249,10 +231,7 @@ class Properties:
         return self._answer(property_, tokens)
 
     def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> ExplainedProperty:
-        """Explain the provider of a form's definitions or data, or of the attachments of its data.
-
-        ``kind`` is ``FORM`` or ``DATA``. Other than ``explain``, it finds names that have a dot.
-        """
+        """Explain the provider of ``FORM`` or ``DATA``, or of the attachments of data; names may have dots."""
         tokens = (*_provider_of(form, kind), *((_ATTACHMENTS,) if attachments else ()))
         property_ = known_property(tokens)
         if property_ is None:
@@ -327,10 +306,8 @@ class Properties:
             uri=remote_address(full_address(self._of_provider(name, "uri") or "")),
             dialect=text("dialect"),
             datasource=text("datasource"),
-            base_path="" if is_object_place(base) else base,
-            place=object_place(base, object_endpoint(text("endpoint")), text("region"))
-            if is_object_place(base)
-            else None,
+            base_path="" if is_bucket(base) else base,
+            place=parse_bucket(base, object_endpoint(text("endpoint")), text("region")) if is_bucket(base) else None,
             is_active=self._of_provider(name, "active") is True,
             mirrored=mirrored(name, self.entries, self._prefix_tokens),
         )
@@ -360,13 +337,7 @@ def mirrored(provider: str, entries: Iterable[PropertyEntry], prefix: Name) -> t
     for entry in entries:
         own = entry.name[len(start) :]
         if entry.name[: len(start)] == start and own and own[0] not in _NOT_MIRRORED and not entry.is_blank:
-            headers.setdefault(_header(own[0]), _text(entry.value))
+            header = "-".join(part.lower()[:1].upper() + part.lower()[1:] for part in own[0].split("-"))
+            value = entry.value
+            headers.setdefault(header, str(value).lower() if isinstance(value, bool) else str(value))
     return tuple(headers.items())
-
-
-def _header(token: str) -> str:
-    return "-".join(part.lower()[:1].upper() + part.lower()[1:] for part in token.split("-"))
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
-"""The table of the properties there are: name, type, meaning, and what this version does with them.
+"""The table of known properties: name, type, meaning and effect.
 
-Names stand here without the dialect's prefix, and with a word in ``<>`` where every installation has its own token.
+Names are without the dialect's prefix, and have a word in ``<>`` where every installation has its own token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Name = tuple[str, ...]
 Value = bool | int | str
 
 LARGEST = 2**31 - 1
-"""The largest integer of a property: sizes and lengths, which every database can take."""
+"""The largest integer of a property, which every database can store."""
 
 FORM, DATA = "form", "data"
 """The two kinds of content of a provider: definitions, and data."""
@@ -46,10 +46,7 @@ ENGINES = {
     **dict.fromkeys(DATABASES, "persistence.providers.databases:Databases"),
     SCHEME: "persistence.providers.object_stores:ObjectStores",
 }
-"""The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
-
-They are named as entry points are: an engine is imported where a provider needs it.
-"""
+"""The ``Engine`` of each scheme of the property ``uri``, imported where a provider needs it."""
 
 RESERVED = frozenset({"provider", "persistence", "attachments", "proxy", "retention"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""
@@ -99,18 +96,7 @@ class KnownProperty:
 
     @property
     def places(self) -> Name:
-        """The tokens of the pattern."""
         return tuple(self.pattern.split("."))
-
-    @property
-    def general_name(self) -> Name:
-        """The name with ``*`` in every place that allows it."""
-        return tuple(map(_general, self.places))
-
-    @property
-    def is_of_provider(self) -> bool:
-        """Return whether it is about a provider, whose name is the second token."""
-        return self.places[1] == "<provider>"
 
     def fits(self, name: Name) -> bool:
         """Return whether a name, stored or asked for and without prefix, is of this family."""
@@ -133,7 +119,7 @@ def _general(place: str) -> str:
 
 
 def is_database(place: str) -> bool:
-    """Return whether the place of forms is the address of a database, and not a directory."""
+    """Return whether a place of forms is the address of a database, not a directory."""
     return place.partition("://")[0] in DATABASES
 
 
@@ -144,10 +130,7 @@ _SECRETS = ("password", "sslpassword", "passfile", "scram_client_key", "scram_se
 
 
 class Address(str):
-    """The address of a database or another service. Its text is masked; the passwords are in ``full`` alone.
-
-    It is equal to what has the same passwords, and to no masked text.
-    """
+    """The address of a database or another service: its text is masked, and ``full``, which is compared, is not."""
 
     __slots__ = ("full",)
     full: str
@@ -165,34 +148,31 @@ class Address(str):
 
 
 def full_address(text: Any) -> Any:
-    """Return an address with its passwords, for the one who connects, or any other value as it is."""
+    """Return an address with its passwords, to connect, or any other value as it is."""
     return text.full if isinstance(text, Address) else text
 
 
 def shown_address(uri: str) -> str:
-    """Return an address as it may be shown: a database's with stars for its passwords, and another one without user.
+    """Return an address as it may be shown: a database's with stars for its passwords, any other without user.
 
     Text before it, such as the name of an option, stays as it is.
     """
     start, mark, rest = uri.partition("://")
     before = start.rstrip(_OF_SCHEMES)
     scheme = start[len(before) :]
-    return before + _shown_database(scheme, rest) if mark and scheme in DATABASES else str(_USER.sub("//", uri))
-
-
-def _shown_database(scheme: str, rest: str) -> str:
+    if not mark or scheme not in DATABASES:
+        return str(_USER.sub("//", uri))
     authority, at, place = rest.rpartition("@")  # the last one: a password may have one that should be escaped
     user, _, password = authority.partition(":")
-    if "/" in user or "?" in authority:  # the @ may be in a parameter: nobody can tell what is what
-        return f"{scheme}://***"
+    if "/" in user or "?" in authority:  # the @ may be in a parameter: ambiguous
+        return f"{before}{scheme}://***"
     base, asked, query = place.partition("?")
-    shown = "&".join(map(_shown_parameter, query.split("&")))
-    return f"{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
-
-
-def _shown_parameter(parameter: str) -> str:
-    name, mark, _ = parameter.partition("=")
-    return f"{name}=***" if mark and unquote(name) in _SECRETS else parameter
+    parameters = [parameter.partition("=") for parameter in query.split("&")]
+    shown = "&".join(
+        f"{name}=***" if equals and unquote(name) in _SECRETS else name + equals + value
+        for name, equals, value in parameters
+    )
+    return f"{before}{scheme}://{user}{':***' if password else ''}{at}{base}{asked}{shown}"
 
 
 def resolved_place(place: str) -> str:
@@ -313,39 +293,33 @@ SHIPPED: Mapping[str, Value] = {
     "persistence.*.lease": True,
     "persistence.*.data-format-version": "4.0.0",
 }
-"""The entries that are there before the file's; one of the file under the same name takes its place."""
+"""Entries that one of the file under the same name replaces."""
 
 SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
     dialect.property_prefix: {"persistence.*.search.restrict-to-readable": dialect.restricts_searches}
     for dialect in DIALECTS.values()
 }
-"""More such entries, which differ in the dialects."""
+"""More such entries, which depend on the dialect."""
 
 
 def known_property(name: Name) -> KnownProperty | None:
-    """Return the property of a name without prefix, stored or asked for; ``None`` if there is no such property."""
+    """Return the property of a name without prefix, stored or asked for."""
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
 
 
 def default_of(name: Name) -> Value | None:
-    """Return the default of the property of a name that is asked for; ``None`` without one.
-
-    The application and form in it may have names that no stored name can have: with ``*``, or invisible characters.
-    """
+    # A name of an application or form may have what no stored name can have: ``*``, or invisible characters.
     known = known_property(tuple(ANY if ANY in token or not token.isprintable() else token for token in name))
     return None if known is None else known.default
 
 
 def general_names(prefix: str) -> list[str]:
     """Return the names of all properties with ``*`` in every place that allows it."""
-    return [prefix + ".".join(each.general_name) for each in KNOWN]
+    return [prefix + ".".join(map(_general, each.places)) for each in KNOWN]
 
 
 def unknown(name: str, prefix: str) -> str:
-    """Return the error for a wrong name: it has the nearest valid one, or says that no provider can be called so.
-
-    Applications, forms and providers in the nearest name are taken from the wrong one.
-    """
+    """Return the error for a wrong name, with the nearest valid one that has its applications, forms and providers."""
     given = tuple(name.removeprefix(prefix).split("."))
     if len(given) > 1 and given[1] in RESERVED and known_property((given[0], ANY, *given[2:])) is not None:
         return f"unknown property {name!r}: no provider can be called {given[1]!r}"
@@ -359,13 +333,13 @@ def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
 
     The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
     """
+
+    def choices(place: str, token: str) -> Name:
+        if place.startswith("<") and _fits(place, token):
+            return (token,)
+        return (FORM, DATA, ANY) if place == "<form|data>" else (_general(place),)
+
     places = property_.places
     missing = (ANY,) * max(0, len(places) - len(given))
     for tokens in ((*given, *missing)[: len(places)], (*missing, *given)[-len(places) :]):
-        yield from product(*(_choices(place, token) for place, token in zip(places, tokens, strict=True)))
-
-
-def _choices(place: str, token: str) -> Name:
-    if place.startswith("<") and _fits(place, token):
-        return (token,)
-    return (FORM, DATA, ANY) if place == "<form|data>" else (_general(place),)
+        yield from product(*map(choices, places, tokens))

@@ -21,7 +21,7 @@ from persistence.postgresql.maintained import maintained
 from persistence.postgresql.places import FormNumbers
 from persistence.postgresql.reports import DatabaseReports, FlatRows, naming
 from persistence.postgresql.storage import DatabaseStorage
-from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
@@ -43,7 +43,7 @@ class LocalDirectory:
 
 @dataclass(frozen=True, slots=True)
 class WrittenDatabase:
-    """A database that must be writable. Nobody here knows how much space it has."""
+    """A database that must be writable; its free space is unknown."""
 
     database: Database
 
@@ -70,67 +70,61 @@ class Databases:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._local = made_local(opening.settings, opening.properties)
+        self._local = local = local_directory(opening.settings, opening.properties)
+        with disk_errors(f"directory of this instance {local}"):
+            directories.ensure(local)
+            root.make_own(local)
         self._at: dict[str, Provider] = {}
-        self._written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(self._local)]
+        self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
         self.sweeps: list[Callable[[], object]] = []
 
-    @property
-    def written(self) -> list[LocalDirectory | WrittenDatabase]:
-        return self._written
-
     def provider(self, configured: ProviderProperties) -> Provider:
-        if configured.uri not in self._at:
-            self._at[configured.uri] = self._opened(configured.uri)
-        return self._at[configured.uri]
+        uri, opening = configured.uri, self._opening
+        if uri not in self._at:
+            database = opening.closing.enter_context(_known(opening.settings, uri))
+            self.written.append(WrittenDatabase(database))
+            self.sweeps.append(partial(sweep_all, database))
+            opened = _OpenDatabase(opening, database, self._local)
+            opening.closing.enter_context(opened.index)
+            self._at[uri] = opened.provider()
+        return self._at[uri]
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> None:  # noqa: ARG002 - others need it
-        """Refuse to keep attachments apart from their data. See ``Engine``."""
         raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
-
-    def _opened(self, uri: str) -> Provider:
-        opening = self._opening
-        database = opening.closing.enter_context(_known(opening.settings, uri))
-        self._written.append(WrittenDatabase(database))
-        self.sweeps.append(partial(sweep_all, database))
-        opened = _OpenDatabase(opening, database, self._local)
-        opening.closing.enter_context(opened.index)
-        return opened.provider()
 
     @staticmethod
     def init(settings: Settings, uri: str) -> tuple[str, bool]:
-        """Make the tables of a database that has none; return its name, and whether they were made."""
+        """Make the tables of an empty database; return its name, and whether they were made."""
         with _known(settings, uri) as database:
             return str(database.address), schema.init(database)
 
     @staticmethod
     def require(settings: Settings, uri: str) -> None:
-        """Make sure that a database has the tables of this version; raises ``StartupError``."""
         with _known(settings, uri) as database:
             schema.require(database)
 
     @staticmethod
     def probe(settings: Settings, uri: str) -> str | None:
-        """Try out a database; return the reason why the service cannot write into it for now."""
+        """Try out a database; return the reason why it cannot be written for now."""
         with _known(settings, uri) as database:
             schema.require(database)
             return database.probe()
 
     @staticmethod
     def steps_due(settings: Settings, uri: str) -> list[str]:
-        """Return the names of the steps that bring a database up to date; nothing is changed. Raises as ``init``."""
+        """Return the names of the steps that bring a database up to date."""
         with _known(settings, uri) as database:
             return schema.missing(database)
 
     @staticmethod
     def upgrade(settings: Settings, uri: str) -> list[str]:
-        """Bring a database up to date; return the names of the steps that were applied. Raises as ``init``."""
+        """Bring a database up to date; return the names of the applied steps."""
         with _known(settings, uri) as database:
             return schema.upgrade(database)
 
 
 class _OpenDatabase:
-    """A database that is being opened: its storage tells its index of changes, which reads by the storage."""
+    """A database whose storage tells the index of changes, and whose index reads by the storage."""
 
     def __init__(self, opening: Opening, database: Database, local: str) -> None:
         properties = opening.properties
@@ -208,12 +202,3 @@ class _Rebuilding:
 
 def _known(settings: Settings, uri: str) -> Database:
     return Database(full_address(uri), lock_timeout=settings.lock_timeout)
-
-
-def made_local(settings: Settings, properties: Properties) -> str:
-    """Make the directory of this instance where it is missing, with its own directories; return its path."""
-    path = local_directory(settings, properties)
-    with disk_errors(f"directory of this instance {path}"):
-        directories.ensure(path)
-        root.make_own(path)
-    return path

@@ -1,4 +1,4 @@
-"""Settings and properties in force, as they may be shown: each with its value, where it came from, and its meaning."""
+"""The effective settings and properties, as they may be shown: with value, origin, and meaning."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ NOT_SHOWN = "(not shown)"
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A setting or property by name. ``value`` has no secret, and no password of an address.
-
-    ``plain`` is the same value as JSON has it.
-    """
+    """A setting or property. ``value`` is TOML without secrets and passwords, ``plain`` the same as JSON has it."""
 
     name: str
     value: str
@@ -29,16 +26,20 @@ class ShownValue:
     plain: object
 
 
-def settings_in_force(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every setting, with its value as TOML writes it."""
+def effective_settings(effective: Effective) -> Iterator[ShownValue]:
+    """Yield every setting."""
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        plain = NOT_SHOWN if value and name in settings.SECRET else _plain(value)
+        plain: object = shown_address(value) if isinstance(value, str) else value
+        if value and name in settings.SECRET:
+            plain = NOT_SHOWN
+        elif isinstance(value, dict):
+            plain = {key: msgspec.structs.replace(each, data=shown_address(each.data)) for key, each in value.items()}
         yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain)
 
 
-def properties_in_force(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every entry of the properties, with its value as TOML writes it."""
+def effective_properties(effective: Effective) -> Iterator[ShownValue]:
+    """Yield every entry of the properties."""
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         plain = plain_property(entry.known, entry.value)
@@ -46,12 +47,12 @@ def properties_in_force(effective: Effective) -> Iterator[ShownValue]:
 
 
 def shown_property(known: KnownProperty, value: Value) -> str:
-    """Return a value of a property, but no secret, and no password of an address."""
+    """Return a value of a property as TOML, without secrets and passwords."""
     return _shown(plain_property(known, value))
 
 
 def plain_property(known: KnownProperty, value: Value) -> Value:
-    """Return a value of a property, as ``shown_property``, but not as text."""
+    """Return a value of a property without secrets and passwords."""
     if known.kind is ValueType.SECRET and value:
         return NOT_SHOWN
     return shown_address(value) if isinstance(value, str) else value
@@ -71,9 +72,3 @@ def as_toml(value: object) -> str:
 
 def _shown(plain: object) -> str:
     return NOT_SHOWN if plain == NOT_SHOWN else as_toml(plain)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: msgspec.structs.replace(each, data=shown_address(each.data)) for name, each in value.items()}
-    return shown_address(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The places that settings and properties name: trees, databases, directories of attachments, and keys."""
+"""The locations that settings and properties name: trees, databases, buckets, directories of attachments, and keys."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
-from persistence.properties.properties import Properties, ProviderProperties, RouteProperties
+from persistence.model.object_places import Bucket
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, TREE, is_database
 from persistence.settings import Roots, Settings
 from persistence.storage.reader import StoreReader
@@ -22,19 +22,19 @@ B = TypeVar("B")
 
 
 def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the root of the tree of a provider; ``None`` where the provider is no tree here."""
+    """Return the root of the tree of a provider; ``None`` where the provider is not a tree here."""
     found = located(provider, roots)
     return str(roots.place(provider.datasource)) if found.kind == TREE else None
 
 
 def database_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the address of the database of a provider; ``None`` where it has none. Raises as ``root_of``."""
+    """Return the address of the database of a provider."""
     found = located(provider, roots)
     return found.uri if found.kind in DATABASES else None
 
 
 def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
-    """Return a provider with the address that its datasource has, where that is a database. Raises as ``root_of``."""
+    """Return a provider with the address of its datasource, where that is a database; raise ``StartupError``."""
     if provider.kind != TREE:
         return provider
     found = roots.place(provider.datasource)
@@ -59,24 +59,24 @@ def base_of(provider: ProviderProperties) -> str | None:
 
 
 def bases_of(properties: Properties) -> list[str]:
-    """Return the directories of all providers of attachments that have one here; raises as ``base_of``."""
+    """Return the directories of all providers of attachments that have one here."""
     return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
 
 
-def object_places_of(properties: Properties) -> list[ObjectPlace]:
-    """Return the places in object stores that providers of attachments have, each once."""
+def buckets_of(properties: Properties) -> list[Bucket]:
+    """Return the buckets of providers of attachments, each once."""
     found = dict.fromkeys(each.place for each in properties.attachment_providers)
     return [place for place in found if place is not None]
 
 
 def check(properties: Properties, roots: Roots) -> None:
-    """Make sure that every provider of a form has a directory or another place, and that none lies in another's."""
+    """Make sure that every provider of a form has a location, and that none lies within another."""
     every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
             if other != place and os.path.commonpath((place, other)) == place:
                 raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
-    places = object_places_of(properties)
+    places = buckets_of(properties)
     for place in places:
         for below in places:
             if below is not place and place.holds(below):
@@ -85,19 +85,16 @@ def check(properties: Properties, roots: Roots) -> None:
         root_of(provider, roots)
     for form in properties.attachment_forms:
         with suppress(ConfigurationError):  # it has no provider, as a request for it reports
-            _require_shared(properties.of(form).route, form, roots)
-
-
-def _require_shared(route: RouteProperties, form: Form, roots: Roots) -> None:
-    if route.attachments is not None and base_of(route.attachments) and database_of(route.data, roots):
-        raise StartupError(
-            f"the data of {form} is in a database, which other machines use, too, and its attachments are in a"
-            f" directory of this one: the base-path of {route.attachments.name!r} must be s3://BUCKET/PREFIX"
-        )
+            route = properties.of(form).route
+            if route.attachments is not None and base_of(route.attachments) and database_of(route.data, roots):
+                raise StartupError(
+                    f"the data of {form} is in a database, which other machines use, too, and its attachments are in a"
+                    f" directory of this one: the base-path of {route.attachments.name!r} must be s3://BUCKET/PREFIX"
+                )
 
 
 def local_directory(settings: Settings, properties: Properties) -> str:
-    """Return the directory of this instance alone. Raises ``StartupError`` if it is not apart from others."""
+    """Return the directory of this instance; raise ``StartupError`` if it is not apart from others."""
     own = os.path.realpath(settings.local)
     for place in trees_and_bases(settings, properties):
         if os.path.commonpath((own, place)) in (own, place):
@@ -106,29 +103,31 @@ def local_directory(settings: Settings, properties: Properties) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedPlace:
-    """A place that is served: what it keeps, its address as it may be shown, and what names it."""
+class ServedLocation:
+    """A location that is served: the kind of its content, its address as it may be shown, and what names it."""
 
-    what: str
+    kind: str
     address: str
     named_by: str
 
 
-def served_places(settings: Settings, properties: Properties) -> Iterator[ServedPlace]:
-    """Yield every place of forms and attachments; raises as ``base_of``."""
+def served_locations(settings: Settings, properties: Properties) -> Iterator[ServedLocation]:
+    """Yield every location of forms and attachments."""
     roots = settings.roots
-    yield ServedPlace("forms", roots.default, "data")
+    yield ServedLocation("forms", roots.default, "data")
     for name, place in roots.named.items():
-        yield ServedPlace("forms", place, f"datasource {name}")
+        yield ServedLocation("forms", place, f"datasource {name}")
     for provider in properties.form_providers:
         if provider.kind != TREE:
-            yield ServedPlace("forms", provider.uri, f"provider {provider.name}")
+            yield ServedLocation("forms", provider.uri, f"provider {provider.name}")
     for provider in properties.attachment_providers:
-        yield ServedPlace("attachments", place_of(provider, roots, is_of_forms=False), f"provider {provider.name}")
+        yield ServedLocation(
+            "attachments", shown_location(provider, roots, is_of_forms=False), f"provider {provider.name}"
+        )
 
 
-def place_of(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -> str:
-    """Return where a provider keeps forms, or attachments, as it may be shown; raises as ``root_of``, ``base_of``."""
+def shown_location(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -> str:
+    """Return where a provider keeps forms, or attachments, as it may be shown."""
     if is_of_forms:
         found = located(provider, roots)
         return str(roots.place(provider.datasource)) if found.kind == TREE else found.uri
@@ -136,17 +135,17 @@ def place_of(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -
 
 
 def bodies_by_form(
-    properties: Properties, at: Callable[[str], B], at_object_place: Callable[[ObjectPlace], B]
+    properties: Properties, at: Callable[[str], B], at_bucket: Callable[[Bucket], B]
 ) -> Callable[[Form], B | None]:
-    """Return a function to the value ``at`` the directory of a form's attachments, if they have one of their own.
+    """Return a function to the value ``at`` the directory of a form's attachments, or ``at_bucket``.
 
-    If they are in an object store it is that ``at_object_place``, and ``None`` if another service has them.
+    It returns ``None`` where they are beside the data, or another service has them.
     """
 
     def of(form: Form) -> B | None:
         provider = properties.of(form).route.attachments
         if provider is not None and provider.place is not None:
-            return at_object_place(provider.place)
+            return at_bucket(provider.place)
         base = None if provider is None else base_of(provider)
         return None if base is None else at(base)
 
@@ -156,8 +155,8 @@ def bodies_by_form(
 def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
     """Return the root of the tree by whose definitions the index of a tree reads data of a form.
 
-    It is another one only where the form has its data in the tree and its definitions in that other one: an index asks
-    nobody else.
+    It differs only where the form has its data in the tree and its definitions in another tree: an index asks no
+    service.
     """
     route = properties.of(form).route
     there = root_of(route.definition, roots) if root_of(route.data, roots) == root else None
@@ -165,7 +164,7 @@ def definitions_root(form: Form, root: str, properties: Properties, roots: Roots
 
 
 def defined_elsewhere(root: str, properties: Properties, roots: Roots) -> Iterator[Form]:
-    """Yield the forms whose data is in a tree, and whose definitions are in another tree that exists."""
+    """Yield the forms whose data is in a tree, and whose definitions are in another tree."""
     for other in roots:
         if other != root and os.path.isdir(other):
             forms = StoreReader(other).forms()
@@ -177,12 +176,12 @@ def open_keys(settings: Settings) -> Keys:
 
 
 def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ...]:
-    """Return the roots of all trees and the directories of attachments; raises as ``base_of``."""
+    """Return the roots of all trees and the directories of attachments."""
     return (*settings.roots, *bases_of(properties))
 
 
 def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
-    """Return every directory here that the service writes to, the one that decides as whom first; raises as above."""
+    """Return every directory here that the service writes to; the owner of the first is the user to run as."""
     found = trees_and_bases(settings, properties)
     if not any(databases_of(settings, properties)):
         return found
@@ -190,7 +189,7 @@ def own_directories(settings: Settings, properties: Properties) -> tuple[str, ..
 
 
 def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
-    """Yield the addresses of all databases that settings and properties name, each once; raises as ``root_of``."""
+    """Yield the addresses of all databases that settings and properties name, each once."""
     places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
     yield from dict.fromkeys(each for each in places if each is not None)
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import ProviderProperties
-from persistence.providers.locations import object_places_of
+from persistence.providers.locations import buckets_of
 from persistence.providers.provider import Opening, Provider
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -18,23 +18,25 @@ from persistence.storage.storage import KeepsHistory, Revisions, Storage
 
 
 class ObjectStores:
-    """The engine of object stores, which keep attachments alone. Providers with one place share its connections.
+    """The engine of object stores, which keep attachments alone. Providers with one bucket share its connections.
 
-    Bodies are received in the home of the settings, where it is noted, too, which of them have no record yet.
+    Bodies are received in the home of the settings, which also has notes of those without a record.
     """
 
     calls_others = False
     written = ()
 
     def __init__(self, opening: Opening) -> None:
-        self._opening = opening
         settings, properties = opening.settings, opening.properties
         keeps_history = properties.keeps_history
-        self._at = {place: open_bodies(settings, keeps_history, place) for place in object_places_of(properties)}
-        self.sweeps = [partial(settle_notes, bodies, self._main) for bodies in self._at.values()]
+        self._at = {place: open_bodies(settings, keeps_history, place) for place in buckets_of(properties)}
+
+        def main_of(form: Form) -> Revisions:
+            return opening.route_of(form).data.storage
+
+        self.sweeps = [partial(settle_notes, bodies, main_of) for bodies in self._at.values()]
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        """Refuse to keep forms. See ``Engine``."""
         raise StartupError(
             f"provider {configured.name!r} keeps forms, and its uri is an object store, which keeps attachments alone:"
             " name it in base-path"
@@ -45,11 +47,7 @@ class ObjectStores:
             raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
         return self._at[configured.place]
 
-    def _main(self, form: Form) -> Revisions:
-        return self._opening.route_of(form).data.storage
 
-
-def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: ObjectPlace) -> ObjectBodies:
-    """Return the bodies at a place; nothing is asked of the store yet."""
+def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: Bucket) -> ObjectBodies:
     limits = ObjectLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
     return ObjectBodies(Objects(place, limits), settings.home, keeps_history)

@@ -15,10 +15,9 @@ from persistence.closable import Closable, PeriodicThread
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError
 from persistence.index.sync.updater import Failed
-from persistence.limits.imports import MOVED_AT_ONCE
-from persistence.limits.objects import SWEEP_EVERY
+from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
 from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
@@ -38,7 +37,7 @@ from persistence.settings import Settings
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.integrity import Integrity
 from persistence.storage.managed import BodiesOf, ManagedStorage
-from persistence.storage.storage import Bodies, ChangeListener, Storage, keeps_all
+from persistence.storage.storage import Bodies, ChangeListener, KeepsHistory, Storage
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -48,43 +47,30 @@ if TYPE_CHECKING:  # it imports a library that need not be installed
 _OPEN_BODIES = "persistence.providers.object_stores:open_bodies"
 
 
-def object_bodies(settings: Settings, properties: Properties) -> Callable[[ObjectPlace], ObjectBodies]:
-    """Return a function to the bodies at a place in an object store, always the same ones.
-
-    It raises ``StartupError`` where the library for it is not installed.
-    """
-    return cache(lambda place: loaded(_OPEN_BODIES)(settings, properties.keeps_history, place))
+def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
+    """Return a function to the bodies in a bucket, always the same ones; it loads the library for them."""
+    return cache(lambda bucket: loaded(_OPEN_BODIES)(settings, keeps_history, bucket))
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
-    """Return the settings with as many calls at a time as a move makes: none of its documents is to be refused."""
+    """Return the settings with as many calls at a time as a move makes, so that none of its documents is refused."""
     return msgspec.structs.replace(settings, remote_calls=max(settings.remote_calls, MOVED_AT_ONCE))
-
-
-def arriving_bodies(settings: Settings, location: str, place: ObjectPlace) -> ObjectBodies:
-    """Return the bodies at a place in an object store whose records are moved to a tree or database, ``location``.
-
-    They are noted where a service with that storage notes them. All revisions are kept. Raises as ``object_bodies``.
-    """
-    there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
-    bodies: ObjectBodies = loaded(_OPEN_BODIES)(there, keeps_all, place)
-    return bodies
 
 
 def readable_bodies(
     settings: Settings, properties: Properties, integrity: Integrity
 ) -> Callable[[Form], BodiesReader | ObjectBodies | None]:
-    """Return a function from a form to the bodies of its attachments, for commands that only read them."""
+    """Return a function from a form to the bodies of its attachments, for commands that only read."""
 
     def in_directory(base: str) -> BodiesReader | ObjectBodies:
         return BodiesReader(base, integrity)
 
-    return bodies_by_form(properties, in_directory, object_bodies(settings, properties))
+    return bodies_by_form(properties, in_directory, bucket_bodies(settings, properties.keeps_history))
 
 
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
-    """The free bytes of a place; ``None`` where that is not known, and then ``fault`` may say why."""
+    """The free bytes of a place; ``None`` where they are unknown, and then ``fault`` may say why."""
 
     place: str
     free: int | None
@@ -94,16 +80,16 @@ class FreeSpace:
 class Providers(Closable):
     """The providers of a service. It owns all trees, indexes, threads and connections behind them.
 
-    ``router`` goes by the properties. ``places`` are the providers of all places of the settings, and ``trees`` those
-    that are local trees. ``calls_others`` says whether a provider needs to know whose request it serves.
+    ``router`` goes by the properties. ``places`` are the providers of all places of the settings, ``trees`` the local
+    trees among them. ``calls_others``: a provider needs to know whose request it serves.
     """
 
     def __init__(self, settings: Settings, properties: Properties, failed: Failed) -> None:
-        """Open everything; try nothing out: a worker that starts on a full disk must be able to read."""
+        """Open everything, and try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
-        self._objects = object_bodies(settings, properties)
+        self._objects = bucket_bodies(settings, properties.keeps_history)
         self._opened = ExitStack()
         try:
             self._open(Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed))
@@ -133,7 +119,7 @@ class Providers(Closable):
             opening.closing.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(opening.failed, None)))
 
     def close(self) -> None:
-        """End the threads after their current work, and close everything; the trees are released last."""
+        """End the threads after their current work, and close everything, the trees last."""
         self._opened.close()
 
     @property
@@ -147,14 +133,13 @@ class Providers(Closable):
 
     @property
     def written(self) -> list[Writable]:
-        """Return all places that must be writable."""
         places: list[Writable] = [tree.store for tree in self.trees.values()]
         places += self._local.bodies_at.values()
         places += (place for engine in dict.fromkeys(self._engines.values()) for place in engine.written)
         return places
 
     def shortage(self) -> str | None:
-        """Return what keeps the service from writing somewhere, or soon will; ``None`` where nothing does."""
+        """Return the reason why the service cannot write somewhere, or soon will not."""
         for space in self.free_space():
             if space.fault:
                 return space.fault
@@ -163,7 +148,6 @@ class Providers(Closable):
         return None
 
     def free_space(self) -> Iterator[FreeSpace]:
-        """Yield the free space in every place that must be writable."""
         for place in self.written:
             try:
                 yield FreeSpace(place.root, place.free_bytes())
@@ -183,13 +167,12 @@ class Providers(Closable):
         return default.store.serving_link(found)
 
     def spooled(self) -> Upload:
-        """Begin to receive something that need not become a content. Raises ``BusyError`` and ``DiskError``."""
+        """Begin to receive something that need not become a content."""
         default = self.trees.get(self._settings.roots.default)
         return Upload(os.path.realpath(self._settings.home)) if default is None else default.store.spooled()
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        """Return the function from a form to its directory of attachments."""
         return bodies_by_form(self._properties, self._local.bodies_at.__getitem__, self._objects)
 
     def _engine(self, name: str, opening: Opening) -> Engine:
@@ -209,8 +192,7 @@ class Providers(Closable):
 class OfflineProviders(Closable):
     """The local providers and databases, for commands: each is opened when it is asked for.
 
-    ``listener`` hears of changes in trees; a database has its index itself. What cannot be used keeps only those forms
-    from being handled that need it.
+    ``listener`` hears of changes in trees. A provider that cannot be used concerns only the forms that need it.
     """
 
     def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
@@ -226,16 +208,14 @@ class OfflineProviders(Closable):
         self._bodies = cache(
             partial(FileBodies, integrity=integrity_of(settings), keeps_history=properties.keeps_history)
         )
-        self._objects = object_bodies(settings, properties)
+        self._objects = bucket_bodies(settings, properties.keeps_history)
         self.router = by_properties(properties, self._provider, self._bodies_of)
 
     def close(self) -> None:
-        """Close every tree that was opened."""
         self._opened.close()
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        """Return the function from a form to its directory of attachments."""
         return bodies_by_form(self._properties, self._bodies, self._objects)
 
     def at(self, place: str) -> Provider:

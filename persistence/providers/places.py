@@ -1,4 +1,4 @@
-"""Places that a command names, to move forms from one to another: the directory of a tree, or a database."""
+"""Storages that a command opens by name, to move forms from one to another: a tree, or a database."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from persistence.errors import StartupError
 from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
 from persistence.providers.locations import bodies_by_form, databases_of
-from persistence.providers.opened import OfflineProviders, object_bodies, with_calls_of_a_move
+from persistence.providers.opened import OfflineProviders, bucket_bodies, with_calls_of_a_move
 from persistence.providers.trees import integrity_of, open_index, open_store
 from persistence.settings import Settings
 from persistence.storage.arrivals import TreeArrivals
@@ -33,10 +33,9 @@ from persistence.storage.storage import NOBODY, Arrivals, Revisions, Storage
 class Place:
     """An open storage, and its ``name``, which has no password.
 
-    ``revisions`` returns those of a form, with the bodies of attachments from where the properties lead. For a block,
-    ``keeping_writers_out`` keeps everybody from writing, and yields what raises ``BusyError`` if that holds no longer.
-    ``reports`` are its flat views. ``database`` is set of a database, and ``catalog_of`` with it, which returns the
-    definitions of a form's data.
+    ``revisions`` returns those of a form, with attachments from where the properties lead. ``keeping_writers_out``
+    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views. A
+    database also has ``database``, and ``catalog_of``, the definitions of a form's data.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Place:
 
 @contextmanager
 def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
-    """Open a place for a block. All revisions are kept that are stored in it, whatever the properties say."""
+    """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
     with (
         _database(settings, properties, location)
         if is_database(location)
@@ -80,7 +79,7 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
         provider = providers.at(uri)
         database = provider.database
         if database is None:
-            raise StartupError("no database can be moved that is with another service")
+            raise StartupError("a database of another service cannot be moved")
         revisions = _with_bodies(settings, properties, database.storage)
         yield Place(
             database.name,
@@ -94,8 +93,8 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
         )
 
 
-def object_place_of(properties: Properties, form: Form) -> ObjectPlace | None:
-    """Return the place of a form's attachments in an object store; ``None`` if they are not in one."""
+def bucket_of(properties: Properties, form: Form) -> Bucket | None:
+    """Return the bucket of a form's attachments."""
     attachments = properties.of(form).route.attachments
     return None if attachments is None else attachments.place
 
@@ -105,7 +104,9 @@ def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -
     def bodies_at(base: str) -> ManagedBodies:
         return FileBodies(base, integrity_of(settings))
 
-    bodies_of = bodies_by_form(properties, bodies_at, object_bodies(with_calls_of_a_move(settings), properties))
+    bodies_of = bodies_by_form(
+        properties, bodies_at, bucket_bodies(with_calls_of_a_move(settings), properties.keeps_history)
+    )
 
     @cache
     def revisions(form: Form) -> Revisions:

@@ -1,4 +1,4 @@
-"""Places made ready before they are served: trees and databases are made, tried out, and brought up to date."""
+"""Trees and databases before they are served: made, tried out, and brought up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def init_places(settings: Settings, properties: Properties) -> list[tuple[str, b
 
 
 def init_database(settings: Settings, uri: str) -> tuple[str, bool]:
-    """Make the tables of a database that has none; return its name, and whether they were made."""
+    """Make the tables of an empty database; return its name, and whether they were made."""
     return engine_of_databases().init(settings, uri)
 
 
@@ -37,7 +37,7 @@ def upgrade_database(settings: Settings, uri: str, *, dry_run: bool) -> list[str
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
-    """Try out every place; return the reason why the service cannot write into one of them for now."""
+    """Return the reason why the service cannot write into one of its places for now."""
     cause = trees.probe(settings, properties)
     for uri in databases_of(settings, properties):
         found = engine_of_databases().probe(settings, uri)

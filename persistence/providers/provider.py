@@ -23,12 +23,9 @@ from persistence.storage.storage import Bodies, Leases, RevisionStorage, Storage
 class Provider:
     """A tree of this service, another service, or any other implementation of these protocols.
 
-    ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
-    ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
-    rebuilds both. ``leases`` are those of its documents. ``index_catalog`` gives the definitions by which the index
-    reads data of a form, where it reads them by itself; it is ``None`` where the index takes those of the route.
-    ``managed`` is the storage again, where its revisions are purged and rewritten here and not by another service.
-    ``database`` is what commands maintain, if it is one.
+    ``reports`` is ``None`` where the service that stores a definition makes the flat views. ``index_catalog`` gives the
+    definitions by which the index reads data of a form; ``None`` where it takes those of the route. ``managed`` is the
+    storage again, where its revisions are purged and rewritten here. ``database`` is for commands that maintain it.
     """
 
     storage: Storage
@@ -46,9 +43,8 @@ class Provider:
 class Opening:
     """The service that an engine opens providers for.
 
-    ``closing`` closes all open resources, the last first. ``catalog_of`` gives the definitions for the data of a form,
-    and ``route_of`` its route, in any provider; they are not to be called before all providers are open. ``failed`` is
-    called with faults.
+    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``route_of`` must not be called before all
+    providers are open. ``failed`` is called with faults.
     """
 
     settings: Settings
@@ -85,14 +81,14 @@ class Pooled(Protocol):
 class Engine(Protocol):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
-    ``calls_others`` says whether its providers need to know whose request they serve (``client_request``).
+    ``calls_others``: its providers need to know whose request they serve (``client_request``).
     """
 
     calls_others: bool
 
     @property
     def written(self) -> Sequence[Writable]:
-        """All that it has opened and that must be writable, but for trees and directories of attachments."""
+        """Places to be written, except trees and directories of attachments."""
 
     @property
     def sweeps(self) -> Sequence[Callable[[], object]]:
@@ -113,17 +109,13 @@ _LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": 
 
 
 def engine_of(name: str) -> type[Engine]:
-    """Import an engine, one of ``ENGINES``. Raises as ``loaded``."""
+    """Import an engine, one of ``ENGINES``."""
     engine: type[Engine] = loaded(name)
     return engine
 
 
 def loaded(name: str) -> Any:
-    """Import ``module:object``, whose module may need a library that few need.
-
-    Raises:
-        StartupError: the library is not installed.
-    """
+    """Import ``module:object``, whose module may need a library that is not installed: raises ``StartupError``."""
     try:
         return resolve_name(name)
     except ImportError as error:
@@ -140,10 +132,10 @@ def loaded(name: str) -> Any:
 class Route:
     """The way to the providers of a form, with its properties: found once per request, and passed down.
 
-    ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
-    ``storage`` has the data, with the attachments from wherever they are, and ``catalog`` the definitions.
-    ``index_catalog`` has those by which the index reads data. It is the same, unless another service has definitions
-    of local data: an index asks no other service, and reads such data by the definitions beside it, if there are any.
+    ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index;
+    ``storage`` the data with the attachments from wherever they are. ``index_catalog`` has the definitions by which the
+    index reads data: other than ``catalog`` only where another service has those of local data, because an index asks
+    no service.
     """
 
     form: Form

@@ -31,10 +31,10 @@ class PublicationServers:
     def publisher(
         self, target: RemoteTarget, form: Form, *, user: str | None, source: str | None, flat_view: bool
     ) -> Iterator[RemotePublisher]:
-        """Call a server for the length of a block; ``user`` is named to it as the one who publishes.
+        """Call a server for a block; ``user`` is named to it as the one who publishes, and no other header is sent.
 
-        Nothing else of the client's request is: headers may hold what is meant for this service. Redirections are not
-        followed, and no proxy of the environment is used. ``source`` and ``flat_view`` are as in ``RemotePublisher``.
+        Redirects are not followed, and no proxy of the environment is used. ``source`` and ``flat_view``: see
+        ``RemotePublisher``.
         """
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.client import CallLimits, Client, Connections  # noqa: PLC0415

@@ -24,11 +24,9 @@ from persistence.storage.storage import Readable
 
 
 class Remotes:
-    """The engine of other services. Bodies are received in the default tree, and its locks keep writers here apart.
+    """The engine of other services. Providers with one address share their connections.
 
-    Where there is none, the directory of this instance has both.
-
-    Providers with one address share their connections.
+    Bodies are received in the home of the settings, and its locks keep writers here apart.
     """
 
     calls_others = True
@@ -45,10 +43,15 @@ class Remotes:
         self._connections: dict[str, Connections] = {}
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        client, properties = self._client(configured), self._opening.properties
+        client, properties, dialect = self._client(configured), self._opening.properties, self._dialect
+
+        def versions_of(form: Form) -> Iterable[int]:
+            catalog_of = self._opening.catalog_of
+            return (DESIGNER_VERSION,) if dialect.is_designer(form) else catalog_of(form).storage.versions(form)
+
         index = RemoteIndex(
             client,
-            self._versions,
+            versions_of,
             lambda form: properties.of(form).route.definition == configured,
             is_exact=client.names.theirs.restricts_searches,
         )
@@ -64,8 +67,3 @@ class Remotes:
             connections = Connections(full_address(configured.uri), self._limits)
             self._connections[configured.uri] = self._opening.closing.enter_context(connections)
         return Client(configured.name, names, self._connections[configured.uri])
-
-    def _versions(self, form: Form) -> Iterable[int]:
-        if self._dialect.is_designer(form):
-            return (DESIGNER_VERSION,)
-        return self._opening.catalog_of(form).storage.versions(form)

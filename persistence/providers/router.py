@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
-from persistence.limits.requests import FORMS_KEPT
+from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
@@ -22,7 +22,7 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 
 
 class Router:
-    """Finds the route of each form. ``properties`` are those it goes by."""
+    """Finds the route of each form by the properties."""
 
     def __init__(
         self,
@@ -63,7 +63,6 @@ class Router:
                         yield form
 
     def reindex(self, form: Form, version: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
@@ -108,10 +107,10 @@ def by_properties(
 
 
 def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
-    """Route each form to one provider, as its own name on the provider face leads to it.
+    """Route each form to one provider, as its own name on the provider API leads to it.
 
-    Its own definitions count, unless the properties say that another one has the definitions of its data: who comes by
-    its own name must not find data without the permissions of the form.
+    Its own definitions count, unless the properties name others for its data: a caller by its own name must not find
+    data without the permissions of the form.
     """
 
     def route(form: Form) -> Route:

@@ -23,15 +23,15 @@ from persistence.properties.property_table import ENGINES
 from persistence.providers.locations import (
     base_of,
     bases_of,
+    buckets_of,
     check,
     defined_elsewhere,
     definitions_root,
-    object_places_of,
     root_of,
 )
 from persistence.providers.provider import Opening, Provider, engine_of
 from persistence.settings import Settings
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import JOURNAL, Layout
@@ -45,7 +45,7 @@ CatalogAt = Callable[[str], Catalog]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree that is being served: its store, the provider that it is, and its index."""
+    """A served tree."""
 
     store: Store
     provider: Provider
@@ -55,7 +55,7 @@ class Tree:
 class Trees:
     """The engine of file trees. All trees of the settings are served, whether or not properties name them.
 
-    ``by_root`` are these trees, and ``bodies_at`` the directories with attachments that are kept apart.
+    ``bodies_at`` are the directories with attachments that are kept apart.
     """
 
     calls_others = False
@@ -132,14 +132,14 @@ def open_index(
 def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
-    """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
+    """Return the provider that a tree is; ``index`` must hear of its changes."""
     return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog, store)
 
 
 def open_store(
     settings: Settings, path: str, listener: ChangeListener = NOBODY, keeps_history: KeepsHistory = keeps_all
 ) -> Store:
-    """Open the store of the tree at a path; ``listener`` hears which documents are changed through it."""
+    """Open the store of a tree; ``listener`` hears which documents are changed through it."""
     integrity = integrity_of(settings)
     return Store(
         path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity, keeps_history=keeps_history
@@ -147,29 +147,23 @@ def open_store(
 
 
 def integrity_of(settings: Settings) -> Integrity:
-    """Return how the settings want contents to be judged that do not match their sidecars."""
+    """Return how the settings judge contents that do not match their sidecars."""
     verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
 def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    """Make every tree of the settings that is missing; return each root, and whether it was made."""
+    """Make every missing tree of the settings; return each root, and whether it was made."""
     check(properties, settings.roots)
-    made = []
-    for each in settings.roots:
-        with owner.acting(each):
-            made.append((each, root.init(each)))
-    return made
+    return [(each, root.init(each)) for each in settings.roots]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
-    """Try out every tree; return the reason why the service cannot write into one of them for now."""
+    """Return the reason why the service cannot write into a tree for now."""
     check(properties, settings.roots)
-    for path in (*settings.roots, *bases_of(properties)):
-        owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
-    if object_places_of(properties):
+    if buckets_of(properties):
         engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
     found = []
     for each in settings.roots:

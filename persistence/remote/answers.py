@@ -20,15 +20,14 @@ from persistence.errors import (
     RemoteTimeoutError,
     one_line,
 )
-from persistence.limits.documents import ANSWER_SECONDS
-from persistence.limits.requests import CHUNK
+from persistence.limits import ANSWER_SECONDS, CHUNK
 
 DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 """The statuses of changes that were done."""
 
 _LARGEST_LINE = 1024
 _MOST_LEFT, _LEFT_WITHIN = 2, 1.0
-"""Pieces, the last one and the end, and seconds for what is left of a response that is closed."""
+"""Pieces, the last one and the end, and seconds for action is left of a response that is closed."""
 
 _PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
 """Refusals that concern the client, as the errors of this service (spec crud 13)."""
@@ -64,7 +63,7 @@ class _TimedStream(httpx.SyncByteStream):
 
 
 class RemoteAnswer:
-    """A response whose body is still to be read. It is closed when that is done, or by ``close``.
+    """A response whose body is still to be read; it is closed when that is done, or by ``close``.
 
     What is read into memory must arrive within ``seconds``. ``timeouts`` are those of the request, in seconds.
     """
@@ -87,7 +86,7 @@ class RemoteAnswer:
         self.status = response.status_code
 
     def field(self, name: str) -> str | None:
-        """Return a header field, several of one name joined; ``None`` where there is none."""
+        """Return a header field, repeated ones joined."""
         found: str | None = self._response.headers.get(name)
         return found
 
@@ -96,7 +95,7 @@ class RemoteAnswer:
 
     @property
     def length(self) -> int | None:
-        """The length of its body, for a HEAD of the body of a GET; ``None`` where it is not given."""
+        """The length of the body; for a HEAD, that of the body of a GET."""
         text = self.field("Content-Length") or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - digits of 2**63
 
@@ -109,7 +108,7 @@ class RemoteAnswer:
                 yield piece
 
     def skip(self, size: int) -> None:
-        """Read and drop so many bytes."""
+        """Read and drop ``size`` bytes."""
         for piece in self:
             size -= len(piece)
             if size <= 0:
@@ -123,7 +122,7 @@ class RemoteAnswer:
         return next(iter(self), b"")
 
     def whole(self, limit: int) -> bytes:
-        """Return the body, which is read to its end."""
+        """Return the whole body."""
         data = bytearray()
         self._stream.end_within(self._seconds)
         try:
@@ -135,18 +134,18 @@ class RemoteAnswer:
             self.close()
         return bytes(data)
 
-    def require(self, what: str, *statuses: int) -> None:
-        """Raise the error for a refusal, unless the status is one of these. ``what`` names the request in the error."""
+    def require(self, action: str, *statuses: int) -> None:
+        """Raise the error for a refusal, unless the status is one of these."""
         if self.status not in statuses:
-            raise self.refused(what)
+            raise self.refused(action)
 
-    def refused(self, what: str) -> PersistenceError:
-        """Return the error that it means, with its one line of text; it is closed.
+    def refused(self, action: str) -> PersistenceError:
+        """Return the error for a refusal, with its line of text, and close it.
 
         It is ``RemoteError`` where the refusal does not concern the client.
         """
         line = self.line()
-        message = f"{self._label} says: {line}" if line else f"{self._label} answers {what} with {self.status}"
+        message = f"{self._label} says: {line}" if line else f"{self._label} answers {action} with {self.status}"
         if self.status in _BUSY:
             wait = self.field("Retry-After") or ""
             seconds = int(wait) if wait.isascii() and wait.isdigit() else 1
@@ -158,7 +157,7 @@ class RemoteAnswer:
         return failed(f"{message} ({self.status})" if line else message)
 
     def line(self) -> str:
-        """Return the line of text of a refusal, empty where there is none; it is closed."""
+        """Return the line of text of a refusal, and close it."""
         line = b""
         try:
             if (self.field("Content-Type") or "").startswith("text/plain"):
@@ -170,10 +169,7 @@ class RemoteAnswer:
         return one_line(line.decode(errors="replace").partition("\n")[0])
 
     def close(self) -> None:
-        """Release its connection, which can be used again if little was left to be read.
-
-        Its length may not be known, and it may have no end.
-        """
+        """Release the connection, to be used again if little is left; a body may have no end."""
         if (self.length or 0) <= _LARGEST_LINE:
             self._stream.end_within(_LEFT_WITHIN)
             with suppress(httpx.HTTPError, httpx.StreamError):
@@ -182,13 +178,13 @@ class RemoteAnswer:
 
 
 @contextmanager
-def http_errors(label: str, what: str) -> Iterator[None]:
+def http_errors(label: str, action: str) -> Iterator[None]:
     """Translate the errors of httpx. Their texts may hold addresses, and those a password: they are left out."""
     try:
         yield
     except httpx.TimeoutException as error:
-        raise RemoteTimeoutError(f"{label} does not answer in time: {what}") from error
+        raise RemoteTimeoutError(f"{label} does not answer in time: {action}") from error
     except httpx.ConnectError as error:
-        raise RemoteError(f"{label} cannot be reached: {what}") from error
+        raise RemoteError(f"{label} cannot be reached: {action}") from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise RemoteError(f"{label} gives no proper answer: {what} ({type(error).__name__})") from error
+        raise RemoteError(f"{label} gives no proper answer: {action} ({type(error).__name__})") from error

@@ -1,7 +1,6 @@
 """Calls to another service, over connections that are kept alive, with a deadline for each step (spec crud 2 and 13).
 
-Only this module, ``answers`` and ``timed_transport`` know httpx. Each call passes on facts about the client whose
-request is served.
+Only this module, ``answers`` and ``timed_transport`` know httpx.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ import httpx
 from persistence import client_request
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, RemoteError
-from persistence.limits.documents import ANSWER_SECONDS, LARGEST_ANSWER
+from persistence.limits import ANSWER_SECONDS, LARGEST_ANSWER
 from persistence.remote.answers import RemoteAnswer, http_errors
 from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
 from persistence.remote.timed_transport import TimedTransport
 from persistence.storage.uploads import Upload
 
 _KEPT_FOR = 10.0
-"""Seconds for which a connection is kept idle: less than servers do, so that none is hung up while it is used again."""
+"""Seconds that a connection stays idle: fewer than on servers, so that none is closed while it is used again."""
 
 _MOST_KEPT = 32
 _READS = ("GET", "HEAD")
@@ -38,10 +37,9 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction, or without a head.
+    """Limits in seconds: to ``connect``, of ``silence`` or until a head, and for an ``answer`` read into memory.
 
-    ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting. ``answer``
-    is seconds, too: for all of a response that is read into memory, however often a byte comes.
+    ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting.
     """
 
     connect: float = 5.0
@@ -52,7 +50,7 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """A request to be sent: ``path`` is percent-encoded, and begins where the base of the provider ends.
+    """A request: ``path`` is percent-encoded, and follows the base of the provider.
 
     A ``body`` has the length that a field says. ``silence`` is in seconds, where other than the usual.
     """
@@ -65,20 +63,20 @@ class RemoteCall:
     silence: float | None = None
 
     @property
-    def what(self) -> str:
+    def label(self) -> str:
         """The call in the words of an error."""
         return f"{self.method} {self.path}"
 
 
 @contextmanager
 def body_of(upload: Upload) -> Iterator[tuple[Iterator[bytes], HeaderField]]:
-    """Open a content that was received for a call: yield its pieces, and the field that says its length."""
+    """Open a received content for a call: yield its pieces, and the field with its length."""
     with upload.opened() as file:
         yield iter(partial(file.read, _PIECE), b""), ("Content-Length", b"%d" % upload.size)
 
 
 class Connections(Closable):
-    """The connections to one address, for all that is there. ``uri`` is without a slash at its end."""
+    """The connections to one address. ``uri`` has no slash at its end."""
 
     def __init__(self, uri: str, limits: CallLimits) -> None:
         self.uri = uri
@@ -97,7 +95,7 @@ class Connections(Closable):
                 http.close()
 
     def http(self, label: str) -> httpx.Client:
-        """Return the client of this process: a connection is not to be shared with the one that has forked it."""
+        """Return the client of this process: a connection must not be shared with the process that forked it."""
         with self._opening:
             if self._is_closed:
                 raise closed(f"the client of {label}")
@@ -112,7 +110,7 @@ class Connections(Closable):
 
     @contextmanager
     def turn(self, label: str) -> Iterator[None]:
-        """Be one of those who wait for an answer. Raises ``BusyError`` where there are too many."""
+        """Take one of the turns to call. Raises ``BusyError`` where there are too many."""
         if not self._turns.acquire(timeout=self.limits.connect):
             raise BusyError(f"{label} is slow, and other requests wait for it already")
         try:
@@ -123,10 +121,9 @@ class Connections(Closable):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Calls the provider ``who`` for the client whose request is served; empty of a server that is no provider.
+    """Calls the provider ``who``, empty for a server that is no provider, for the client whose request is served.
 
-    Methods raise ``RemoteTimeoutError`` where it takes too long, ``RemoteError`` where the provider cannot be reached
-    or does not speak HTTP, and ``BusyError`` where too many calls wait for it already or the connections were closed.
+    Methods raise ``RemoteTimeoutError``, ``RemoteError``, and ``BusyError`` where too many calls wait already.
     """
 
     who: str
@@ -141,29 +138,37 @@ class Client:
     def send(self, call: RemoteCall) -> RemoteAnswer:
         """Return the answer to a call, with any status; its body is not read yet.
 
-        A request is never repeated, unless it only reads: a server may hang up a connection that was kept alive in the
-        very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
+        Only a request that reads is repeated: a server may close a kept connection in the moment in which it is used
+        again. That shows at once; one that closes late was waited for long enough.
         """
         http = self.connections.http(self.label)
-        with self.connections.turn(self.label), http_errors(self.label, call.what):
-            request = self._request(http, call)
+        forwarded, limits = self.names.forwarded(client_request.current()), self.connections.limits
+        fields = (*forwarded, *call.fields, ("Accept-Encoding", b"identity"))
+        with self.connections.turn(self.label), http_errors(self.label, call.label):
+            request = http.build_request(
+                call.method,
+                self.connections.uri + call.path,
+                params=list(call.query) or None,
+                headers=[(name.encode("ascii"), value) for name, value in fields],
+                content=call.body,
+                timeout=httpx.Timeout(call.silence or limits.silence, connect=limits.connect),
+            )
             began = time.monotonic()
             try:
                 response = http.send(request, stream=True)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                if call.method not in _READS or time.monotonic() - began > self.connections.limits.connect:
+                if call.method not in _READS or time.monotonic() - began > limits.connect:
                     raise
                 response = http.send(request, stream=True)
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
-            raise RemoteError(f"{self.label} answers {call.what} in a content coding that was not asked for")
+            raise RemoteError(f"{self.label} answers {call.label} in a content coding that was not asked for")
         if self.names.theirs.has_proxy:
             response.headers.encoding = "latin-1"  # httpx would guess
-        timeouts = response.request.extensions["timeout"]
-        return RemoteAnswer(response, self.label, self.connections.limits.answer, timeouts)
+        return RemoteAnswer(response, self.label, limits.answer, response.request.extensions["timeout"])
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
-        """Return the body of the answer to a GET, which is read into memory; raise the error for a refusal."""
+        """Return the body of the answer to a GET; raise the error for a refusal."""
         return self._asked(RemoteCall("GET", path, query=query))
 
     def ask_by_post(self, path: str, field: HeaderField, body: bytes) -> bytes:
@@ -173,20 +178,8 @@ class Client:
 
     def _asked(self, call: RemoteCall) -> bytes:
         answer = self.send(call)
-        answer.require(call.what, HTTPStatus.OK)
+        answer.require(call.label, HTTPStatus.OK)
         return answer.whole(LARGEST_ANSWER)
-
-    def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
-        forwarded, limits = self.names.forwarded(client_request.current()), self.connections.limits
-        fields = (*forwarded, *call.fields, ("Accept-Encoding", b"identity"))
-        return http.build_request(
-            call.method,
-            self.connections.uri + call.path,
-            params=list(call.query) or None,
-            headers=[(name.encode("ascii"), value) for name, value in fields],
-            content=call.body,
-            timeout=httpx.Timeout(call.silence or limits.silence, connect=limits.connect),
-        )
 
 
 @cache

@@ -17,7 +17,7 @@ from persistence.model.texts import WHOLE, in_latin_1
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
-"""Header fields on their way out; values are bytes, because their encoding does not matter."""
+"""Values are bytes, because their encoding does not matter."""
 
 _NOT_FORWARDED = frozenset(
     {
@@ -39,9 +39,9 @@ _NOT_FORWARDED = frozenset(
 )
 
 _OF_CLIENTS = frozenset({"create-flat-view", "credentials", "path-to-holder"})
-"""Fields of the service's own, without prefix, that a client may say to a provider (spec crud 3, search 7).
+"""Fields of the service's own, without prefix, that a client may send to a provider (spec crud 3, search 7).
 
-The others are this service's decisions, or belong to answers. A provider believes them.
+The others are decisions of this service, which a provider believes, or belong to answers.
 """
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -54,9 +54,9 @@ _NUMBER = "x-request-id"
 
 @dataclass(frozen=True, slots=True)
 class ProviderNames:
-    """The names of one provider: ``own`` is the dialect that is spoken here, ``theirs`` the one spoken there.
+    """Names in calls of a provider: ``own`` is the dialect here, ``theirs`` the one there.
 
-    ``mirrored`` are its properties as fields, without prefix (spec crud 10.3).
+    ``mirrored`` are properties of the provider as fields, without prefix (spec crud 10.3).
     """
 
     own: Dialect
@@ -64,16 +64,16 @@ class ProviderNames:
     mirrored: tuple[tuple[str, str], ...] = ()
 
     def app(self, app: str) -> str:
-        """Return the name there of an application here, and the reverse: the designers' two change places."""
+        """Translate the name of an application, in either direction: the two designers change places."""
         pair = {self.own.designer_app: self.theirs.designer_app, self.theirs.designer_app: self.own.designer_app}
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:
-        """Return the path of something about a form below the base of the provider, percent-encoded."""
+        """Return a percent-encoded path about a form, below the base of the provider."""
         return path(api, self.app(form.app), form.name, *rest)
 
     def path(self, address: Address) -> str:
-        """Return the path of a resource below the base of the provider, percent-encoded."""
+        """Return the percent-encoded path of a resource, below the base of the provider."""
         if isinstance(address, DefinitionAddress):
             return self.of_form("crud", address.form, "form", address.name)
         return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
@@ -90,15 +90,14 @@ class ProviderNames:
         return [*(self.field(name, text) for name, text in given), *whole]
 
     def version(self, version: int | str) -> HeaderField:
-        """Return the field that names a form definition version."""
         return self.field("Form-Definition-Version", str(version))
 
     def forwarded(self, request: ClientRequest) -> HeaderFields:
         """Return the headers of every call for a client's request: the caller, other fields, the provider's properties.
 
-        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because they
-        have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
-        judged here: a client must not be another user there than here.
+        Fields of the service's own get the prefix of the provider; those of another dialect, which nobody has checked,
+        are left out, and those that ``Connection`` names (RFC 9110 7.6.1), but not those that were judged here: a
+        client must not be another user there than here.
         """
         user = self._user(request)
         may_say = (_OF_CLIENTS | (frozenset() if user else _USER)) - {name.lower() for name, _ in self.mirrored}
@@ -131,7 +130,7 @@ class ProviderNames:
     def _user(self, request: ClientRequest) -> HeaderFields:
         """Return the caller in fields of their own, where the request has credentials (spec forms 5.6).
 
-        A caller with characters that plain fields may lose gets credentials, which keep them.
+        A caller whose characters plain fields may lose gets credentials, which keep them.
         """
         sent = (request.field_of(self.own.header("Credentials")) or "").strip()
         plain = [request.field_of(self.own.header(name)) or "" for name in ("Username", "Group", "Roles")]
@@ -149,9 +148,9 @@ class ProviderNames:
 
 @dataclass(frozen=True, slots=True)
 class NothingForwarded(ProviderNames):
-    """The names of a server that a client has named: it gets no header of the client's request, only the request's id.
+    """The names of a server that a client has named: it gets only the id of the request.
 
-    Those may hold a key or a cookie that is meant for this service.
+    Other headers may hold a key or a cookie that is meant for this service.
     """
 
     def forwarded(self, request: ClientRequest) -> HeaderFields:
@@ -165,5 +164,5 @@ def _decoded(sent: str) -> str:
 
 
 def path(*segments: str) -> str:
-    """Return a path of names, each percent-encoded."""
+    """Return a path of percent-encoded names."""
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)

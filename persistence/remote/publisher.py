@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 class RemotePublisher:
     """Publishes versions of a form on another server.
 
-    ``fields`` go with each request, and so does the id of the unpublished definition, ``source``. ``flat_view`` asks
+    ``fields`` go with each request, and so does ``source``, the id of the unpublished definition. ``flat_view`` asks
     for flat views (spec search 7.1). With ``is_forced`` attachments are sent although the server has them.
     """
 
@@ -39,10 +39,10 @@ class RemotePublisher:
     is_forced: bool
 
     def publish(self, asked: VersionRequest, attachments: Sequence[OutgoingFile], main: OutgoingFile) -> int:
-        """Store attachments and ``form.xhtml``, which comes last; return the version that the server says.
+        """Store attachments, and then ``form.xhtml``; return the version that the server names.
 
-        With ``next``, the server gives all of them the number after its latest, as long as nobody else publishes the
-        form. If somebody has, ``form.xhtml`` is in a later version: the attachments are stored again in that one.
+        With ``next`` the server numbers all of them alike, unless somebody else publishes the form meanwhile. Then the
+        attachments are stored again in the version of ``form.xhtml``.
         """
         sent_to: list[int | None] = []
         for file in attachments:
@@ -52,7 +52,7 @@ class RemotePublisher:
             flat_view = (self.client.names.field("Create-Flat-View", "true"),) if self.flat_view else ()
             version = self._put(main, asked, *flat_view)
             if version is None:
-                raise RemoteError("the other server has stored form.xhtml, and does not say as which version")
+                raise RemoteError("the other server has stored form.xhtml, but does not say as which version")
         with _after(f"form.xhtml is version {version} on the other server, and lacks attachments"):
             for file, number in zip(attachments, sent_to, strict=True):
                 if number not in (version, None):
@@ -62,21 +62,16 @@ class RemotePublisher:
     def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
         pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
         if not self.is_forced and not asked.wants_next:
-            with self._found(file, asked) as answer:
-                if answer.status == HTTPStatus.OK and (file.may_stay or self._is_same(file, pair, answer)):
+            call = RemoteCall("HEAD", self._path(file), (*self.fields, *self._asked(asked)))
+            with closing(self.client.send(call)) as answer:
+                there = ClientHash(self._field(answer, _HASH_ALGORITHM), self._field(answer, _HASH_VALUE))
+                is_ours = pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
+                if answer.status == HTTPStatus.OK and (file.may_stay or (there == pair and is_ours)):
                     return self._version(answer)
         names = self.client.names
         return self._put(
             file, asked, names.field(_HASH_ALGORITHM, pair.algorithm), names.field(_HASH_VALUE, pair.value)
         )
-
-    @contextmanager
-    def _found(self, file: OutgoingFile, asked: VersionRequest) -> Iterator[RemoteAnswer]:
-        answer = self.client.send(RemoteCall("HEAD", self._path(file), (*self.fields, *self._asked(asked))))
-        try:
-            yield answer
-        finally:
-            answer.close()
 
     def _put(self, file: OutgoingFile, asked: VersionRequest, *more: tuple[str, bytes]) -> int | None:
         query = (("document", self.source),) if self.source else ()
@@ -87,7 +82,7 @@ class RemotePublisher:
             answer = self.client.send(call)
         if answer.status not in DONE:
             line = answer.line()
-            raise RemoteError(f"{self.client.label} answers {answer.status} to {call.what}{line and f': {line}'}")
+            raise RemoteError(f"{self.client.label} answers {answer.status} to {call.label}{line and f': {line}'}")
         answer.close()
         return self._version(answer)
 
@@ -102,10 +97,6 @@ class RemotePublisher:
     def _version(self, answer: RemoteAnswer) -> int | None:
         text = self._field(answer, _VERSION)
         return int(text) if _NUMBER.fullmatch(text) else None
-
-    def _is_same(self, file: OutgoingFile, pair: ClientHash, answer: RemoteAnswer) -> bool:
-        there = ClientHash(self._field(answer, _HASH_ALGORITHM), self._field(answer, _HASH_VALUE))
-        return there == pair and pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
 
     def _field(self, answer: RemoteAnswer, name: str) -> str:
         return answer.field(self.client.names.theirs.header(name)) or ""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from http import HTTPStatus
 from typing import Self
 
 from persistence.errors import NotSupportedError, PersistenceError, disk_errors
-from persistence.limits.documents import MOST_OLDER_BODIES
+from persistence.limits import MOST_OLDER_BODIES
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described
@@ -25,9 +24,9 @@ from persistence.storage.uploads import Upload
 
 
 class RemoteBodies:
-    """The ``Bodies`` of another service, which has the current body of each attachment, and perhaps older ones.
+    """The attachments of another service, which has the current body of each, and perhaps older ones.
 
-    They are received below ``root``, a directory of this service. ``current`` returns the sidecar that is stored of an
+    They are received below ``root``, a directory of this service. ``current`` returns the stored sidecar of an
     attachment.
     """
 
@@ -43,7 +42,7 @@ class RemoteBodies:
         return nullcontext(self)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """See ``Bodies``; a body whose length differs from its record may be of another revision."""
+        """A body whose length differs from its record may be of another revision: it has another entity tag."""
         sidecar, stored = described(record), self._current(address)
         if stored is not None and stored.modified != sidecar.modified:
             return self._older(address, sidecar, content=content)
@@ -56,14 +55,20 @@ class RemoteBodies:
         etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
         if not content:
             return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
-        ask = partial(self._from, address, sidecar.version, size)
+
+        def ask(at: int) -> RemoteAnswer:
+            answer = self._ask("GET", address, sidecar.version, range_from(at, size))
+            answer.require(f"GET {address}", *FOUND)
+            go_to(at, answer)
+            return answer
+
         return StoredRevision(sidecar, etag, size, opened_remotely(size, ask))
 
     def _older(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> StoredRevision:
         """Return the body of an older revision, if the other service has a history of the attachment.
 
-        Its clock is another one, and it may have bodies without a record here: the one with the digest is looked for
-        among those that were stored at about the time.
+        Its clock differs, and it may have bodies without a record here: the body with the digest is looked for among
+        those that were stored at about the time.
         """
         for instant in self._about(address, sidecar.modified) if sidecar.digest else ():
             found = self._of_instant(address, sidecar, instant, content=content)
@@ -95,18 +100,15 @@ class RemoteBodies:
             answer.require(f"{address} of {instant}", HTTPStatus.OK)
             if not content:
                 return StoredRevision(sidecar, sidecar.id, sidecar.size)
-            return self._same(address, sidecar, answer)
+            with disk_errors("receiving", address), Upload(self._root) as upload:
+                for piece in answer:
+                    upload.write(piece)
+                    if upload.size > sidecar.size:
+                        return None
+                is_same = (upload.size, upload.digest) == (sidecar.size, sidecar.digest)
+                return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
         finally:
             answer.close()
-
-    def _same(self, address: DocumentAddress, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision | None:
-        with disk_errors("receiving", address), Upload(self._root) as upload:
-            for piece in answer:
-                upload.write(piece)
-                if upload.size > sidecar.size:
-                    return None
-            is_same = (upload.size, upload.digest) == (sidecar.size, sidecar.digest)
-            return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
 
     @contextmanager
     def placing(
@@ -149,14 +151,8 @@ class RemoteBodies:
 
     def _done(self, call: RemoteCall) -> None:
         answer = self._client.send(call)
-        answer.require(call.what, *DONE, *(MISSING if call.method == "DELETE" else ()))
+        answer.require(call.label, *DONE, *(MISSING if call.method == "DELETE" else ()))
         answer.close()
-
-    def _from(self, address: DocumentAddress, version: int, size: int, at: int) -> RemoteAnswer:
-        answer = self._ask("GET", address, version, range_from(at, size))
-        answer.require(f"GET {address}", *FOUND)
-        go_to(at, answer)
-        return answer
 
     def _ask(
         self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None

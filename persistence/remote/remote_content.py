@@ -17,19 +17,18 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
-"""The statuses of answers that have a content, or a part of it."""
 
 MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-"""The statuses of answers for what was never there, or is deleted."""
+"""For what was never there, or was deleted."""
 
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
 
 class _RemoteContent(io.RawIOBase):
-    """A content of ``size`` bytes that is read from another service as it is needed. Reading raises ``RemoteError``.
+    """A content of ``size`` bytes that is read as it is needed. Reading raises ``RemoteError``.
 
-    ``ask`` returns the answer that has it from an offset on. It is called when something is read, and again where that
-    is not what follows. ``answer`` is one that has all of it, where that is known already.
+    ``ask`` returns the answer from an offset on; it is called when something is read that does not follow. ``answer``
+    is one that has all of it, where that is known already.
     """
 
     def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
@@ -65,7 +64,7 @@ class _RemoteContent(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if target < 0:
-            raise ValueError(f"there is nothing {-target} bytes before the beginning")
+            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
         if target != self._at:
             self._release()
             self._at, self._held = target, memoryview(b"")
@@ -82,12 +81,12 @@ class _RemoteContent(io.RawIOBase):
 
 
 def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
-    """Return a content elsewhere as a file, for whoever reads it, seeks in it from its beginning, and closes it."""
+    """Return a content elsewhere as a file that can seek; the reader closes it."""
     return io.BufferedReader(_RemoteContent(size, ask, answer))
 
 
 def range_from(at: int, size: int) -> list[HeaderField]:
-    """Return the field that asks for a content of ``size`` bytes from an offset on, as far as the client wants it."""
+    """Return the field that asks for a content from an offset on, as far as the client wants it."""
     asked = _RANGE.fullmatch((client_request.current().field_of("Range") or "").strip())
     last = size - 1
     if asked is not None and asked[2] is not None and int(asked[1]) == at:

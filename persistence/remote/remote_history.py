@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from persistence.errors import BadRequestError, BusyError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.history_xml import FoundHistory, read_history
-from persistence.limits.documents import LARGEST_ANSWER, MOST_HISTORY_CALLS, REMOTE_HISTORY_PAGE
+from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, REMOTE_HISTORY_PAGE
 from persistence.model import instants
 from persistence.model.addresses import DocumentAddress
 from persistence.model.history import ListedRevision
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """The facts of the revisions from a creation to the next, of which ``newest`` is the last one that is known."""
+    """The revisions from a creation to the next; ``newest`` is the last one that is known."""
 
     version: int
     created: Instant
@@ -38,7 +38,7 @@ class _Life:
 class RemoteRevisions(RevisionList):
     """The revisions of one resource. Pages are asked for as they are needed, and kept.
 
-    Methods raise ``RemoteError``, ``BusyError`` where a revision was added meanwhile, and what refusals mean.
+    Methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
     """
 
     def __init__(self, client: Client, address: DocumentAddress) -> None:
@@ -68,18 +68,10 @@ class RemoteRevisions(RevisionList):
         instant = self._instant(row.get("modified-time", ""))
         if row.get("damaged") == "true":
             return ListedRevision(instant, None)
-        return ListedRevision(instant, self._sidecar(row, instant, self._life(position, instant)))
-
-    def page(self, begin: int, end: int) -> list[ListedRevision]:
-        return [self.revision(position) for position in range(begin, min(end, self.total))]
-
-    @property
-    def _oldest(self) -> str:
-        return self._page_of(0).attributes.get("min-last-modified-time", "")
-
-    def _sidecar(self, row: Mapping[str, str], instant: Instant, life: _Life) -> Sidecar:
+        known = (life for life in self._lives if life.created <= instant <= life.newest)
+        life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
         restored = row.get("restored-time")
-        return Sidecar(
+        sidecar = Sidecar(
             schema=SCHEMA,
             id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
             version=life.version,
@@ -93,18 +85,19 @@ class RemoteRevisions(RevisionList):
             deleted=row.get("deleted") == "true",
             restored=self._instant(restored) if restored else None,
         )
+        return ListedRevision(instant, sidecar)
 
-    def _life(self, position: int, instant: Instant) -> _Life:
-        for life in self._lives:
-            if life.created <= instant <= life.newest:
-                return life
-        alone = self._ask(position + 1, 1)
-        return self._noted(alone, instant)
+    def page(self, begin: int, end: int) -> list[ListedRevision]:
+        return [self.revision(position) for position in range(begin, min(end, self.total))]
+
+    @property
+    def _oldest(self) -> str:
+        return self._page_of(0).attributes.get("min-last-modified-time", "")
 
     def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
         version = found.attributes.get("form-version", "")
         if not _NUMBER.fullmatch(version) or not 1 <= int(version) <= LARGEST_VERSION:
-            raise self._no_list("does not say a form version")
+            raise self._not_a_history("does not say a form version")
         life = _Life(int(version), self._instant(found.attributes.get("created-time", "")), newest)
         self._lives.append(life)
         return life
@@ -113,7 +106,7 @@ class RemoteRevisions(RevisionList):
         rows = self._page_of(position).revisions
         at = position % REMOTE_HISTORY_PAGE
         if at >= len(rows):
-            raise self._no_list("has fewer revisions than it says")
+            raise self._not_a_history("has fewer revisions than it says")
         return rows[at]
 
     def _page_of(self, position: int) -> FoundHistory:
@@ -129,9 +122,10 @@ class RemoteRevisions(RevisionList):
         self._calls += 1
         if self._calls > MOST_HISTORY_CALLS:
             raise NotSupportedError(f"the history of {self._address} needs too many requests to {self._client.who!r}")
-        answer = self._client.send(
-            RemoteCall("GET", self._path(), query=(("page-number", str(number)), ("page-size", str(size))))
-        )
+        rest = () if self._address.is_main else (self._address.name,)
+        path = self._client.names.of_form("history", self._address.form, self._address.document, *rest)
+        query = (("page-number", str(number)), ("page-size", str(size)))
+        answer = self._client.send(RemoteCall("GET", path, query=query))
         if answer.status in _NO_HISTORY:
             answer.close()
             raise NotSupportedError(f"provider {self._client.who!r} has no history of {self._address}")
@@ -139,29 +133,24 @@ class RemoteRevisions(RevisionList):
         try:
             found = read_history([answer.whole(LARGEST_ANSWER)])
         except MalformedXmlError as error:
-            raise self._no_list("is no XML") from error
+            raise self._not_a_history("is not XML") from error
         if len(found.revisions) > size:
-            raise self._no_list("has more revisions than were asked for")
+            raise self._not_a_history("has more revisions than were asked for")
         if self._total is not None and self._total_of(found) != self._total:
             raise BusyError(f"{self._address} was written while its history was read")
         return found
 
-    def _path(self) -> str:
-        address = self._address
-        rest = () if address.is_main else (address.name,)
-        return self._client.names.of_form("history", address.form, address.document, *rest)
-
     def _total_of(self, found: FoundHistory) -> int:
         total = found.attributes.get("total", "")
         if not _NUMBER.fullmatch(total):
-            raise self._no_list("does not say how many revisions there are")
+            raise self._not_a_history("does not say how many revisions there are")
         return int(total)
 
     def _instant(self, text: str) -> Instant:
         try:
             return instants.from_datetime(instants.parse_time(text, "modified-time"))
         except BadRequestError as error:
-            raise self._no_list("has a time that is none") from error
+            raise self._not_a_history("has a time that is not valid") from error
 
-    def _no_list(self, why: str) -> RemoteError:
+    def _not_a_history(self, why: str) -> RemoteError:
         return RemoteError(f"the history of {self._address} that provider {self._client.who!r} answers {why}")

@@ -1,7 +1,4 @@
-"""Another service as an index: searches (spec search 1 and 3), reports and rebuilding (spec search 5 and 7).
-
-The provider decides by its definitions what a user may see.
-"""
+"""Another service as an index: searches (spec search 1 and 3), and rebuilding (spec search 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from persistence.forms.search_xml import (
     write_search_request,
 )
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
-from persistence.limits.documents import LARGEST_ANSWER
+from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
@@ -53,11 +50,11 @@ _PAGE = 100
 
 
 class RemoteIndex:
-    """Searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
+    """Searches the data of a provider, which decides by its definitions what a user may see.
 
-    ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
+    ``versions_of`` gives the versions of a form that have definitions, wherever these are; ``is_judged_there`` says
     whether the provider has them too. Where it has not, it would find documents that the user may not see.
-    ``is_exact`` says whether a provider that has them finds only what a GET shows; others follow spec search 1.8.
+    ``is_exact``: a provider that has them finds only what a GET shows; others follow spec search 1.8.
     """
 
     def __init__(
@@ -95,14 +92,18 @@ class RemoteIndex:
         if budget is not None:
             for hit in page:
                 budget.hold(hit, query.paths or ())
-        return Hits(_total(found), page)
+        if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - 2**63
+            raise RemoteError("the answer to a search does not say how much was found")
+        return Hits(int(found.total), page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         owners = self._owners(form, scope)
         if NOBODY in owners:
             return iter(())
         if owners:
-            raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
+            raise NotSupportedError(
+                f"the provider that knows the distinct values of {form} does not have its permissions"
+            )
         names = self._client.names
         path = names.of_form("distinct-values", form)
         body = self._client.ask_by_post(path, names.version(_version(scope)), write_distinct_request(by))
@@ -131,12 +132,12 @@ def _owner(form: Form, owners: OwnerSets) -> str | None:
     creators = {pattern.creator for each in owners for pattern in each.holders}
     owner = creators.pop() if len(creators) == 1 else None
     if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
-        raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
+        raise NotSupportedError(f"the provider that searches {form} does not have its permissions for groups")
     return owner
 
 
 def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
-    """Yield the ids of the documents of a form that the client who asks may find, each once, by searches.
+    """Yield the ids of the documents of a form that the client may find, each once, by searches.
 
     They are in the order of their creation, so that deleting some changes no page.
     """
@@ -146,7 +147,10 @@ def document_ids(client: Client, form: Form, collection: Collection) -> Iterator
     while True:
         page: list[Hit] = []
         for number in count():  # further pages only where so many were created in one instant
-            page = _page(client, form, scope, since, number)
+            later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+            order = Sort(Field.CREATED, is_descending=False)
+            query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
+            page = [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
             if len(page) < _PAGE or page[-1].facts.created != since:
                 break
             yield from _new(page, known)
@@ -155,13 +159,6 @@ def document_ids(client: Client, form: Form, collection: Collection) -> Iterator
             return
         known = {hit.document for hit in page if hit.facts.created == page[-1].facts.created}
         since = page[-1].facts.created
-
-
-def _page(client: Client, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
-    later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
-    order = Sort(Field.CREATED, is_descending=False)
-    query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
-    return [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
 
 
 def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
@@ -185,16 +182,8 @@ def _version(scope: Scope) -> str:
     if scope.versions is None:
         return "all"
     if len(scope.versions) != 1:
-        raise NotSupportedError(
-            "of several versions of a form that are deleted, another service searches one at a time"
-        )
+        raise NotSupportedError("another service searches only one deleted version of a form at a time")
     return str(scope.versions[0])
-
-
-def _total(found: FoundDocuments) -> int:
-    if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - digits of 2**63
-        raise RemoteError("the answer to a search does not say how much was found")
-    return int(found.total)
 
 
 def _hit(found: FoundDocument, version: int) -> Hit:
@@ -219,15 +208,15 @@ def _instant(text: str) -> Instant:
     try:
         return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
     except BadRequestError as error:
-        raise RemoteError(f"the answer to a search has no time where one must be: {text!r}") from error
+        raise RemoteError(f"the answer to a search has a time that is not valid: {text!r}") from error
 
 
 def _no_answer(client: Client) -> RemoteError:
-    return RemoteError(f"provider {client.who!r} answers a search with what is no answer")
+    return RemoteError(f"provider {client.who!r} gives no valid answer to a search")
 
 
 class RemoteReindexing:
-    """A ``Reindexer`` that passes requests on; a provider that makes no indexes takes no part."""
+    """Passes requests on; a provider without indexes takes no part."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -258,5 +247,5 @@ class RemoteReindexing:
     def _make(self, path: str, *fields: HeaderField) -> None:
         call = RemoteCall("POST", path, (("Content-Length", b"0"), *fields), silence=_LONGEST)
         answer = self._client.send(call)
-        answer.require(call.what, *DONE, *_NO_PART)
+        answer.require(call.label, *DONE, *_NO_PART)
         answer.close()

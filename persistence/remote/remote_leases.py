@@ -8,22 +8,22 @@ from http import HTTPStatus
 
 from persistence.errors import LockedError, PersistenceError
 from persistence.forms.lease_xml import read_lock, write_lock
-from persistence.limits.documents import LARGEST_LOCK
+from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import LeaseHolder, parse_remaining
 from persistence.model.users import User
-from persistence.remote.answers import DONE, RemoteAnswer
+from persistence.remote.answers import DONE
 from persistence.remote.client import Client, RemoteCall
 from persistence.remote.headers import HeaderField
 from persistence.storage.layout import Layout
 from persistence.storage.storage import Leases
 
-_NAMES = Layout("")
+NAMES = Layout("")
 """Names that cannot be kept here cannot be kept elsewhere."""
 
 
 class RemoteLeases(Leases):
-    """The leases of another service. Methods raise ``RemoteError`` too, and what its refusals mean."""
+    """The leases of another service, which alone decides by them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -47,25 +47,21 @@ class RemoteLeases(Leases):
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:  # noqa: ARG002 - see above
-        """Do nothing: the other service refuses, if its properties say so."""
         yield
 
     def _send(self, method: str, address: DocumentAddress, holder: LeaseHolder, *fields: HeaderField) -> None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         body = write_lock(holder)
         described = (("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)), *fields)
         call = RemoteCall(method, self._client.names.path(address), described, body=[body])
         answer = self._client.send(call)
         if answer.status == HTTPStatus.LOCKED:
-            raise self._locked(answer, address)
-        answer.require(call.what, *DONE)
+            seconds = parse_remaining(answer.field("Timeout"))
+            text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
+            try:
+                held = read_lock([answer.whole(LARGEST_LOCK)])
+            except PersistenceError:
+                raise LockedError(text, seconds=seconds) from None
+            raise LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
+        answer.require(call.label, *DONE)
         answer.close()
-
-    def _locked(self, answer: RemoteAnswer, address: DocumentAddress) -> LockedError:
-        seconds = parse_remaining(answer.field("Timeout"))
-        text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
-        try:
-            holder = read_lock([answer.whole(LARGEST_LOCK)])
-        except PersistenceError:
-            return LockedError(text, seconds=seconds)
-        return LockedError(f"{text}: {holder.user}", user=holder.user, group=holder.group, seconds=seconds)

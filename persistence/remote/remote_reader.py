@@ -20,7 +20,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.limits.documents import MOST_RECEIVED
+from persistence.limits import MOST_RECEIVED
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.remote.answers import RemoteAnswer
@@ -38,10 +38,7 @@ _AT_ONCE = 1 << 16
 
 
 class RemoteReader:
-    """Reads from one provider; large contents are received below ``root``, a directory of this service.
-
-    Methods raise ``RemoteError``, ``DiskError``, and what refusals mean.
-    """
+    """Reads from one provider; large contents are received below ``root``, a directory of this service."""
 
     def __init__(self, client: Client, root: str) -> None:
         self._client = client
@@ -49,7 +46,10 @@ class RemoteReader:
 
     def read(self, address: Address, query: Parameters = (), *, content: bool) -> StoredRevision | None:
         """Return a revision, its content open if asked for; a tombstone where it is only known to be deleted."""
-        is_part = content and not address.is_main and self._is_range_wanted()
+        # The range of a content that is decrypted here is a different one of the encrypted file.
+        request, decrypt = client_request.current(), self._client.names.own.header("Decrypt")
+        wants_range = request.field_of("Range") is not None and request.field_of(decrypt) is None
+        is_part = content and not address.is_main and wants_range
         answer = self._ask("GET" if content and not is_part else "HEAD", address, query)
         try:
             if answer.status != HTTPStatus.OK:
@@ -67,7 +67,7 @@ class RemoteReader:
             raise
 
     def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        """Return the facts of the current revision, and its entity tag: a tombstone has none."""
+        """Return the facts of the current revision, and its entity tag, which a tombstone has not."""
         answer = self._ask("HEAD", address, ())
         try:
             if answer.status != HTTPStatus.OK:
@@ -90,15 +90,6 @@ class RemoteReader:
             return msgspec.structs.replace(sidecar_of(answer, self._client.names, address), encrypted=is_encrypted)
         finally:
             answer.close()
-
-    def _is_range_wanted(self) -> bool:
-        """Return whether the client asks for a range of the bytes that the provider has.
-
-        The range of a content that is decrypted here is another one of the encrypted file.
-        """
-        request = client_request.current()
-        decrypt = self._client.names.own.header("Decrypt")
-        return request.field_of("Range") is not None and request.field_of(decrypt) is None
 
     def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision:
         size, watch = answer.length, WordWatch(MARKER_WORD)
@@ -169,10 +160,7 @@ def _missing(address: Address, answer: RemoteAnswer) -> StoredRevision | None:
 
 
 def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredRevision:
-    """Note whether a content is encrypted, because a provider keeps no such note.
-
-    The beginning of an attachment shows whether it is an encrypted file. ``watch`` has read all of form data.
-    """
+    """Note whether a content is encrypted, which a provider does not; ``watch`` has read all of form data."""
     if not isinstance(address, DocumentAddress):
         return found
     if address.is_main:

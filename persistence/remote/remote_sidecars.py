@@ -36,7 +36,7 @@ def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> 
     if modified is None:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
     if modified == instants.LAST:
-        raise RemoteError(f"the answer for {address} says that it was modified at {modified}: nothing can come after")
+        raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
     hashed = field.hash()
     is_encrypted = hashed is not None and hashed.algorithm == _ENCRYPTED
     valid = field.text("Valid")
@@ -67,10 +67,7 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
 
 
 def tombstone_of(address: Address) -> Sidecar:
-    """Return the sidecar of a resource that is only known to be deleted.
-
-    A deleted definition permits nothing: its permissions are not known.
-    """
+    """Return the sidecar of a resource only known to be deleted; a definition permits nothing."""
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
         schema=SCHEMA,
@@ -85,7 +82,7 @@ def tombstone_of(address: Address) -> Sidecar:
 
 
 def tag_of(answer: RemoteAnswer) -> str | None:
-    """Return the entity tag as 40 hex digits, hashed if it is not of that form; ``None`` where there is none."""
+    """Return the entity tag as 40 hex digits, hashed if it has another form."""
     sent = (answer.field("ETag") or "").strip()
     tag = sent.removeprefix("W/").strip('"')
     if not tag:
@@ -96,7 +93,7 @@ def tag_of(answer: RemoteAnswer) -> str | None:
 def strong_tag(answer: RemoteAnswer) -> bytes | None:
     """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
 
-    ``None`` where there is none, or it is weak and so never matches (RFC 9110 13.1.1).
+    ``None`` where it is weak, and so never matches (RFC 9110 13.1.1).
     """
     sent = (answer.field("ETag") or "").strip()
     return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None

@@ -1,13 +1,13 @@
 """Another service as a storage: every read and every change is a request to it (spec crud 11, forms 5.6).
 
-What is published there is asked of its form metadata API (spec crud 8.8, search 4).
+Published versions are asked of its form metadata API (spec crud 8.8, search 4).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,23 +27,19 @@ from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.remote.answers import DONE
 from persistence.remote.client import Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, path
 from persistence.remote.remote_history import RemoteRevisions
 from persistence.remote.remote_index import document_ids
+from persistence.remote.remote_leases import NAMES
 from persistence.remote.remote_reader import RemoteReader, named_in
 from persistence.remote.remote_sidecars import as_stored, kept_hash
-from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.storage import Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
-
-_NAMES = Layout("")
-"""Names that cannot be kept here cannot be kept elsewhere."""
 
 _FORMAT = "data-format-version"
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
@@ -54,7 +50,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 
 
 class RemoteStore(Storage):
-    """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
+    """Another service as a storage. Methods raise ``RemoteError`` too.
 
     ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
     any of it, and two writers here do not decide by outdated facts.
@@ -71,35 +67,42 @@ class RemoteStore(Storage):
         if isinstance(address, DefinitionAddress):
             listed = self._listed(address)
             if listed is not None:
-                return _listed_sidecar(listed)
+                return Sidecar(
+                    schema=SCHEMA,
+                    id=f"{listed.sum:040x}",
+                    version=listed.number,
+                    modified=listed.modified,
+                    created=listed.modified,
+                    size=0,
+                )
         elif not address.is_main:
-            _NAMES.paths(address)
+            NAMES.paths(address)
             return self._reader.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return self._reader.read(address, content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RemoteRevisions | None:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise NotSupportedError(f"no API lists the revisions of {address}")
         revisions = RemoteRevisions(self._client, address)
         return revisions if revisions.total else None
 
     def names(self, main: Address) -> list[str]:
-        """See ``Revisions``: no API lists what is not named any more."""
+        """No API lists attachments that nothing names any more."""
         found = self.read(main, content=True)
         if found is None or found.file is None:
             return [] if found is None else [main.name]
@@ -114,40 +117,48 @@ class RemoteStore(Storage):
         if listed is not None:
             return listed.fingerprint
         key = (RemoteStore, self._client.who, address)
-        return client_request.current().once(key, lambda: self._fingerprint(address))
+
+        def ask() -> Fingerprint:
+            found = self.read(address, content=False)
+            if found is None:
+                return NOTHING_THERE
+            sidecar = found.sidecar
+            return (int(sidecar.id[:15], 16), epoch_nanoseconds(sidecar.modified), sidecar.deleted), None
+
+        return client_request.current().once(key, ask)
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        _NAMES.versions(form)
+        NAMES.versions(form)
         return ((number, listed.fingerprint) for number, listed in self._published.versions(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield the published forms; no API lists others."""
         if app is not None:
-            _NAMES.application(app)
+            NAMES.application(app)
         return self._published.forms(app)
 
     def versions(self, form: Form) -> Iterator[int]:
-        _NAMES.versions(form)
+        NAMES.versions(form)
         return iter(self._published.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """Yield the documents that the client who asks may find."""
-        _NAMES.documents(form, collection)
+        """Yield the documents that the client may find."""
+        NAMES.documents(form, collection)
         return document_ids(self._client, form, collection)
 
     def upload(self, address: Address) -> Upload:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         return Upload(self._root)
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        _NAMES.paths(address)
+        NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
             yield RemoteWriter(self._client, self._reader, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """Keep others from creating, here by a lock; the field ``Singleton`` of the PUT does so there."""
+        """Keep others from creating, here by a lock, there by the field ``Singleton`` of the PUT."""
         scope = (self._client.who, form.app, form.name)
         with disk_errors("creating a document of", form), self._locks.creation(scope):
             token = _is_singleton.set(True)
@@ -158,13 +169,6 @@ class RemoteStore(Storage):
 
     def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
         return self._published.versions(address.form).get(address.version) if address.is_main else None
-
-    def _fingerprint(self, address: Address) -> Fingerprint:
-        found = self.read(address, content=False)
-        if found is None:
-            return NOTHING_THERE
-        sidecar = found.sidecar
-        return (int(sidecar.id[:15], 16), epoch_nanoseconds(sidecar.modified), sidecar.deleted), None
 
 
 class RemoteWriter(Writing):
@@ -185,7 +189,13 @@ class RemoteWriter(Writing):
         with body_of(upload) as (body, length):
             there = sidecar if sidecar.restored is not None else None
             fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar), length]
-            call = RemoteCall("PUT", self._client.names.path(address), fields, _query(sidecar), body)
+            query = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
+            if sidecar.source is not None:
+                query.append(("document", sidecar.source))
+            request = client_request.current()
+            if request.method == "PUT":
+                query += [(name, value) for name, value in parse_qsl(request.query) if name == _FORMAT]
+            call = RemoteCall("PUT", self._client.names.path(address), fields, query, body)
             return self._changed(call, address, sidecar)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
@@ -197,7 +207,7 @@ class RemoteWriter(Writing):
         self.delete(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """Delete a draft, if the request is for the draft: with saved data it goes by itself (spec crud 4.11)."""
+        """Delete a draft, if the request is for it: saving the data removes it there (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
@@ -225,7 +235,7 @@ class RemoteWriter(Writing):
         fields = [] if seen is None else [self._client.names.version(seen.sidecar.version)]
         call = RemoteCall("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
         answer = self._client.send(call)
-        answer.require(call.what, *DONE, HTTPStatus.NOT_FOUND)
+        answer.require(call.label, *DONE, HTTPStatus.NOT_FOUND)
         answer.close()
         return answer.status != HTTPStatus.NOT_FOUND
 
@@ -238,7 +248,7 @@ class RemoteWriter(Writing):
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
             raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
-        answer.require(call.what, *DONE)
+        answer.require(call.label, *DONE)
         answer.close()
         return as_stored(answer, self._client.names, address, sidecar)
 
@@ -247,7 +257,7 @@ class RemoteWriter(Writing):
     ) -> list[HeaderField]:
         """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
 
-        A deleted document that is ``restored`` is sent as one that is there, because it keeps its creation and owner.
+        A deleted document that is ``restored`` is sent as one that exists, because it keeps its creation and owner.
         """
         if address not in self._seen:
             self.current(address)
@@ -277,27 +287,6 @@ class RemoteWriter(Writing):
             yield field("Singleton", "true")
 
 
-def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
-    """Return the parameters that describe a revision (spec crud 3.1)."""
-    parameters = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
-    if sidecar.source is not None:
-        parameters.append(("document", sidecar.source))
-    request = client_request.current()
-    sent = parse_qsl(request.query) if request.method == "PUT" else []
-    return parameters + [(name, value) for name, value in sent if name == _FORMAT]
-
-
-def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
-    return Sidecar(
-        schema=SCHEMA,
-        id=f"{listed.sum:040x}",
-        version=listed.number,
-        modified=listed.modified,
-        created=listed.modified,
-        size=0,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ListedDefinition:
     """A published version, and a checksum of its entry in the list."""
@@ -316,7 +305,7 @@ Definitions = dict[int, ListedDefinition]
 
 
 class PublishedList:
-    """Asks for the list once for each request of a client, so that no publication before it is missed."""
+    """Asks for the list once for each request of a client, so that no earlier publication is missed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -332,7 +321,7 @@ class PublishedList:
             yield form
 
     def ask_again(self, form: Form) -> None:
-        """Ask again from now on: something of a form was published, or deleted."""
+        """Forget the list: something of a form was published, or deleted."""
         client_request.current().known.pop(self._key(form), None)
 
     def _key(self, form: Form | None) -> tuple[object, ...]:
@@ -344,20 +333,15 @@ class PublishedList:
         try:
             listed = read_form_list([self._client.ask(path("form", *segments), _ALL)])
         except MalformedXmlError as error:
-            raise RemoteError(f"provider {self._client.who!r} answers with a list of forms that is none") from error
+            raise RemoteError(
+                f"provider {self._client.who!r} answers with a list of forms that is not valid"
+            ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
-            definition = _definition(each)
-            if definition is not None:
+            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
+                continue
+            with suppress(BadRequestError):
+                modified = instants.from_datetime(instants.parse_time(each.modified, "last-modified-time"))
+                definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
-
-
-def _definition(listed: ListedVersion) -> ListedDefinition | None:
-    if not (listed.app and listed.name and _NUMBER.fullmatch(listed.version) and int(listed.version)):
-        return None
-    try:
-        modified = instants.from_datetime(instants.parse_time(listed.modified, "last-modified-time"))
-    except BadRequestError:
-        return None
-    return ListedDefinition(int(listed.version), modified, listed.sum)

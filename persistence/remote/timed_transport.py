@@ -1,7 +1,6 @@
 """Connections to another service on which the head of a response has one deadline, however often a byte comes.
 
-httpx has a limit for each silence. A service that sends a header line now and then, or interim responses (1xx) without
-end, is never silent. httpcore lets a connection be read by other rules.
+httpx limits each silence; a service that sends a header line or an interim response (1xx) now and then is never silent.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _in_head: ContextVar[bool] = ContextVar("in_head", default=False)
 class TimedTransport(httpx.BaseTransport):
     """Sends requests of HTTP/1.1. ``kept`` idle connections stay open for ``kept_for`` seconds.
 
-    The timeout ``read`` of a request is what the whole head may take after the request was sent, and afterwards each
-    silence. Only a connection that was never made is tried again: nothing of the request was sent.
+    The timeout ``read`` is for the whole head after the request was sent, and afterwards for each silence. Only a
+    connection that was never made is tried again: nothing of the request was sent.
     """
 
     def __init__(self, trusted: ssl.SSLContext, *, kept: int, kept_for: float) -> None:
@@ -37,7 +36,6 @@ class TimedTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the response, whose body is still to be read. Raises the errors of httpx."""
         url = request.url
         sent = httpcore.Request(
             request.method,
@@ -81,8 +79,6 @@ def _errors_of_httpx() -> Iterator[None]:
 
 
 class _Network(httpcore.NetworkBackend):
-    """Opens connections of TCP."""
-
     def __init__(self) -> None:
         self._own = httpcore.SyncBackend()
 

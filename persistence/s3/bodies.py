@@ -1,29 +1,27 @@
 """Bodies of attachments in an object store: stored before their records are committed, removed after that.
 
-No lock is needed for a body, because each revision has an object of its own: a body is stored while nobody waits, and
-removed when the block that has removed its record is committed.
+No lock is needed, because each revision has an object of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import TracebackType
 
 import msgspec
 
 from persistence.errors import DamagedError, DiskError, PersistenceError
-from persistence.limits.objects import FIRST_PIECE
+from persistence.limits import FIRST_PIECE
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.model.sidecar import Sidecar, described
 from persistence.s3.content import opened_object
 from persistence.s3.notes import BodyNote, BodyNotes
 from persistence.s3.objects import Objects
 from persistence.s3.references import BodyReference, encode_reference, require_short
-from persistence.s3.traces import ObjectTraces
+from persistence.s3.traces import DocumentObjects
 from persistence.storage.managed import ListedBodies, ManagedBodies, ManagedChanges, RecordOf
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
@@ -43,8 +41,7 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         self._keeps_history = keeps_history
 
     @property
-    def place(self) -> ObjectPlace:
-        """The bucket and the prefix."""
+    def place(self) -> Bucket:
         return self.objects.place
 
     @property
@@ -59,27 +56,26 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         if record.body is None:
             return None
         sidecar, key = described(record), require_short(self.place, BodyReference(address, record.id))
-        read = partial(self._piece, address, key)
         if content and 0 < sidecar.size <= FIRST_PIECE:
             piece = self.objects.read(key, 0, sidecar.size)
             if piece is None:
                 return None
-            file = opened_object(sidecar.size, sidecar.digest, lambda start, end: piece[start:end])
-            return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
+            small = opened_object(sidecar.size, sidecar.digest, lambda start, end: piece[start:end])
+            return StoredRevision(sidecar, sidecar.etag, sidecar.size, small)
         size = self.objects.size(key)
         if size is None:
             return None
         if size != sidecar.size:
             raise DamagedError(f"the body of {address} in {self.place} has {size} bytes, and not {sidecar.size}")
-        return StoredRevision(
-            sidecar, sidecar.etag, size, opened_object(size, sidecar.digest, read) if content else None
-        )
 
-    def _piece(self, address: DocumentAddress, key: str, start: int, end: int) -> memoryview:
-        piece = self.objects.read(key, start, end)
-        if piece is None:
-            raise DamagedError(f"the body of {address} is missing in {self.place}")
-        return piece
+        def read(start: int, end: int) -> memoryview:
+            piece = self.objects.read(key, start, end)
+            if piece is None:
+                raise DamagedError(f"the body of {address} is missing in {self.place}")
+            return piece
+
+        file = opened_object(size, sidecar.digest, read) if content else None
+        return StoredRevision(sidecar, sidecar.etag, size, file)
 
     @contextmanager
     def changing(self) -> Iterator[ObjectChanges]:
@@ -92,14 +88,14 @@ class ObjectBodies(ManagedBodies, ListedBodies):
         changes.finish()
 
     def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - a directory looks
-        """Return False: crashes leave notes, and nothing beside a body."""
+        """Crashes leave notes, and nothing beside a body."""
         return False
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         """Do nothing: see ``has_unfinished``."""
 
-    def traces(self, form: Form, document: str) -> ObjectTraces:
-        return ObjectTraces(self.objects, _folders(form, document))
+    def traces(self, form: Form, document: str) -> DocumentObjects:
+        return DocumentObjects(self.objects, _folders(form, document))
 
     def held(self, form: Form, document: str) -> dict[tuple[Address, str], int]:
         listed = (each for folder in _folders(form, document) for each in self.objects.listed(folder))
@@ -119,36 +115,31 @@ class _ObjectUpload(Upload):
         super().__init__(root)
         self._bodies = bodies
         self._reference = BodyReference(address, self.id)
-        self._note: BodyNote | None = None
+        self.note: BodyNote | None = None
         self._is_stored = False
 
     def flush(self) -> None:
         if self._is_stored:
             return
-        if self._note is not None:
+        if self.note is not None:
             raise DiskError("storing a body: it failed before")
         objects = self._bodies.objects
         key = require_short(objects.place, self._reference)
-        self._note = self._bodies.notes.note()
-        self._note.add(encode_reference(objects.place, self._reference))
+        self.note = self._bodies.notes.note()
+        self.note.add(encode_reference(objects.place, self._reference))
         with self.opened() as file:
             objects.put(key, file, self.size)
         self._is_stored = True
-
-    def handed_over(self) -> BodyNote | None:
-        self.flush()
-        note, self._note = self._note, None
-        return note
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._note is not None:
+            if self.note is not None:
                 with suppress(PersistenceError):  # the sweep removes it
                     self._bodies.objects.remove([self._reference.key])
-                    self._note.remove()
-                self._note.close()
+                    self.note.remove()
+                self.note.close()
         finally:
             super().__exit__(kind, error, trace)
 
@@ -162,7 +153,7 @@ class ObjectChanges(ManagedChanges):
         self._stored: list[BodyNote] = []
         self._freed: list[BodyReference] = []
         self._note: BodyNote | None = None
-        self._must_go = False
+        self._must_be_removed = False
 
     @contextmanager
     def placing(
@@ -197,7 +188,7 @@ class ObjectChanges(ManagedChanges):
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:  # noqa: ARG002
         self._free([BodyReference(address, each.id) for each in records])
-        self._must_go = True
+        self._must_be_removed = True
         yield
 
     @contextmanager
@@ -214,7 +205,7 @@ class ObjectChanges(ManagedChanges):
         yield
 
     def finish(self) -> None:
-        """Remove what has no record any more: the block is committed."""
+        """Remove the objects without a record: the block is committed."""
         for note in self._stored:
             note.remove()
         if self._note is None:
@@ -223,7 +214,7 @@ class ObjectChanges(ManagedChanges):
             self._bodies.objects.remove([each.key for each in self._freed])
             self._note.remove()
         except PersistenceError:
-            if self._must_go:
+            if self._must_be_removed:
                 raise
         finally:
             self._note.close()
@@ -236,7 +227,8 @@ class ObjectChanges(ManagedChanges):
     def _take(self, upload: Upload) -> None:
         if not isinstance(upload, _ObjectUpload):
             raise TypeError("an upload of another storage")
-        note = upload.handed_over()
+        upload.flush()
+        note, upload.note = upload.note, None
         if note is not None:
             self._stored.append(note)
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import DamagedError
-from persistence.limits.objects import FIRST_PIECE, LARGEST_PIECE
+from persistence.limits import FIRST_PIECE, LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 PieceReader = Callable[[int, int], memoryview]
-"""Reads the bytes from an offset up to another one; raises ``PersistenceError``."""
+"""Reads the bytes from one offset to another."""
 
 
 class _ObjectContent(io.RawIOBase):
-    """An object of ``size`` bytes. Reading raises what ``read`` does.
+    """An object of ``size`` bytes, read by ``read``.
 
-    Whoever reads it from its beginning to its end gets its last piece only if all of it has the ``digest``.
+    A reader that goes from its beginning to its end gets the last piece only if all of it has the ``digest``.
     """
 
     def __init__(self, size: int, digest: str | None, read: PieceReader) -> None:
@@ -58,18 +58,18 @@ class _ObjectContent(io.RawIOBase):
             self._hash.update(piece)
             self._hashed = end
             if end == self._size and self._digest not in {None, digest_text(self._hash.hexdigest())}:
-                raise DamagedError(f"a body has another digest than its record says, {self._digest}")
+                raise DamagedError(f"attachment content does not match its recorded digest, {self._digest}")
         return piece
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if target < 0:
-            raise ValueError(f"there is nothing {-target} bytes before the beginning")
+            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
         if target != self._at:
             self._at, self._held, self._next = target, memoryview(b""), FIRST_PIECE
         return target
 
 
 def opened_object(size: int, digest: str | None, read: PieceReader) -> BinaryIO:
-    """Return an object as a file, for whoever reads it, seeks in it, and closes it."""
+    """Return an object as a file that can seek; the reader closes it."""
     return io.BufferedReader(_ObjectContent(size, digest, read))

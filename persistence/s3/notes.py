@@ -1,8 +1,7 @@
 """Notes of bodies in an object store whose records are being changed, in files of this machine.
 
-A note is written before an object is stored, or before the change that leaves it without a record. It is removed when
-the change is committed and everything is in order. A process that is killed leaves it, and the sweep then looks whether
-a record names the object. So nothing has to be listed to find what crashes leave.
+A note is written before an object is stored, or before a change leaves it without a record, and removed after the
+commit. A killed process leaves it: the sweep then looks whether a record names the object, and need not list objects.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
 
-from persistence.limits.objects import ABANDONED_OBJECT_AFTER
+from persistence.limits import ABANDONED_OBJECT_AFTER
 from persistence.model.sidecar import fresh_id
 from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import BODIES, Layout
@@ -27,18 +26,18 @@ class BodyNotes:
         self._directory = Layout(root).own(BODIES)
 
     def note(self) -> BodyNote:
-        """Begin a note, which says nothing yet."""
+        """Begin an empty note."""
         path = f"{self._directory}/{fresh_id()}"
         try:
             descriptor = files.open_new(path)
         except FileNotFoundError:
             directories.ensure(self._directory)
             descriptor = files.open_new(path)
-        try_lock(descriptor)  # alive, it says to ``left``
+        try_lock(descriptor)  # tells ``left`` that its process lives
         return BodyNote(path, descriptor)
 
     def left(self, age: float = ABANDONED_OBJECT_AFTER) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of the notes that nobody holds, and that are older than so many seconds."""
+        """Yield path and content of the notes of dead processes that are older than so many seconds."""
         with suppress(FileNotFoundError):
             for path in abandoned(self._directory, age):
                 with FileIO(nofollow.open_file(path)) as file:

@@ -21,8 +21,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import S3Store
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
-from persistence.limits.objects import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
-from persistence.model.object_places import ObjectPlace, object_endpoint
+from persistence.limits import AT_ONCE, KEYS_AT_ONCE, LARGEST_SINGLE, MOST_PARTS, PART
+from persistence.model.object_places import Bucket, object_endpoint
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -61,7 +61,7 @@ class Objects:
     Methods raise ``BusyError`` where the store cannot be used now, and ``DiskFullError`` where it is full.
     """
 
-    def __init__(self, place: ObjectPlace, limits: ObjectLimits) -> None:
+    def __init__(self, place: Bucket, limits: ObjectLimits) -> None:
         """Connect to nothing yet: a process must have forked before the first call."""
         self.place = place
         self._limits = limits
@@ -77,7 +77,7 @@ class Objects:
             config["region"] = place.region
         with self._translated("opening"):
             store = S3Store(
-                place.bucket,
+                place.name,
                 prefix=place.prefix or None,
                 config=config,
                 client_options={
@@ -104,17 +104,18 @@ class Objects:
             try:
                 size: int = obstore.head(self._store, key)["size"]
             except FileNotFoundError:
-                self._require_bucket()
+                next(obstore.list(self._store, chunk_size=1), None)  # raises without the bucket
                 return None
             return size
 
     def read(self, key: str, start: int, end: int) -> memoryview | None:
-        """Return the bytes of an object from an offset up to another one; ``None`` where there is no object."""
+        """Return the bytes of an object from one offset to another."""
         with self._calling("reading a body"):
             try:
                 found = memoryview(obstore.get_range(self._store, key, start=start, end=end))
             except FileNotFoundError as error:
-                self._require_bucket_of(error)
+                if "NoSuchBucket" in str(error):
+                    raise
                 return None
             except BaseError as error:
                 if _status_of(error) == "416":
@@ -127,8 +128,8 @@ class Objects:
     def put(self, key: str, file: BinaryIO, size: int) -> None:
         """Store an object of ``size`` bytes, wholly or not at all, and never over another one.
 
-        A large one is sent in parts, and is there when the last one is. The library has no condition for that: its key
-        has a random id, which no other object has.
+        A large one is sent in parts. The library has no condition for that: its key has a random id, which no other
+        object has.
         """
         with self._calling("storing a body"):
             try:
@@ -159,51 +160,44 @@ class Objects:
                 return
             yield from (ListedObject(each["path"], each["size"], each["last_modified"]) for each in page)
 
-    def _require_bucket(self) -> None:
-        next(obstore.list(self._store, chunk_size=1), None)
-
-    def _require_bucket_of(self, error: FileNotFoundError) -> None:
-        if "NoSuchBucket" in str(error):
-            raise self._unusable("reading a body", error) from None
-
     @contextmanager
-    def _calling(self, doing: str) -> Iterator[None]:
+    def _calling(self, action: str) -> Iterator[None]:
         if not self._turns.acquire(timeout=self._limits.connect):
             raise BusyError(f"{self.place}: {self._limits.calls} calls are under way already", _RETRY_AFTER)
         try:
-            with self._translated(doing):
+            with self._translated(action):
                 yield
         finally:
             self._turns.release()
 
     @contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
+    def _translated(self, action: str) -> Iterator[None]:
         try:
             yield
         except PersistenceError:
             raise
         except (BaseError, OSError) as error:
-            raise self._unusable(doing, error) from None
+            raise self._unusable(action, error) from None
 
-    def _unusable(self, doing: str, error: Exception) -> PersistenceError:
+    def _unusable(self, action: str, error: Exception) -> PersistenceError:
         text, place = str(error), self.place
         code, status = _CODE.search(text), _status_of(error)
-        said = " ".join(filter(None, (status, code[1] if code else "")))
+        answer = " ".join(filter(None, (status, code[1] if code else "")))
         if (code is not None and code[1] in _FULL) or status == "507":
-            return DiskFullError(f"{doing}: {place} is full ({said})")
+            return DiskFullError(f"{action}: {place} is full ({answer})")
         if "NoSuchBucket" in text:
-            cause = f"there is no bucket {place.bucket}"
+            cause = f"the bucket {place.name} does not exist"
         elif "/latest/" in text or "CredentialsError" in text or _MISSING.search(text):
-            cause = "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            cause = "credentials are missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in _REFUSED:
-            cause = f"the store refuses the credentials, or what they are to do ({said})"
-        elif said:
-            cause = f"the store answers {said}"
+            cause = f"the store refuses the credentials, or the action ({answer})"
+        elif answer:
+            cause = f"the store answers {answer}"
         elif "TimedOut" in text or "kind: Timeout" in text:
             cause = f"no answer within {self._limits.timeout:g} seconds"
         else:
             cause = "the store cannot be reached, or the connection broke"
-        return BusyError(f"{doing} in {place}: {cause}", _RETRY_AFTER)
+        return BusyError(f"{action} in {place}: {cause}", _RETRY_AFTER)
 
 
 def _require_endpoint(given: str) -> None:

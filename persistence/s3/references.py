@@ -16,9 +16,9 @@ from typing import Self
 import msgspec
 
 from persistence.errors import BadAddressError, DamagedError
-from persistence.limits.objects import LONGEST_KEY
+from persistence.limits import LONGEST_KEY
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.storage.layout import Layout, unescape
 from persistence.storage.storage import Revisions
 
@@ -47,7 +47,7 @@ class BodyReference:
 
     @classmethod
     def of_key(cls, key: str) -> Self | None:
-        """Return the reference whose key this is; ``None`` where it is not one that is given here."""
+        """Return the reference with a key; ``None`` where it is not such a key."""
         names = key.split("/")
         if len(names) != _LEVELS or not _ID.fullmatch(names[-1]) or names[2] not in {each.value for each in Collection}:
             return None
@@ -59,10 +59,7 @@ class BodyReference:
             return None
 
     def is_named(self, main: Revisions) -> bool:
-        """Return whether a revision in the main storage has this body, as far as its sidecars can be read.
-
-        One that cannot be read counts as one that has it.
-        """
+        """Return whether a revision in the main storage has this body, or cannot be read."""
         try:
             current = main.sidecar(self.address)
             if current is not None and current.id == self.id:
@@ -74,7 +71,7 @@ class BodyReference:
         return any(each.sidecar is None or each.sidecar.id == self.id for each in found)
 
 
-def require_short(place: ObjectPlace, reference: BodyReference) -> str:
+def require_short(place: Bucket, reference: BodyReference) -> str:
     """Return the key of a reference below the prefix of a place."""
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
@@ -82,13 +79,13 @@ def require_short(place: ObjectPlace, reference: BodyReference) -> str:
     return key
 
 
-def encode_reference(place: ObjectPlace, reference: BodyReference) -> bytes:
+def encode_reference(place: Bucket, reference: BodyReference) -> bytes:
     """Return a line that notes a body."""
     return msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n"
 
 
-def decode_references(place: ObjectPlace, lines: bytes) -> list[BodyReference]:
-    """Return the references of a place that lines note; half a line notes none."""
+def decode_references(place: Bucket, lines: bytes) -> list[BodyReference]:
+    """Return the references of a place in lines that may break off."""
     found = list[BodyReference]()
     for line in lines.splitlines():
         try:

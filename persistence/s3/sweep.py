@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from persistence.errors import PersistenceError
-from persistence.limits.objects import ABANDONED_OBJECT_AFTER
+from persistence.limits import ABANDONED_OBJECT_AFTER
 from persistence.model.addresses import Form
 from persistence.s3.references import BodyReference, decode_references
 from persistence.storage import files
@@ -20,11 +20,11 @@ if TYPE_CHECKING:  # both import a library that need not be installed
     from persistence.s3.objects import ListedObject
 
 MainOf = Callable[[Form], Revisions | None]
-"""Returns the main storage of a form's data, if its attachments are in the place; raises ``PersistenceError``."""
+"""Returns the main storage of a form's data, if its attachments are in the place."""
 
 
 def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_OBJECT_AFTER) -> int:
-    """Remove the objects that notes name and no record does; return how many there were. Raises ``OSError`` too.
+    """Remove the objects that notes name and no record does; return how many. Raises ``OSError`` too.
 
     A note whose records or objects cannot be looked at stays.
     """
@@ -59,7 +59,7 @@ def stray_objects(
 ) -> Iterator[StrayObject | None]:
     """Yield the objects below the names of a key that no record names, and ``None`` for each that is in order.
 
-    One that is younger than so many seconds is: its record may be about to be committed.
+    A younger one than ``age`` seconds is in order: its record may be about to be committed.
     """
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):

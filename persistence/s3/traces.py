@@ -8,17 +8,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from persistence.limits.objects import LARGEST_PIECE
+from persistence.limits import LARGEST_PIECE
 from persistence.model.sidecar import digest_text
 from persistence.s3.objects import ListedObject, Objects
 from persistence.storage.managed import TracedFile, Traces
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectTraces(Traces):
-    """The objects of a document below ``folders``, the beginnings of keys. See ``Traces``.
+class DocumentObjects(Traces):
+    """The objects of a document below ``folders``, the beginnings of keys.
 
-    A store that keeps versions of objects keeps those of removed ones, too: that is for its administrators.
+    A store that keeps versions of objects keeps those of removed ones: that is for its administrators.
     """
 
     objects: Objects
@@ -27,14 +27,16 @@ class ObjectTraces(Traces):
     def listed(self) -> Iterator[TracedFile]:
         """Yield all objects; each is read for its digest."""
         for each in self._objects():
-            yield TracedFile(f"{self.objects.place}/{each.key}", each.size, self._digest(each))
+            hashing = hashlib.sha256()
+            for start in range(0, each.size, LARGEST_PIECE):
+                hashing.update(self.objects.read(each.key, start, min(start + LARGEST_PIECE, each.size)) or b"")
+            yield TracedFile(f"{self.objects.place}/{each.key}", each.size, digest_text(hashing.hexdigest()))
 
     def links(self) -> Iterator[str]:
-        """Yield nothing: there are no other names of objects."""
         return iter(())
 
     def remove(self, links: list[str]) -> None:  # noqa: ARG002 - a directory has some
-        """Remove everything that is left. Raises ``OSError`` for what stays without an error."""
+        """Remove all objects. Raises ``OSError`` for one that stays without an error."""
         self.objects.remove([each.key for each in self._objects()])
         for each in self._objects():
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), f"{self.objects.place}/{each.key}")
@@ -42,10 +44,3 @@ class ObjectTraces(Traces):
     def _objects(self) -> Iterator[ListedObject]:
         for folder in self.folders:
             yield from self.objects.listed(folder)
-
-    def _digest(self, found: ListedObject) -> str:
-        hashing = hashlib.sha256()
-        for start in range(0, found.size, LARGEST_PIECE):
-            piece = self.objects.read(found.key, start, min(start + LARGEST_PIECE, found.size))
-            hashing.update(piece or b"")
-        return digest_text(hashing.hexdigest())

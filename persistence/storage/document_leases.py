@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from persistence.errors import BusyError, DamagedError, NotFoundError, disk_errors
-from persistence.limits.documents import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
+from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.leases import DocumentLease, LeaseHolder, Moment
 from persistence.model.users import User

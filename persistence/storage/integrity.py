@@ -20,7 +20,7 @@ from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import DIGEST_ALGORITHM, Sidecar, digest_text
 from persistence.storage import nofollow, sidecars

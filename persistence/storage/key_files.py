@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from persistence.errors import ConflictError, DamagedError, as_disk_error, disk_errors
-from persistence.limits.documents import LARGEST_SMALL_FILE
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.storage import directories, files, nofollow, owner, root
 from persistence.storage.layout import PAGES
 from persistence.storage.locks import LockFile
@@ -85,6 +85,7 @@ class KeyFile(Generic[T]):
 
     def _require_owner(self) -> None:
         """A file that root makes would be closed to the service, and so would the one that replaces the service's."""
+        owner.refuse_root(os.path.dirname(self._path))
         if files.exists(self._path):
             owner.require_user(self._path, os.stat(self._path).st_uid)
         elif files.exists(self._tree):

@@ -52,7 +52,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
-from persistence.limits.requests import LONGEST_NAME, NAMES_KEPT
+from persistence.limits import LONGEST_NAME, NAMES_KEPT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant, is_in_calendar
 

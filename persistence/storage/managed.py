@@ -16,7 +16,7 @@ from persistence.errors import DamagedError
 from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.leases import DocumentLease
-from persistence.model.object_places import ObjectPlace
+from persistence.model.object_places import Bucket
 from persistence.model.sidecar import Sidecar
 from persistence.storage.marks import StateMarks
 from persistence.storage.storage import Arrivals, Bodies, BodyChanges, Leases, Storage, Writing
@@ -174,7 +174,7 @@ class ListedBodies(Bodies, Protocol):
     """Bodies in an object store, of which all that there are of a document can be listed."""
 
     @property
-    def place(self) -> ObjectPlace:
+    def place(self) -> Bucket:
         """The bucket and the prefix."""
 
     def held(self, form: Form, document: str) -> Mapping[tuple[Address, str], int]:

@@ -15,7 +15,7 @@ import os
 import stat
 from functools import cache, partial
 
-from persistence.limits.documents import LARGEST_SMALL_FILE
+from persistence.limits import LARGEST_SMALL_FILE
 
 _OPENAT2 = 437
 """The number of the system call, the same on all architectures."""

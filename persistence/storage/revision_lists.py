@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from persistence.bounded_cache import BoundedCache
 from persistence.errors import DamagedError
-from persistence.limits.documents import HISTORIES_KEPT, HISTORIES_KEPT_BYTES
+from persistence.limits import HISTORIES_KEPT, HISTORIES_KEPT_BYTES
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import Sidecar

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from persistence.errors import as_disk_error
-from persistence.limits.requests import WRITTEN_AT_ONCE
+from persistence.limits import WRITTEN_AT_ONCE
 from persistence.model.sidecar import ClientHash, digest_text, fresh_id
 from persistence.storage import directories, files
 from persistence.storage.layout import SPOOL

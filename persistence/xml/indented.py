@@ -1,6 +1,6 @@
 """XML with its tags on lines of their own, indented, for people: as it is written, without parsing it.
 
-What is shown is text: nothing in it is resolved. A document that is cut off, or is none, is shown as far as it goes.
+A document that is cut off, or is not XML, is shown as far as possible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEEPEST = 40
 
 
 def decoded(data: bytes) -> str:
-    """Return the text of XML, whose declaration is not looked at: other encodings than Unicode are read as Latin-1."""
+    """Return the text of XML; encodings other than Unicode are read as Latin-1, without a look at the declaration."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace")
     try:

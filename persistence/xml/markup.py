@@ -1,8 +1,4 @@
-"""The bytes of XML: their encoding, their start tags, and the words in them.
-
-A parser reports the content of XML, not how it is written. Nothing here validates XML: it has been parsed, or is about
-to be.
-"""
+"""The bytes of XML: their encoding, their start tags, and the words in them. Nothing here validates XML."""
 
 from __future__ import annotations
 
@@ -23,11 +19,10 @@ _SINGLE_BYTES = (
     "koi8-u",
 )
 ENCODINGS = frozenset((*_UNICODE, *_SINGLE_BYTES))
-"""Encodings that a document may name: names and aliases of the IANA registry, in small letters.
+"""Encodings that a document may name, in small letters. In all but UTF-16, bytes below 128 are ASCII.
 
-In all but UTF-16, bytes below 128 are ASCII. expat asks Python for encodings that it does not know itself, and Python
-knows codecs that are no encodings of characters: ``unicode_escape``, in which a document says one thing to expat and
-another to all other parsers, ``utf-7``, ``idna``.
+expat asks Python for others, and Python has codecs such as ``unicode_escape``, ``utf-7`` and ``idna``, in which a
+document could mean something else to other parsers.
 """
 
 _ASCII_COMPATIBLE = (b"<", codecs.BOM_UTF8, b" ", b"\t", b"\r", b"\n")
@@ -61,7 +56,6 @@ class WordWatch:
         self._end: bytes | None = None
 
     def feed(self, piece: bytes) -> None:
-        """Look at the next piece, of any length."""
         if self.may_be_there or not piece:
             return
         if self._end is None:
@@ -84,7 +78,7 @@ def may_mention(pieces: Iterable[bytes], word: bytes) -> bool:
 
 
 def check_declared(encoding: str, begin: bytes) -> None:
-    """Refuse what an XML declaration says of the encoding, by the first three bytes of the document."""
+    """Check the encoding of an XML declaration against the first three bytes of the document."""
     name = encoding.lower()
     if name not in ENCODINGS:
         raise MalformedXmlError(one_line(f"the XML is in the encoding {encoding!r}, which is not known: use UTF-8"))

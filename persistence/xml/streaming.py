@@ -1,14 +1,7 @@
 """XML parsed as it streams by: without a tree, bounded in everything a document can grow in.
 
-Everything comes in this way, and most is read this way. The parser is expat, not lxml: lxml keeps the names of all
-documents that a thread has ever parsed in one dictionary that is never emptied, so that documents with ever new names
-fill the memory and at last make the thread refuse every new name (``trees`` has the remedy where a tree is
-needed). An expat parser is freed with all that it holds. Nothing is fetched or expanded: a document type is refused at
-once, and without one there are no entities.
-
-expat writes every name out with its namespace, and keeps every name. So it is fed in small steps. Between two
-steps its state is checked: the length of the token that has not ended, the number of attributes in it, and the number
-of names. One step can add little, no matter what is in it.
+The parser is expat, not lxml: lxml never frees the names that a thread has parsed (``trees`` has the remedy). A
+document type is refused at once, so there are no entities. expat keeps every name, so it is fed in small steps.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ from typing import Self
 from xml.parsers import expat
 
 from persistence.errors import MalformedXmlError, one_line
-from persistence.limits.xml import (
+from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_TOKEN,
@@ -46,15 +39,15 @@ SEPARATOR = " "
 """Stands between namespace and local name in the names that handlers get."""
 
 
+def local_name(name: str) -> str:
+    return name.rpartition(SEPARATOR)[2]
+
+
 class Streaming:
     """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``.
 
-    Use it in a ``with`` block: at its end parser and handlers drop their references to each other, and the memory is
-    free at once instead of at some collection of cycles. Subclasses override the handlers they need and call the
-    inherited one.
-
-    Bytes are buffered until there is a whole step of them: whether XML is accepted does not depend on the lengths of
-    the pieces.
+    Leaving its ``with`` block breaks the cycle of parser and handlers, which frees the memory at once. Handlers that
+    subclasses override call the inherited one. Bytes are buffered to whole steps, whatever the lengths of pieces.
     """
 
     most_elements = MOST_ELEMENTS
@@ -76,9 +69,7 @@ class Streaming:
         """The encoding of the XML declaration."""
         parser = expat.ParserCreate(namespace_separator=SEPARATOR, intern=self._names)
         parser.buffer_text = False
-        if hasattr(
-            parser, "SetReparseDeferralEnabled"
-        ):  # from expat 2.6 on it would delay events that are to be counted
+        if hasattr(parser, "SetReparseDeferralEnabled"):  # since expat 2.6: it would delay events that are counted
             parser.SetReparseDeferralEnabled(False)  # noqa: FBT003 - pyexpat's signature
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
@@ -109,7 +100,7 @@ class Streaming:
         self._waiting = bytearray(piece[at:])
 
     def keep(self, content: str) -> None:
-        """Take notice of the id of the content that was parsed; a parser that collects values for others keeps them."""
+        """Keep the collected values for the content with this id, if the parser collects any."""
 
     def finish(self) -> None:
         """Parse the end of the document."""
@@ -120,7 +111,6 @@ class Streaming:
             self._check_names()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle the beginning of an element."""
         self.depth += 1
         self._elements += 1
         if (
@@ -132,11 +122,9 @@ class Streaming:
             raise past_limits(name, attributes, self.depth, self.most_elements)
 
     def end(self, name: str) -> None:  # noqa: ARG002 - expat's signature
-        """Handle the end of an element."""
         self.depth -= 1
 
     def declare(self, _prefix: str | None, namespace: str | None) -> None:
-        """Handle the declaration of a namespace."""
         self._declared += 1
         if self._declared > MOST_NAMESPACES:
             raise MalformedXmlError(f"the XML has more than {MOST_NAMESPACES} namespaces declared at a time")
@@ -146,15 +134,10 @@ class Streaming:
                 raise MalformedXmlError(f"the XML has a namespace of more than {most} characters")
 
     def undeclare(self, _prefix: str | None) -> None:
-        """Handle the end of an element that has declared a namespace."""
         self._declared -= 1
 
     def declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
-        """Handle the XML declaration: refuse versions and encodings that expat lets pass.
-
-        Those are versions other than 1.x (XML 1.0, production 26), and encodings that are not for XML
-        (``markup.ENCODINGS``).
-        """
+        """Refuse versions other than 1.x (XML 1.0, production 26) and encodings that expat accepts and XML does not."""
         if not _VERSION.fullmatch(version):
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
         if encoding is not None:
@@ -216,9 +199,8 @@ class Streaming:
 class XmlCheck(Streaming):
     """Checks a document of which nothing is read: its elements are counted in C, and judged after each step.
 
-    That takes three quarters of the time of calls of Python for every tag. A step is short, so the parser holds little
-    more than at the limit. Refusals and their causes are the same: once a limit may have been passed, the elements
-    of the step are judged one by one, before any error that came later in it.
+    That takes three quarters of the time of calls of Python for every tag. Refusals are the same: once a limit may have
+    been passed, the elements of the step are judged one by one, before any later error.
     """
 
     _has_long_name = False

@@ -18,7 +18,7 @@ from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceCon
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import SEQUENCES, StepResult
 from persistence.errors import RemoteError
-from persistence.limits.imports import LARGEST_RUNTIME_PROPERTIES
+from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from tests.cli.command_runner import Ended, ended
 from tests.docs.markdown import DOCS, rows, spans
 from tests.in_process import serving

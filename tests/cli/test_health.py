@@ -72,7 +72,7 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["--url", "forms:8080"], 1, "'forms:8080' is no address of a service"),
+        (["--url", "forms:8080"], 1, "'forms:8080' is not a valid address of a service"),
         (["--timeout", "x"], 2, "not a valid float"),
     ],
 )

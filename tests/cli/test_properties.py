@@ -59,7 +59,7 @@ def test_a_property_is_explained(folder: Path) -> None:
         f'  wins svc.persistence.provider.*.order.* = "b" ({OWN}): it is the most literal from the left',
         f'  loses svc.persistence.provider.*.*.data = " " ({OWN}): {before_last}',
         f'  loses svc.persistence.provider.*.*.* = "files" (default): {before_last}',
-        "  left svc.persistence.provider.shop.*: no name goes on there with data or *",
+        "  left svc.persistence.provider.shop.*: no name continues there with data or *",
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_property_is_explained(folder: Path) -> None:
         ("svc.persistence.files.reindex", ["svc.persistence.files.reindex = true", "without effect in this version"]),
         ("svc.persistence.files.sort", ["svc.persistence.files.sort = false", "  nothing matches: the default"]),
         ("svc.permissions.hr.leave", ['= "{\\"anyone\\": [\\"create\\"]}"', "wins svc.permissions.hr.* = "]),
-        ("svc.permissions.a.b", ["svc.permissions.a.b is not configured", "left svc.permissions: no name goes on"]),
+        ("svc.permissions.a.b", ["svc.permissions.a.b is not configured", "left svc.permissions: no name continues"]),
     ],
 )
 def test_what_is_said_of_a_property(folder: Path, name: str, lines: list[str]) -> None:
@@ -135,7 +135,7 @@ def test_a_route_is_explained(tmp_path: Path) -> None:
         'svc.persistence.provider.acme.order.data.attachments = "filesystem"',
         "  provider of the attachments of a form's data; in effect",
         '  wins svc.persistence.provider.acme.*.*.attachments = "filesystem" (own.toml): nothing else matches',
-        "  left svc.persistence.provider.acme.*.data: no name goes on there with attachments or *",
+        "  left svc.persistence.provider.acme.*.data: no name continues there with attachments or *",
         f"attachments are below {tmp_path}/attachments",
     ]
     done = persistence("config", "route", "acme/order", "form", "--config", "own.toml", cwd=tmp_path)

@@ -12,7 +12,7 @@ from itsdangerous.encoding import base64_encode
 from persistence.crypto import access_tokens
 from persistence.crypto.access_tokens import TokenGrant
 from persistence.errors import BadRequestError, ConfigurationError, ForbiddenError
-from persistence.limits.requests import LONGEST_ACCESS_TOKEN
+from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import Form, TokenSubject
 from persistence.model.texts import duration
 from persistence.services.tokens import AccessTokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from persistence.limits.requests import WORKER_MEMORY
+from persistence.limits import WORKER_MEMORY
 from persistence.storage import file_system
 from tests.docs.markdown import DOCS, rows
 

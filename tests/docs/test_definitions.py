@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from persistence.forms.controls import INDEXED
-from persistence.limits.definitions import LONGEST_TITLE, MOST_METADATA
+from persistence.limits import LONGEST_TITLE, MOST_METADATA
 from persistence.model import permissions
 from persistence.model.permissions import OPERATIONS, GrantCondition
 from tests.commands import persistence

@@ -143,13 +143,13 @@ def test_unknown_elements_are_reported() -> None:
     ("old", "new", "cause"),
     [
         (b'format="1"', b'format="2"', "format '2'"),
-        (b"<form-version>3<", b"<form-version>-3<", "none"),
-        (b"<form-version>3<", b"<form-version>x<", "none"),
+        (b"<form-version>3<", b"<form-version>-3<", "invalid value"),
+        (b"<form-version>3<", b"<form-version>x<", "invalid value"),
         (b"<size>7</size>", b"", "size"),
         (b"<size>7<", b"<size>7</size><size>8<", "twice"),
-        (b"<valid>false<", b"<valid>perhaps<", "none"),
+        (b"<valid>false<", b"<valid>perhaps<", "invalid value"),
         (TIME.encode(), b"2025-02-30T00:00:00.000Z", "calendar"),
-        (TIME.encode(), b"yesterday", "none"),
+        (TIME.encode(), b"yesterday", "invalid value"),
     ],
 )
 def test_bad_values_are_refused_with_their_cause(old: bytes, new: bytes, cause: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import read_controls
-from persistence.limits.definitions import MOST_STEPS
+from persistence.limits import MOST_STEPS
 from persistence.model.versions import DATA_FORMATS
 from tests.forms.vectors import COMPONENT, META_4_8, V7, V8, Form, bind, cell, grid, published, section
 

@@ -5,7 +5,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlError
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
-from persistence.limits.definitions import LONGEST_ENCRYPTED
+from persistence.limits import LONGEST_ENCRYPTED
 from persistence.model.addresses import AttachmentRef
 from persistence.model.versions import Place
 

@@ -4,7 +4,7 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import HolderReader
-from persistence.limits.documents import LARGEST_ATTACHMENT_LIST, LONGEST_PATH
+from persistence.limits import LARGEST_ATTACHMENT_LIST, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, Collection, Form, definition_holder_path, parse_holder_path
 
 CRUD = "/fr/service/persistence/crud"

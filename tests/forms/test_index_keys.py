@@ -11,7 +11,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
-from persistence.limits.definitions import MOST_KEY_CHARACTERS, MOST_STEPS
+from persistence.limits import MOST_KEY_CHARACTERS, MOST_STEPS
 from persistence.model.versions import DATA_FORMATS, IndexKey, PathStep
 from tests.forms.vectors import COMPONENT, META_2019, Form, bind, grid, section
 from tests.orders import DEFINITION as FORM

@@ -8,7 +8,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
 from persistence.forms.marks import unusable_marks
 from persistence.forms.metadata import MetadataReader
-from persistence.limits.definitions import MOST_UNUSABLE
+from persistence.limits import MOST_UNUSABLE
 from tests.forms.test_paths import CONTENT, SHAPES, USE, definitions, template
 from tests.forms.vectors import Form, bind, published, section
 
@@ -48,7 +48,7 @@ CONTROLS = {
     "another suffix": ('xf:input id="x-input" bind="x-bind"', BINDS, "its id does not end in -control"),
     "no bind": ('xf:input id="x-control"', BINDS, "it has no bind"),
     "a ref": ('xf:input id="x-control" ref="instance(\'fr-form-instance\')/s/x"', BINDS, "it has no bind"),
-    "a bind that is not there": ('xf:input id="x-control" bind="y-bind"', BINDS, "there is no bind 'y-bind'"),
+    "a bind that is not there": ('xf:input id="x-control" bind="y-bind"', BINDS, "fr-form-binds has no bind 'y-bind'"),
     "the bind of all": ('xf:input id="x-control" bind="fr-form-binds"', BINDS, "does not lead to an element"),
     "two binds of one id": (X, BINDS + bind("t", bind("x")), "there are several binds 'x-bind'"),
     "a bind around that leads elsewhere": (X, BINDS.replace('ref="s"', 'ref="s[1]"'), "does not lead to an element"),

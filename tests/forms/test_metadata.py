@@ -4,7 +4,7 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.forms.metadata import MetadataReader
-from persistence.limits.definitions import MOST_METADATA
+from persistence.limits import MOST_METADATA
 from persistence.model.versions import FormMetadata
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
 from persistence.forms.search_xml import read_distinct_request, read_search_request
-from persistence.limits.search import MOST_CHILDREN, MOST_TOKENS
+from persistence.limits import MOST_CHILDREN, MOST_TOKENS
 from persistence.model.search import (
     Comparison,
     ControlFilter,

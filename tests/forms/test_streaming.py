@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import MalformedXmlError
-from persistence.limits.xml import (
+from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_TOKEN,

@@ -8,8 +8,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.trees import Tree, on_stored_tree, on_tree, serialized
-from persistence.limits.definitions import LARGEST_TREE, MOST_DECLARATIONS
-from persistence.limits.xml import DEEPEST, MOST_TREE_NODES
+from persistence.limits import DEEPEST, LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 
 REFUSED = {
     "malformed": b"<r><a></r>",

@@ -13,8 +13,16 @@ from lxml import etree
 from persistence.errors import MalformedXmlError
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
 from persistence.forms.values import NODE_END, ExtractedText, ValueReader, readable
-from persistence.limits.definitions import LONGEST_WORD, MOST_NESTED_TEXT, MOST_REST
-from persistence.limits.xml import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_NAMESPACE,
+    LONGEST_WORD,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_NESTED_TEXT,
+    MOST_REST,
+)
 from persistence.model.versions import IndexKey, PathStep
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from persistence.limits.xml import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME
+from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME
 from tests.forms.test_streaming import HOSTILE
 from tests.fuzz.definitions import data, definition
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.limits.xml import (
+from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_XML_NAME,

@@ -8,9 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from persistence.limits.definitions import LONGEST_WORD
-from persistence.limits.requests import LONGEST_NAME, MOST_ROLES
-from persistence.limits.search import LONGEST_SEARCHED, MOST_SEARCHED, MOST_TOKENS
+from persistence.limits import LONGEST_NAME, LONGEST_SEARCHED, LONGEST_WORD, MOST_ROLES, MOST_SEARCHED, MOST_TOKENS
 from tests.cost.measured import MIB, Process
 from tests.encrypted_form import UNMARKED
 from tests.published import definition

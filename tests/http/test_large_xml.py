@@ -1,4 +1,4 @@
-"""Large XML: a bound of its own when it is sent, and turns for requests that parse what is stored (limits/xml.py)."""
+"""Large XML: a bound of its own when it is sent, and turns for requests that parse what is stored (limits.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.limits.xml import MOST_PARSED, PARSING_PATIENCE, SMALL
+from persistence.limits import MOST_PARSED, PARSING_PATIENCE, SMALL
 from persistence.services.transforms import parsing
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC

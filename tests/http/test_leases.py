@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from persistence.limits.documents import LARGEST_LOCK, LONGEST_LEASE
+from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.published import definition
@@ -131,8 +131,8 @@ def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
     [
         (None, "a LOCK needs the header Timeout"),
         ("", "a LOCK needs the header Timeout"),
-        ("Infinite", "no lease is endless"),
-        ("infinite", "no lease is endless"),
+        ("Infinite", "a lease cannot be endless"),
+        ("infinite", "a lease cannot be endless"),
         ("600", "must be such as Second-600"),
         ("Second-", "must be such as Second-600"),
         ("Second--1", "must be such as Second-600"),
@@ -160,11 +160,11 @@ BAD = [
     (body()[:-5], 400, "not well-formed"),
     (b"<!DOCTYPE d><d/>", 400, "DOCTYPE"),
     (b'<!DOCTYPE d [<!ENTITY u "lea">]>' + body("&u;"), 400, "DOCTYPE"),
-    (body(None), 400, "names no user"),
-    (body(""), 400, "names no user"),
-    (body(" \n "), 400, "names no user"),
-    (body("<x>lea</x>"), 400, "names no user"),
-    (b"<lockinfo><username>lea</username></lockinfo>", 400, "names no user"),
+    (body(None), 400, "does not name a user"),
+    (body(""), 400, "does not name a user"),
+    (body(" \n "), 400, "does not name a user"),
+    (body("<x>lea</x>"), 400, "does not name a user"),
+    (b"<lockinfo><username>lea</username></lockinfo>", 400, "does not name a user"),
     (body("x" * 256), 400, "longer than 255"),
     (body("lea", "x" * 256), 400, "longer than 255"),
     (body("le&#x85;a"), 400, "control characters"),

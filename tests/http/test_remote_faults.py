@@ -118,7 +118,7 @@ def test_nothing_is_written_over_what_was_modified_at_the_end_of_time(
     answering(provider, HEAD=Reply(headers={**STORED, "Orbeon-Last-Modified": modified}))
     for answer in (service.put(DATA), service.delete(DATA)):
         assert answer.status == 502
-        assert answer.cause.endswith(": nothing can come after")
+        assert answer.cause.endswith(", which nothing can follow")
     assert provider.of("PUT") == provider.of("DELETE") == []
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.limits.definitions import LONGEST_TITLE
-from persistence.limits.xml import MOST_ENCRYPTED
+from persistence.limits import LONGEST_TITLE, MOST_ENCRYPTED
 from tests.cost.measured import MIB, Process
 from tests.encrypted_form import DEFINITION
 from tests.forms.vectors import Form, bind, section

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.limits.imports import LONGEST_LINE
+from persistence.limits import LONGEST_LINE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.services.imports.planning import OnConflict
 from persistence.services.imports.sources import open_source

@@ -16,13 +16,7 @@ from persistence.index.protocol import Budget
 from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.records import prepared
-from persistence.limits.search import (
-    LARGEST_FOUND,
-    MOST_HANDED,
-    MOST_HANDED_CHARACTERS,
-    MOST_INDEXED,
-    MOST_INDEXED_VALUES,
-)
+from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Hit, Query, Scope, TextMatch
 from persistence.model.sidecar import DocumentFacts

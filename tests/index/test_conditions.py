@@ -12,7 +12,7 @@ from persistence.errors import BadRequestError
 from persistence.index.cards import Card, encode
 from persistence.index.sqlite import conditions, texts
 from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql, visible
-from persistence.limits.search import SEARCHED_OWNERS
+from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from persistence.model.users import OwnerPattern, OwnerSet

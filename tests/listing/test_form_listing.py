@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.limits.search import LARGEST_LIST
+from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import GrantCondition, Permission, Permissions, UserRole

@@ -23,6 +23,7 @@ from persistence.storage.locks import stripe
 from tests.maintenance.workshop import furnished
 
 NOBODY = 65534
+_ROOT = 0
 _SPARSE = 1 << 29  # more than the memory that commands have here
 _DOCUMENT = "app/form/data/document"
 
@@ -156,6 +157,21 @@ def template(directory: Path) -> Path:
         workshop.client.post("/fr/service/persistence/search/app/form", data=b"<search/>")
     shutil.rmtree(root / ".locks")
     return root
+
+
+@contextmanager
+def user(number: int) -> Iterator[None]:
+    """Be a user in a block, which root only can; the saved id brings root back."""
+    groups = os.getgroups()
+    os.setgroups([number])
+    os.setresgid(number, number, _ROOT)
+    os.setresuid(number, number, _ROOT)
+    try:
+        yield
+    finally:
+        os.setresuid(_ROOT, _ROOT, _ROOT)
+        os.setresgid(_ROOT, _ROOT, _ROOT)
+        os.setgroups(groups)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from persistence import limits
 from persistence.errors import BusyError
-from persistence.limits import database as limits
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.maintained import maintained
 from persistence.postgresql.places import lock_key

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.limits import pages as limits
+from persistence import limits
 from persistence.pages import plots
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses

@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def database(server: Server, monkeypatch: pytest.MonkeyPatch) -> Database:
-    for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS"):
+    for name in ("STATEMENT_SECONDS", "STATEMENT_ANSWER_SECONDS"):
         monkeypatch.setattr(f"persistence.postgresql.connections.{name}", 1)
     return opened(Database(prepared(f"{server.uri('stopped')}&connect_timeout=2"), lock_timeout=1))
 

@@ -351,7 +351,7 @@ def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it twice, where a request would try again, or give up what it has begun."""
-    for name in ("STATEMENT_SECONDS", "ANSWER_SECONDS"):
+    for name in ("STATEMENT_SECONDS", "STATEMENT_ANSWER_SECONDS"):
         monkeypatch.setattr(f"persistence.postgresql.connections.{name}", 2)
     monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     uri = f"{server.uri('SCHEMA')}&connect_timeout=2"

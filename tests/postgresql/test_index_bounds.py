@@ -9,7 +9,7 @@ import pytest
 
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget
-from persistence.limits.search import MOST_INDEXED
+from persistence.limits import MOST_INDEXED
 from persistence.model.search import (
     ControlFilter,
     Field,

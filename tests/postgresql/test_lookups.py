@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.limits.database import DEFINITIONS_FORESEEN
+from persistence.limits import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at

@@ -239,7 +239,7 @@ def test_saves_beside_many_expensive_searches_are_stored_or_busy_in_time(
     defaults = Database.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "most_connections", 3)
-    for name, seconds in (("STATEMENT_SECONDS", 2), ("ANSWER_SECONDS", 1), ("CONNECT_SECONDS", 1)):
+    for name, seconds in (("STATEMENT_SECONDS", 2), ("STATEMENT_ANSWER_SECONDS", 1), ("CONNECT_SECONDS", 1)):
         monkeypatch.setattr(f"persistence.postgresql.connections.{name}", seconds)
     place = database_server.uri(postgresql.fresh_schema())
     with serving(tmp_path, place=place, env={"PERSISTENCE_LOCK_TIMEOUT": "1"}) as service:

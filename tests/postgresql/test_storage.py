@@ -453,7 +453,7 @@ def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseS
 
 
 def test_long_lists_are_read_some_rows_at_a_time(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.postgresql.revisions.LISTED_ROWS", 3)
+    monkeypatch.setattr("persistence.postgresql.database.LISTED_ROWS", 3)
     for name in ("a", "b", "c", "d", "e", "f", "g"):
         write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "1")
         write(storage, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), "2")

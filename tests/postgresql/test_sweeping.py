@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from persistence.limits import database as limits
+from persistence import limits
 from persistence.postgresql import contents
 from persistence.postgresql.address import parse
 from persistence.providers import opened

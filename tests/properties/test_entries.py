@@ -81,7 +81,7 @@ def test_a_name_given_twice_is_refused() -> None:
         ('"svc.permissions.h*.leave" = "{}"', "unknown property 'svc.permissions.h*.leave'"),
         ('"svc.permissions.*.*" = true', "must be a string of JSON, not True"),
         ('"svc.permissions.*.*" = "{"', "malformed permissions: "),
-        (""""svc.permissions.*.*" = '{"anyone": ["fly"]}' """, "malformed permissions: 'fly' is no operation"),
+        (""""svc.permissions.*.*" = '{"anyone": ["fly"]}' """, "malformed permissions: 'fly' is not an operation"),
         (""""svc.permissions.*.*" = '{"everyone": ["read"]}' """, "malformed permissions: "),
         ('"svc.persistence.*.uri" = "ftp://x"', "must be file:, or the address of a service that begins with http://"),
         ('"svc.persistence.*.uri" = "/fr/service/mysql"', "must be file:, or the address of a service"),

@@ -77,8 +77,8 @@ def test_an_explanation_says_who_wins_who_loses_and_which_branch_was_left() -> N
     assert explanation.winner.text == "it is the most literal from the left"
     (loser,) = explanation.losers
     assert (loser.name, loser.text) == (name("*.*.data"), "token 2 is *, where the winner has order")
-    (left,) = explanation.left
-    assert (left.name, left.text) == (name("shop.*"), "no name goes on there with data or *")
+    (failed,) = explanation.failed
+    assert (failed.name, failed.text) == (name("shop.*"), "no name continues there with data or *")
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_an_explanation_says_why_the_winner_wins(stored: str, why: str) -> None:
 def test_an_explanation_without_a_winner_says_where_the_search_ended() -> None:
     explanation = names("a.b.c.d a.x.c").explain(name("a.b.c"))
     assert (explanation.winner, explanation.losers) == (None, ())
-    (left,) = explanation.left
-    assert (left.name, left.text) == (name("a.b.c"), "no name ends there")
+    (failed,) = explanation.failed
+    assert (failed.name, failed.text) == (name("a.b.c"), "no name ends there")
 
 
 def test_branches_tried_after_the_winner_are_no_part_of_its_explanation() -> None:
-    assert names("a.b *.c").explain(name("a.b")).left == ()
+    assert names("a.b *.c").explain(name("a.b")).failed == ()
 
 
 def test_the_search_is_the_comparison_of_all_that_match_from_the_left() -> None:

@@ -17,7 +17,7 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
 from persistence.errors import RemoteError
-from persistence.limits.requests import CHUNK
+from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.remote.answers import RemoteAnswer
 from persistence.remote.client import RemoteCall

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from persistence.cli.statuses import REMAINS
 from persistence.maintenance.findings import Severity
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.sweep import settle_notes, stray_objects
@@ -151,7 +151,7 @@ def _was_killed(places: _Places, arguments: Sequence[str], seconds: float) -> bo
 def _swept(places: _Places) -> tuple[bool, str]:
     """Settle the notes, and compare the objects with the records."""
     os.environ.update(places.gateway.environment)
-    place = object_place(f"s3://{BUCKET}/{places.prefix}", places.gateway.url)
+    place = parse_bucket(f"s3://{BUCKET}/{places.prefix}", places.gateway.url)
     bodies = ObjectBodies(Objects(place, ObjectLimits(5, 30, 4)), str(places.there))
     with Store(str(places.there), lock_timeout=5) as store:
         removed = settle_notes(bodies, lambda _: store, age=-1)

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import Objects
 from persistence.s3.references import BodyReference
@@ -66,7 +66,7 @@ def move(there: Path | str, here: Path | str, attachments: str, *more: str, conf
 
 def swept(server: S3Server, prefix: str, home: Path, storage: ManagedStorage | StoreReader) -> int:
     """Settle the notes of a place, however young they are; return how many objects were removed."""
-    bodies = ObjectBodies(Objects(object_place(f"s3://{BUCKET}/{prefix}", server.url), LIMITS), str(home))
+    bodies = ObjectBodies(Objects(parse_bucket(f"s3://{BUCKET}/{prefix}", server.url), LIMITS), str(home))
     return settle_notes(bodies, lambda _: storage, -1)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.model.sidecar import Sidecar
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -40,7 +40,7 @@ class BucketPlace:
         self.root = directory / "root"
         tree = opened(Store(initialised(self.root), lock_timeout=1, keeps_history=keeps_history))
         self.store: ManagedStorage = main or tree
-        objects = Objects(object_place(f"s3://{BUCKET}/attachments", server.url), LIMITS)
+        objects = Objects(parse_bucket(f"s3://{BUCKET}/attachments", server.url), LIMITS)
         self.bodies = ObjectBodies(objects, str(self.root), keeps_history)
         self.attached = SplitStorage(self.store, self.bodies)
 

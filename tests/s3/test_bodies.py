@@ -14,7 +14,7 @@ import pytest
 from persistence.errors import BadAddressError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.model.sidecar import Sidecar
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -80,7 +80,7 @@ def test_other_bytes_than_those_that_were_stored_are_damage(place: BucketPlace, 
     place.write(LARGE[:size])
     stored = next(iter(place.server.objects.values()))
     stored.data = stored.data[:-1] + bytes([stored.data[-1] ^ 1])
-    with pytest.raises(DamagedError, match="another digest"):
+    with pytest.raises(DamagedError, match="does not match its recorded digest"):
         place.body()
     stored.data = stored.data[:-1]
     with pytest.raises(DamagedError):
@@ -122,7 +122,7 @@ def test_what_a_killed_worker_leaves_is_swept_and_nothing_else(place: BucketPlac
     killed = place.attached.upload(CAT)
     killed.write(b"never")
     killed.flush()
-    note = killed._note  # type: ignore[attr-defined]  # noqa: SLF001
+    note = killed.note  # type: ignore[attr-defined]
     assert place.sweep() == 0, "its process holds the note"
     note.close()
     assert place.sweep(3600) == 0, "it is young"
@@ -345,7 +345,7 @@ def test_a_connection_that_keeps_breaking_in_the_middle_of_a_body_breaks_the_dow
 
 def elsewhere(tmp_path: Path, bucket: str, endpoint: str) -> ObjectBodies:
     limits = ObjectLimits(LIMITS.connect, LIMITS.timeout, calls=1)
-    return ObjectBodies(Objects(object_place(f"s3://{bucket}", endpoint), limits), str(tmp_path))
+    return ObjectBodies(Objects(parse_bucket(f"s3://{bucket}", endpoint), limits), str(tmp_path))
 
 
 @pytest.mark.parametrize("environment", [{"AWS_ACCESS_KEY_ID": "OTHER"}, {"AWS_ACCESS_KEY_ID": ""}])
@@ -366,7 +366,7 @@ def test_a_missing_bucket_is_said(place: BucketPlace, tmp_path: Path) -> None:
     bodies = elsewhere(tmp_path, "none", place.server.url)
     key = BodyReference(CAT, "0" * 40).key
     for call in (lambda: bodies.objects.size(key), lambda: bodies.objects.read(key, 0, 1), lambda: _put(bodies)):
-        with pytest.raises(BusyError, match="there is no bucket none"):
+        with pytest.raises(BusyError, match="the bucket none does not exist"):
             call()
 
 

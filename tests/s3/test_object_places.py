@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
-from persistence.model.object_places import ObjectPlace, addressed_place, object_endpoint, object_place
+from persistence.model.object_places import Bucket, object_endpoint, parse_addressed_bucket, parse_bucket
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import ENGINES
 from persistence.providers import provider
@@ -33,7 +33,7 @@ BIG = {"svc.persistence.provider.*.*.data.attachments": "big"}
     ],
 )
 def test_places(text: str, bucket: str, prefix: str) -> None:
-    assert object_place(text) == ObjectPlace(bucket, prefix)
+    assert parse_bucket(text) == Bucket(bucket, prefix)
 
 
 @pytest.mark.parametrize(
@@ -42,20 +42,20 @@ def test_places(text: str, bucket: str, prefix: str) -> None:
 )
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(BadRequestError, match="must be s3://BUCKET/PREFIX"):
-        object_place(text)
+        parse_bucket(text)
 
 
 def test_a_password_is_not_shown() -> None:
-    for read in (object_place, object_endpoint):
+    for read in (parse_bucket, object_endpoint):
         with pytest.raises(BadRequestError) as caught:
             read("s3://user:hidden@forms")
         assert "hidden" not in str(caught.value)
 
 
 def test_an_address_may_name_the_store_and_the_region() -> None:
-    assert addressed_place("s3://forms/a") == ObjectPlace("forms", "a")
-    given = addressed_place("s3://forms/a?endpoint=https://s3.example.org/&region=eu-1")
-    assert given == ObjectPlace("forms", "a", "https://s3.example.org", "eu-1")
+    assert parse_addressed_bucket("s3://forms/a") == Bucket("forms", "a")
+    given = parse_addressed_bucket("s3://forms/a?endpoint=https://s3.example.org/&region=eu-1")
+    assert given == Bucket("forms", "a", "https://s3.example.org", "eu-1")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_address_may_name_the_store_and_the_region() -> None:
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        addressed_place(text)
+        parse_addressed_bucket(text)
     assert "hidden" not in str(caught.value)
 
 
@@ -86,8 +86,8 @@ def test_what_is_no_address(text: str) -> None:
     ],
 )
 def test_places_that_may_have_keys_in_common(one: str, other: str, expected: bool) -> None:  # noqa: FBT001
-    assert addressed_place(one).meets(addressed_place(other)) is expected
-    assert addressed_place(other).meets(addressed_place(one)) is expected
+    assert parse_addressed_bucket(one).meets(parse_addressed_bucket(other)) is expected
+    assert parse_addressed_bucket(other).meets(parse_addressed_bucket(one)) is expected
 
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "http://x/path", "http://x:99999", "http://u@x", "http://x?y"])
@@ -112,7 +112,7 @@ def test_properties_say_the_place_of_a_form() -> None:
     }
     route = Properties.load(table, "svc.").of(Form("a", "f")).route
     assert route.attachments is not None
-    assert route.attachments.place == ObjectPlace("forms", "x", "http://127.0.0.1:9", "here")
+    assert route.attachments.place == Bucket("forms", "x", "http://127.0.0.1:9", "here")
     assert (route.attachments.attachments_kind, route.data.attachments_kind) == ("s3", "file")
     assert dict(route.attachments.mirrored) == {"Base-Path": "s3://forms/x"}
 

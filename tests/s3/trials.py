@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.object_places import object_place
+from persistence.model.object_places import parse_bucket
 from persistence.s3.bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.s3.references import BodyReference
@@ -223,7 +223,7 @@ def _is_absent_or_whole(service: Service, path: str, size: int, seed: int) -> bo
 def _swept(gateway: Gateway, directory: Path) -> Outcome:
     """Settle the notes, however young they are, and compare the objects with the records."""
     os.environ.update(gateway.environment)
-    place = object_place(f"s3://{BUCKET}/{directory.name}", gateway.url, "us-east-1")
+    place = parse_bucket(f"s3://{BUCKET}/{directory.name}", gateway.url, "us-east-1")
     data = directory / "data"
     with Store(str(data), lock_timeout=5) as store:
         bodies = ObjectBodies(Objects(place, ObjectLimits(5, 30, 4)), str(data))

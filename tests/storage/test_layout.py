@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadAddressError
-from persistence.limits.requests import LONGEST_NAME
+from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.storage import layout
 from persistence.storage.layout import (

@@ -1,9 +1,4 @@
-"""The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
-
-Grids may be within grids: an inner one must be changed while the path still leads to it, so all steps but the wrapping
-of plain grids in the data work inside out. Only the binds and controls of the main document are changed: of
-section templates, only the data below their sections is migrated.
-"""
+"""The steps of a migration: grids and iterations in the data, the binds and the controls (spec forms 1.6, 1.7)."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from persistence.forms.migration.plan import (
     PlainGrid,
-    RepeatedGrid,
     cell_bound,
     plain_grids,
     plan_grids,
@@ -21,7 +15,7 @@ from persistence.forms.migration.plan import (
 )
 from persistence.forms.structure import BIND, DefinitionTree, FormPart, is_content_repeat, is_legacy_repeat
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_MIGRATED
+from persistence.limits import MOST_MIGRATED
 
 _ELEMENT = 100
 """Characters that an element counts beside its name and content: its tags, and its weight in memory."""
@@ -40,10 +34,7 @@ class Editor:
     def make(
         self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False
     ) -> Element:
-        """Make an element for the document of ``parent``; it is not inserted yet.
-
-        With ``is_undeclared`` there is no default namespace in it, even if there is one around it.
-        """
+        """Make an element for ``parent``, not inserted yet; with ``is_undeclared`` it has no default namespace."""
         made = dict(attributes or {})
         self._count(_ELEMENT + len(name) + sum(len(key) + len(value) for key, value in made.items()))
         namespaces = {None: ""} if is_undeclared else None
@@ -56,15 +47,13 @@ class Editor:
         element.text = text
 
     def rename(self, element: Element, name: str) -> None:
-        """Give an element another name, and keep its attributes and content."""
         self._count(len(name))
         element.tag = name
 
     def dissolve(self, parent: Element, parts: Mapping[Element, Iterable[Element]]) -> None:
-        """Replace some children of ``parent`` by nodes from inside each.
+        """Replace some children of ``parent`` by nodes from inside each; text behind a child stays.
 
-        Text beside the nodes goes with the child; text behind the child stays. All children at a time, because text
-        that is joined one piece after the other takes quadratic time.
+        All children at a time, because text that is joined one piece after the other takes quadratic time.
         """
         before: Element | None = None
         texts: list[str] = []
@@ -95,11 +84,12 @@ def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None
         before.tail = (before.tail or "") + text
 
 
-def dissolve_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
-    """Replace the element of each plain grid by its controls, in the order of its cells (2019.1.0 to 4.8.0).
+# All steps but the wrapping of plain grids work inside out: an inner grid is changed while its path still leads to it.
+# Of section templates, only the data below their sections is migrated.
 
-    Other content of the element comes after them.
-    """
+
+def dissolve_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
+    """Replace the element of each plain grid by its controls, then its other content (2019.1.0 to 4.8.0)."""
     for container, grids in reversed(list(visits(data, plan_grids(definition)))):
         found = [(child, grids[child.tag]) for child in container.iterchildren("*") if child.tag in grids]
         editor.dissolve(container, {child: _in_order(child, grid.content) for child, grid in found})
@@ -110,10 +100,7 @@ def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[E
 
 
 def wrap_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
-    """Put the controls of each plain grid into an element of its own (4.8.0 to 2019.1.0).
-
-    Where that element is already there and nothing is left to go into it, nothing is done.
-    """
+    """Put the controls of each plain grid into an element of its own, unless that exists (4.8.0 to 2019.1.0)."""
     owners: dict[int, dict[str, str]] = {}
     for container, grids in visits(data, plan_grids(definition)):
         if id(grids) not in owners:
@@ -167,19 +154,16 @@ def wrap_repeated_grids(data: Element, definition: DefinitionTree, editor: Edito
         for child in parent.iterchildren("*"):
             iterations.setdefault(child.tag, []).append(child)
         for name, grid in grids.items():
-            if not grid.is_wrapped:
-                _wrap_iterations(parent, iterations.get(name, []), grid, editor)
-
-
-def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedGrid, editor: Editor) -> None:
-    wrapper = editor.make(parent, grid.name)
-    if iterations:
-        iterations[0].addprevious(wrapper)
-    else:
-        parent.append(wrapper)
-    for iteration in iterations:
-        editor.rename(iteration, grid.iteration)
-        wrapper.append(iteration)
+            if grid.is_wrapped:
+                continue
+            wrapper, own = editor.make(parent, grid.name), iterations.get(name, [])
+            if own:
+                own[0].addprevious(wrapper)
+            else:
+                parent.append(wrapper)
+            for iteration in own:
+                editor.rename(iteration, grid.iteration)
+                wrapper.append(iteration)
 
 
 def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
@@ -194,37 +178,27 @@ def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
 
 
 def bind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """Put a bind of each plain grid around the binds of its controls in its container's bind (4.8.0 to 2019.1.0).
-
-    A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
-    """
+    """Put a bind of each plain grid around the binds of its controls in its container's bind (4.8.0 to 2019.1.0)."""
     binds = dict(main.binds)
     for grid in plain_grids(main, cell_bound()):
         identifier = f"{grid.name}-bind"
         around = binds.get(f"{grid.container[-1]}-bind") if grid.container else main.top
         if identifier not in binds and around is not None:
-            binds[identifier] = _bind_plain_grid(grid, around, binds, editor)
+            bind = _make(around, grid.name, editor)
+            after = binds.get(f"{grid.after}-bind")
+            if after is not None and after.getparent() is around:
+                after.addnext(bind)
+            else:
+                around.insert(0, bind)
+            content = (binds.get(f"{name}-bind") for name in grid.content)
+            bind.extend([each for each in content if each is not None and each.getparent() is around])
+            binds[identifier] = bind
         if identifier in binds:
             grid.element.set("bind", identifier)
 
 
-def _bind_plain_grid(grid: PlainGrid, around: Element, binds: dict[str, Element], editor: Editor) -> Element:
-    bind = _make(around, grid.name, editor)
-    after = binds.get(f"{grid.after}-bind")
-    if after is not None and after.getparent() is around:
-        after.addnext(bind)
-    else:
-        around.insert(0, bind)
-    content = (binds.get(f"{name}-bind") for name in grid.content)
-    bind.extend([each for each in content if each is not None and each.getparent() is around])
-    return bind
-
-
 def unbind_iterations(main: FormPart, editor: Editor) -> None:
-    """Replace the bind of the iterations of each repeated grid by those inside it (4.8.0 to 4.0.0).
-
-    The real system refuses this step; it is the mirror of ``bind_iterations`` (spec forms 1.7).
-    """
+    """Replace the bind of the iterations of each repeated grid by those inside it (4.8.0 to 4.0.0; spec forms 1.7)."""
     grids = list(repeated_grids(main))
     for grid in grids:
         if is_content_repeat(grid.element):
@@ -247,10 +221,7 @@ def _make(around: Element, name: str, editor: Editor) -> Element:
 
 
 def _dissolve_all(main: FormPart, binds: list[Element], editor: Editor) -> None:
-    """Dissolve inner binds before outer ones, the binds of one parent at a time.
-
-    A bind is met before those inside it, so the parents are met from the outside in.
-    """
+    """Dissolve inner binds before outer ones, the binds of one parent at a time."""
     if main.top is None or not binds:
         return
     dissolved = set(binds)

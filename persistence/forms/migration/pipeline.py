@@ -63,35 +63,30 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     """Migrate the data, templates, binds and grids of a stored definition to ``target``, one of ``DATA_FORMATS``.
 
-    Its own format is inferred from its metadata; names, other attributes and section templates stay. A document without
-    form model or form instance comes back as it is. ``is_unpublished`` is true of a definition from the designer's
-    documents, whose data names no format.
+    Its own format is inferred from its metadata. A document without form model or form instance stays as it is. The
+    data of an unpublished definition, from the designer, names no format.
     """
 
     def work(tree: Tree) -> bytes:
         definition = DefinitionTree.read(tree)
         if definition is None:
             return stored
-        _migrate(definition, target, is_unpublished=is_unpublished)
+        changes = _changes(source_format(definition), target)
+        editor = Editor()
+        if definition.data is not None:
+            for change, _ in changes:
+                change(definition.data, definition, editor)
+            if is_unpublished:
+                definition.data.attrib.pop(_FORMAT, "")
+            else:
+                definition.data.set(_FORMAT, target)
+        for _, change_binds in changes:
+            change_binds(definition.main, editor)
+            definition = definition.reread()
+        _rebuild_templates(definition, target, editor)
         return serialized(tree)
 
     return on_stored_tree(stored, work)
-
-
-def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
-    changes = _changes(source_format(definition), target)
-    editor = Editor()
-    if definition.data is not None:
-        for change, _ in changes:
-            change(definition.data, definition, editor)
-        if is_unpublished:
-            definition.data.attrib.pop(_FORMAT, "")
-        else:
-            definition.data.set(_FORMAT, target)
-    for _, change_binds in changes:
-        change_binds(definition.main, editor)
-        definition = definition.reread()
-    _rebuild_templates(definition, target, editor)
 
 
 def _changes(source: str, target: str) -> list[_Change]:
@@ -102,7 +97,7 @@ def _changes(source: str, target: str) -> list[_Change]:
 
 
 def source_format(definition: DefinitionTree) -> str:
-    """Return the data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
+    """Return the data format of the newest release named; 4.8.0 without one, or for one before 4.0."""
     named = () if definition.metadata is None else _named(definition.metadata)
     newest = max((release for text in named if (release := _release(text))), default=None)
     known = [since for since in _SINCE if newest is not None and since <= newest]
@@ -125,10 +120,7 @@ def _release(text: str) -> tuple[int, int] | None:
 
 
 def _rebuild_templates(definition: DefinitionTree, target: str, editor: Editor) -> None:
-    """Rebuild the content of each template of a repeat, in the format that binds and data have by now.
-
-    An instance whose id only looks like a template's, with no repeat of its name, is left as it is.
-    """
+    """Rebuild the content of each template of a repeat in the new format, if there is a repeat of its name."""
     main, model = definition.main, definition.model
     builder = _Builder(main, _counts(definition, target), editor, has_default=bool(model.nsmap.get(None)))
     for instance in model.iterchildren(INSTANCE):
@@ -153,13 +145,15 @@ class _Builder:
     counts: Mapping[Element, int]
     editor: Editor
     has_default: bool
-    """True if elements without a prefix would be in a namespace; elements of data are in none."""
+    """True if elements without a prefix would have a namespace; elements of data have none."""
 
     def fill(self, instance: Element, bind: Element) -> None:
         name = bind.get("name")
         if not is_element_name(name):
             return
-        previous = _previous(instance)
+        previous: dict[str, Element] = {}
+        for element in instance.iterdescendants("*"):
+            previous.setdefault(element.tag, element)
         root = self.editor.make(instance, name or "", is_undeclared=self.has_default)
         ahead = [(bind.iterchildren(BIND), root)]
         while ahead:
@@ -194,13 +188,6 @@ class _Builder:
         if control is None or control.get("multiple") == "true":
             return {}, None
         return dict.fromkeys(_SHAPES.get(control.tag, ()), ""), "false" if control.tag == _CHECKBOX else None
-
-
-def _previous(instance: Element) -> dict[str, Element]:
-    found: dict[str, Element] = {}
-    for element in instance.iterdescendants("*"):
-        found.setdefault(element.tag, element)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

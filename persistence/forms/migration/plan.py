@@ -1,9 +1,4 @@
-"""The plan of a migration: which grids there are, and where in the data they lie (spec forms 1.5).
-
-The plan is a tree of element names beside the tree of the data. Looking each path up on its own would cost the product
-of paths and data; with all paths in one tree a single walk over the data finds every place. A section template is
-planned once and laid over each section that shows it.
-"""
+"""The plan of a migration: the grids, and their places in the data (spec forms 1.5)."""
 
 from __future__ import annotations
 
@@ -24,13 +19,16 @@ from persistence.forms.structure import (
     is_repeated,
 )
 from persistence.forms.trees import Bound, Element
-from persistence.limits.definitions import MOST_NESTED_CELLS
+from persistence.limits import MOST_NESTED_CELLS
 
 T = TypeVar("T")
 
 
 class PlanNode(Generic[T]):
-    """The tasks at the elements of one path, by name, and the nodes below it."""
+    """The tasks at the elements of one path, by name, and the nodes below it; a template's plan is an ``overlay``.
+
+    With this tree a single walk over the data finds every place; to look up each path would cost paths times data.
+    """
 
     __slots__ = ("below", "overlay", "tasks")
 
@@ -47,10 +45,7 @@ class PlanNode(Generic[T]):
 
 
 def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str, T]]]:
-    """Yield the elements with tasks, each before those inside it.
-
-    The children of an element are visited after it has been yielded, so changes to it take effect.
-    """
+    """Yield the elements with tasks, each before those inside it, so that changes to it take effect."""
     ahead = [(data, plan)]
     while ahead:
         element, place = ahead.pop()
@@ -67,8 +62,8 @@ def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str
 class RepeatedGrid:
     """An entry of list R: elements called ``name`` in ``container``; their iterations are called ``iteration``.
 
-    The bind of a legacy repeat excludes one direction: ``is_wrapped`` if there is a bind of iterations with the name
-    that the migration from 4.0.0 gives, ``is_flat`` if it has no bind of iterations.
+    The bind of a legacy repeat excludes one direction: ``is_wrapped`` if it has a bind of iterations with the name that
+    the migration from 4.0.0 gives, ``is_flat`` if it has none.
     """
 
     element: Element
@@ -82,10 +77,7 @@ class RepeatedGrid:
 
 @dataclass(frozen=True, slots=True)
 class PlainGrid:
-    """An entry of list G: an element ``name`` in ``container`` for the controls ``content``.
-
-    It stands after ``after``, or first where that is ``None`` or absent. ``content`` has the place of each control.
-    """
+    """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position."""
 
     element: Element
     container: tuple[str, ...]
@@ -144,12 +136,10 @@ _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
 
 
 def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
-    """Plan the repeated grids in the data of the main document and its section templates."""
     return _plan(definition, repeated_grids)
 
 
 def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
-    """Plan the plain grids in the data of the main document and its section templates."""
     return _plan(definition, partial(plain_grids, cells=cell_bound()))
 
 

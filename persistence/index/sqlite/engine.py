@@ -44,7 +44,7 @@ from persistence.index.sqlite.flat_file import (
 from persistence.index.sqlite.records import PreparedDocument, prepared
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
 from persistence.index.sqlite.state import IndexedVersion, IndexState, KeptRow
-from persistence.limits.search import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
+from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Query, Scope
 

@@ -14,7 +14,7 @@ from persistence.index.flat_rows import DocumentRows
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import UnusableError, as_domain_error, code_of, is_lost, is_transient
 from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
-from persistence.limits.search import INDEXES_KEPT
+from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
 from persistence.model.flat_views import (
     DOCUMENT_COLUMN,

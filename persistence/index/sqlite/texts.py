@@ -15,7 +15,7 @@ from typing import NamedTuple
 from persistence.index.cards import decode
 from persistence.index.sqlite.partitions import CardTest, Sql
 from persistence.index.sqlite.records import COLUMNS, as_in_card
-from persistence.limits.search import QUERIES_KEPT
+from persistence.limits import QUERIES_KEPT
 
 TRIGRAM = 3
 _MOST = 5

@@ -18,7 +18,7 @@ from persistence.index.flat_rows import FlatReader
 from persistence.index.sources import Source
 from persistence.index.sqlite import engine
 from persistence.index.sync.staleness import tree_identity
-from persistence.limits.definitions import LARGEST_TREE
+from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.storage.storage import Readable

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
-from persistence.limits.search import MOST_READ_AHEAD
+from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files, nofollow
 
 _BATCH = 1_000

@@ -15,7 +15,7 @@ from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceE
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal, Ticket
 from persistence.index.sync.live_views import FlatViews
-from persistence.limits.search import LONGEST_TURN, MOST_WAITING
+from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
 
 _AT_ONCE = 200

@@ -1,4 +1,4 @@
-"""Opening what is to be imported: its kind shows in its first bytes, or in the content type of a request."""
+"""Opening the source of an import: its first bytes show its kind, or the content type of a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.limits.imports import LARGEST_DIRECTORY, LARGEST_SENT_DIRECTORY
+from persistence.limits import LARGEST_DIRECTORY, LARGEST_SENT_DIRECTORY
 from persistence.services.imports.entries import FilesSource
 from persistence.services.imports.folder_files import FolderFiles
 from persistence.services.imports.json_lines import JsonLines
@@ -29,7 +29,7 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
         return FilesSource(ZipFiles(file, LARGEST_DIRECTORY, largest=largest))
     if begin[:1] in {b"{", b"[", b""}:
         return JsonLines(file)
-    raise BadRequestError("it is neither a ZIP file nor JSON lines")
+    raise BadRequestError("it is not a ZIP file or JSON lines")
 
 
 def is_importable(content_type: str | None) -> bool:
