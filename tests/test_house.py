@@ -41,6 +41,7 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
+    "pages/document_paths.py": "the rule of paths that both pages of a document have",
     "cli/completion.py": "commands of six modules have it, and options.py opens no tree",
     "cli/manual.py": "its commands print what options of the command itself do",
 }

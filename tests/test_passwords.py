@@ -84,7 +84,7 @@ def test_the_command_sets_lists_and_removes(
     assert run("set", "ada", text="short\n")[0] == 2
     status, out, errors = run("set", "ada", text=f"{LONG}\nmore\n")
     assert (status, out, len(errors)) == (0, "", 2)
-    assert "there is no settings file here" in errors[1]
+    assert "without a settings file here" in errors[1]
     heading, listed = (line.split() for line in run("list")[1].splitlines())
     assert (heading, listed[0]) == (["NAME", "SET"], "ada")
     kept = json.loads((tmp_path / "var/keys.json").read_text())["passwords"]

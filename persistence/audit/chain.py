@@ -28,24 +28,23 @@ ORIGIN = "0" * _DIGITS
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The digest of the lines that are written: keyed by a signing key if there is an id, else by none."""
+    """How lines are digested: keyed by a signing key if there is an id, else plainly."""
 
     key_id: str = ""
     key: bytes = b""
 
     @classmethod
     def by(cls, key_id: str, secret: bytes) -> Seal:
-        """Return the seal of a signing key. Its secret signs access tokens, so another key is derived from it."""
+        """Return the seal of a signing key. Its secret signs access tokens, so a key is derived from it."""
         return cls(key_id, hmac.digest(secret, _PURPOSE, "sha256"))
 
     def digest(self, text: bytes) -> str:
-        """Return 64 hex digits."""
         return (hmac.digest(self.key, text, "sha256") if self.key_id else hashlib.sha256(text).digest()).hex()
 
 
 UNSEALED = Seal()
 SealOf = Callable[[str], Seal | None]
-"""Leads from the id of a signing key to its seal; ``None`` where there is no such key any more."""
+"""Finds the seal of a signing key by its id; ``None`` if the key is gone."""
 
 
 class Head(NamedTuple):
@@ -57,7 +56,7 @@ class Head(NamedTuple):
     began: int
 
     def record(self) -> bytes:
-        """Return what the lock file has of it, always equally long."""
+        """Return its record in the lock file, which has a fixed length."""
         return f"{self.number} {self.digest} {self.size} {self.began} ".ljust(_RECORD_LENGTH).encode()
 
 
@@ -66,7 +65,7 @@ START = Head(0, ORIGIN, 0, 0)
 
 
 def head_of(record: bytes) -> Head | None:
-    """Read a record; ``None`` where there is none, or a damaged one."""
+    """Read a record; ``None`` if it is empty or damaged."""
     parts = record.split()
     if len(parts) != len(Head._fields) or len(parts[1]) != _DIGITS:
         return None
@@ -107,9 +106,9 @@ def chained(event: bytes, head: Head, at: Instant, seal: Seal) -> tuple[bytes, s
 
 
 def parsed(line: bytes, seal_of: SealOf) -> ChainedLine | None:
-    """Read a line without its line break; ``None`` where it is none, or its digest differs.
+    """Read a line without its line break; ``None`` if it is damaged, or its digest differs.
 
-    The digest of a line whose signing key is not here cannot be compared: ``verify`` reports such lines.
+    If its signing key is missing, the digest is not compared: ``verify`` reports such lines.
     """
     if line[-_TAIL_LENGTH : -_TAIL_LENGTH + len(_TAIL)] != _TAIL:
         return None

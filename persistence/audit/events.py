@@ -12,7 +12,7 @@ BEGIN = "begin"
 """The phase of a line that is written before a change, when changes need one."""
 
 REPAIRED, DISCARDED = "repaired", "discarded"
-"""Actions of the audit itself: it closed what a crash had torn; it removed an old file, as the settings ask."""
+"""Actions of the audit itself: it closed a line that a crash had torn; it removed an old file by the settings."""
 
 
 class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -54,9 +54,6 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lost: int = 0
 
     def encoded(self) -> bytes:
-        """Return it as JSON without line breaks, and without characters that a terminal may obey.
-
-        Details that are too long are left out: no other field can be long.
-        """
+        """Return it as JSON on one line that is safe for a terminal. Details that are too long are left out."""
         line = json_line(self)
         return line if len(line) <= LONGEST_AUDIT_EVENT else json_line(replace(self, details={"left_out": len(line)}))

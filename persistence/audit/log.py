@@ -1,8 +1,7 @@
-"""The audit log: what every request and every command reports its actions to, wherever the lines go.
+"""The audit log: requests and commands report their actions to it. The next line counts those that were lost.
 
-A line that cannot be written is counted, and the next one that can says how many there were. If changes *need* a line,
-they have two: one before (the phase ``begin``), without which nothing is changed, and one with the outcome. If the
-second one cannot be written the change is there, its client hears so, and its first line has no outcome.
+If changes *need* a line, they have two: one before (the phase ``begin``), without which nothing is changed, and one
+with the outcome. If the second cannot be written, the change is made, its client hears so, and it has no outcome.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from persistence.audit.trail import AuditTrail, Rotation, prepare
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.keys import Keys
-from persistence.observed import AUDIT_FAULTS
+from persistence.metrics.observations import AUDIT_FAULTS
 from persistence.settings import Settings
 
 _DAY = 86_400
@@ -38,9 +37,9 @@ class Sink(Protocol):
 
 
 class AuditLog(Closable):
-    """Writes events to a sink, or nowhere if there is none.
+    """Writes events to a sink, if there is one.
 
-    With ``is_required`` whatever changes something needs a line. ``on_fault`` hears of lines that are lost.
+    With ``is_required`` each change needs a line. ``on_fault`` hears of lines that are lost.
     """
 
     def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
@@ -56,7 +55,7 @@ class AuditLog(Closable):
         return self._write(replace(event, phase=BEGIN)) if self.is_required else 0
 
     def require(self, event: AuditEvent) -> None:
-        """Write the line of a read, which must not be answered without, where lines are needed."""
+        """Write the line of a read; if lines are needed, raise if that fails: the read must not be answered."""
         if self.is_required:
             self._write(event)
         else:
@@ -90,11 +89,7 @@ class AuditLog(Closable):
         return number
 
 
-def trail_path(settings: Settings, places: Iterable[str]) -> str:
-    """Return the path of the audit file, whose directory is made.
-
-    It must be outside of ``places``, the data directories.
-    """
+def _trail_path(settings: Settings, places: Iterable[str]) -> str:
     path = prepare(settings.audit_file)
     for place in places:
         if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
@@ -107,37 +102,31 @@ def trail_path(settings: Settings, places: Iterable[str]) -> str:
 def open_audit(
     settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
 ) -> AuditLog:
-    """Return the audit log of the settings; ``places`` as of ``trail_path``. With ``tries`` its file is opened once."""
-    return AuditLog(
-        _sink(settings, keys, places, on_fault, tries=tries), is_required=settings.audit_required, on_fault=on_fault
-    )
+    """Return the audit log of the settings, whose file must be outside of ``places``, the data directories.
 
-
-def _sink(
-    settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool
-) -> Sink | None:
+    With ``tries`` the file is opened once.
+    """
+    sink: Sink | None = None
     if settings.audit == "syslog":
-        return SyslogAudit(settings.audit_syslog)
-    if settings.audit == "stdout":
-        return OutputAudit()
-    if settings.audit == "off":
-        return None
-    rotation = Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep)
-    trail = AuditTrail(
-        trail_path(settings, places),
-        rotation=rotation,
-        syncs_lines=settings.audit_sync == "line",
-        seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
-        seal_of=seals(keys),
-        on_fault=on_fault,
-    )
-    if tries:
-        trail.try_out()
-    return trail
+        sink = SyslogAudit(settings.audit_syslog)
+    elif settings.audit == "stdout":
+        sink = OutputAudit()
+    elif settings.audit != "off":
+        sink = trail = AuditTrail(
+            _trail_path(settings, places),
+            rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
+            syncs_lines=settings.audit_sync == "line",
+            seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+            seal_of=seals(keys),
+            on_fault=on_fault,
+        )
+        if tries:
+            trail.try_out()
+    return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
 
 
 def seals(keys: Keys) -> Callable[[str], Seal | None]:
-    """Return what leads from the id of a signing key to its seal."""
+    """Return a function that finds the seal of a signing key by its id."""
 
     def seal_of(key_id: str) -> Seal | None:
         found = next((key for key in keys.signing() if key.id == key_id), None)

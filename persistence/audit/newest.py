@@ -20,14 +20,14 @@ _SHOWN = ("app", "form", "collection", "document", "name")
 
 @dataclass(frozen=True, slots=True)
 class NewestLines:
-    """Lines as their fields, the newest first. ``older`` is the number below which there may be more, else 0."""
+    """The fields of lines, the newest first. There may be more below the number ``older``, if it is not 0."""
 
     lines: tuple[Facts, ...]
     older: int
 
 
 def facts_of(line: bytes) -> dict[str, object]:
-    """Return the fields of a line; nothing of one that is damaged, which ``verify`` reports."""
+    """Return the fields of a line; empty if it is damaged, which ``verify`` reports."""
     try:
         return msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -35,7 +35,6 @@ def facts_of(line: bytes) -> dict[str, object]:
 
 
 def is_of_kind(facts: Facts, wanted: Mapping[str, str], since: str = "") -> bool:
-    """Return whether a line has the wanted fields, and is not older than an instant."""
     return (
         bool(facts)
         and all(facts.get(name) == value for name, value in wanted.items())
@@ -43,8 +42,8 @@ def is_of_kind(facts: Facts, wanted: Mapping[str, str], since: str = "") -> bool
     )
 
 
-def place_of(facts: Facts) -> str:
-    """Return what a line is about, as a path."""
+def subject_of(facts: Facts) -> str:
+    """Return the path of a line's form, document or attachment."""
     is_definition = facts.get("collection") == "form"  # a document is the designer's then, and no part of the path
     names = [name for name in _SHOWN if facts.get(name) and not (is_definition and name == "document")]
     return "/".join(str(facts[name]) for name in names)
@@ -58,7 +57,7 @@ def outcome_of(facts: Facts) -> str:
 def newest(  # noqa: PLR0913 - the parts of a question
     path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, before: int, most: int
 ) -> NewestLines:
-    """Return the newest lines of a kind with numbers below ``before``, if that is not 0: ``most`` of them.
+    """Return the ``most`` newest lines of a kind, with numbers below ``before`` if that is not 0.
 
     At most ``AUDIT_BYTES_READ`` are read.
     """

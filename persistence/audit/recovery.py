@@ -1,4 +1,4 @@
-"""A file of the audit after a crash: which of its lines follow the head, and what is behind them."""
+"""A file of the audit after a crash: the lines that follow the head, and the torn bytes behind them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from persistence.limits import CHUNK, LONGEST_AUDIT_LINE
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The state of a file that does not end where the head says; ``size`` is in bytes.
-
-    ``last`` is its last line that counts, ``None`` without one. Behind it there may be a ``torn`` piece.
-    """
+    """A file that does not end where the head says: its last line that counts, and a ``torn`` piece behind it."""
 
     last: Head | None
     size: int
@@ -25,7 +22,7 @@ class Remains:
 
 @dataclass(frozen=True, slots=True)
 class TornPiece:
-    """Bytes that are no line: how many, and their SHA-256, without a line break at their end (``ends_line``)."""
+    """Bytes of a damaged line: their length and SHA-256, both without a line break at their end (``ends_line``)."""
 
     length: int
     sha256: str
@@ -33,10 +30,10 @@ class TornPiece:
 
 
 def examined(file: BinaryIO, head: Head | None, seal_of: SealOf) -> Remains:
-    """Examine an open file from where a head says that its last line ends; all of it, where it does not reach there.
+    """Examine an open file from the end of the head's line on, or all of it if it is shorter.
 
-    Lines that follow the head were written by a process that was killed before it noted them, and count. Without a head
-    the last whole line counts: others may be damaged, which is not to be covered up here.
+    Lines that follow the head count: their process was killed before it noted them. Without a head the last whole line
+    counts; damage before it stays for ``verify`` to find.
     """
     size = file.seek(0, 2)
     is_known = head is not None and head.size <= size
@@ -54,7 +51,6 @@ def examined(file: BinaryIO, head: Head | None, seal_of: SealOf) -> Remains:
 
 
 def piece_of(file: BinaryIO, start: int, end: int) -> TornPiece:
-    """Return the piece between two offsets."""
     file.seek(end - 1)
     ends_line = file.read(1) == b"\n"
     left = length = end - start - ends_line
@@ -67,11 +63,10 @@ def piece_of(file: BinaryIO, start: int, end: int) -> TornPiece:
 
 
 def follows(line: ChainedLine, head: Head) -> bool:
-    """Return whether a line is the next one after a head."""
     return line.n == head.number + 1 and line.prev == head.digest
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines with their line breaks; one that is too long comes in pieces, which are no lines of the audit."""
+    """Yield lines with their line breaks; one that is too long comes in pieces, which do not parse."""
     while line := file.readline(LONGEST_AUDIT_LINE):
         yield line

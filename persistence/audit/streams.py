@@ -1,4 +1,4 @@
-"""The audit to syslog, or to standard output: what receives the lines there keeps them, and they are not chained."""
+"""The audit to syslog, or to standard output, where its lines are not chained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from persistence.model.instants import next_after
 from persistence.model.peers import host_of
 from persistence.storage import files
 
-_PATIENCE = 2.0
+_SYSLOG_PATIENCE = 2.0
 
 
 def _line(event: bytes) -> bytes:
@@ -22,7 +22,7 @@ def _line(event: bytes) -> bytes:
 
 
 class _RaisingHandler(logging.handlers.SysLogHandler):
-    """A handler that does not hide that a line was not sent."""
+    """Raises if a line was not sent."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - as logging has it
         error = sys.exc_info()[1]
@@ -44,10 +44,9 @@ class SyslogAudit:
         connected: object = getattr(self._handler, "socket", None)
         if not isinstance(connected, socket.socket) or connected.fileno() < 0:  # the library hides that at first
             raise StartupError(f"audit_syslog = {address!r} cannot be reached: nothing listens there")
-        connected.settimeout(_PATIENCE)
+        connected.settimeout(_SYSLOG_PATIENCE)
 
     def append(self, event: bytes) -> int:
-        """Send a line, and return 0: it has no number."""
         text = _line(event).decode()
         record = logging.LogRecord("audit", logging.INFO, "", 0, "%s", (text,), None)
         try:
@@ -68,7 +67,6 @@ class OutputAudit:
         self._descriptor = os.dup(1)
 
     def append(self, event: bytes) -> int:
-        """Write a line, and return 0: it has no number."""
         with self._turn:
             try:
                 files.write_all(self._descriptor, _line(event) + b"\n")

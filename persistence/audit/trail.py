@@ -1,10 +1,7 @@
-"""The files of the audit: several processes append chained lines to one, and rotate it.
+"""The files of the audit: several processes append chained lines to one, and rotate it, under one lock.
 
-All of it happens under one lock, whose file beside (``NAME.lock``) has the head of the chain: the last line, and where
-in the file it ends. A file that ends elsewhere was torn by a crash, cut, removed, or rotated by another program. The
-next writer then finds out what is there (``recovery``), and goes on with the chain. Nothing is taken out of a file.
-
-A line is written before it is noted in the head. So a process that is killed between the two loses nothing.
+The lock file ``NAME.lock`` has the head of the chain: the last line, and where it ends, noted after the line is
+written. If the file ends elsewhere (a crash, another program), the next writer recovers the chain and removes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ _ROTATED = re.compile(r"\.([0-9]{12,18})(?:~[0-9]+)?", re.ASCII)
 
 
 def lock_path(path: str) -> str:
-    """Return the path of the lock file, which has the head, of an audit file."""
     return f"{path}.lock"
 
 
@@ -50,23 +46,22 @@ def rotated(path: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a file is rotated, by its size in bytes and its age in seconds, and how many are kept; 0: never, and all."""
+    """The size in bytes and age in seconds that rotate a file (0: never), and how many are kept (0: all)."""
 
     size: int = 0
     age: int = 0
     keep: int = 0
 
     def is_due(self, head: Head, now: float) -> bool:
-        """Return whether a file that has lines is large or old enough. A clock that jumps far rotates it once."""
+        """Tell whether a file with lines is large or old enough. A clock that jumps far rotates it once."""
         return head.size > 0 and (0 < self.size <= head.size or 0 < self.age <= abs(now - head.began))
 
 
 class AuditTrail(Closable):
     """Appends lines to the file at ``path``, whose directory exists, and has no links.
 
-    With ``syncs_lines`` each line is durable before ``append`` returns; else a thread makes lines durable within a
-    second. ``on_fault`` hears of faults that no caller hears of. ``seal`` returns the seal for new files, and
-    ``seal_of`` those of lines.
+    With ``syncs_lines`` each line is durable before ``append`` returns, else within a second, by a thread. ``on_fault``
+    hears of faults that no caller hears of. ``seal`` is for new lines, ``seal_of`` for those that are there.
     """
 
     def __init__(  # noqa: PLR0913 - each is a setting
@@ -110,12 +105,11 @@ class AuditTrail(Closable):
         return head.number
 
     def try_out(self) -> None:
-        """Open the file as ``append`` would, and close it again."""
         try:
             for each in (self._path, lock_path(self._path)):
                 os.close(files.open_shared(each, os.O_APPEND))
             if not os.access(os.path.dirname(self._path), os.W_OK, effective_ids=True):
-                raise PermissionError("its directory cannot be written to, which rotation needs")
+                raise PermissionError("rotation needs a directory that it can write to")
         except OSError as error:
             raise StartupError(f"the audit file {self._path} cannot be used: {error.strerror or error}") from error
 
@@ -149,7 +143,7 @@ class AuditTrail(Closable):
                 self._seal = self._new_seal()
         if head is None or head.size != status.st_size or head.number < self._head.number:
             head = self._recovered(record, head)
-        is_shared = status.st_nlink > 1 and head.size > 0  # another name, as of a backup: what has it is left as it is
+        is_shared = status.st_nlink > 1 and head.size > 0  # a backup has linked it: leave that one as it is
         if is_shared or self._rotation.is_due(head, time.time()):
             head = self._rotated(record, head)
         return head

@@ -1,7 +1,7 @@
-"""Verification of the audit: lines that were changed, removed, inserted or put elsewhere, missing files, a cut end.
+"""Verification of the audit: lines that were changed, removed, inserted or moved, missing files, a cut end.
 
-It cannot show what was rewritten together with its chain and the head in the lock file, except where the digests are
-keyed, or where somebody has kept a number and digest elsewhere. A digest that cannot be compared is a finding.
+Lines that were rewritten with their chain and the head in the lock file are found only if the digests are keyed, or
+somebody has kept a number and digest elsewhere. A digest that cannot be compared is a finding.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ _KEY_SHOWN = 40
 
 @dataclass(slots=True)
 class AuditVerdict:
-    """The result: what is wrong (``findings``), and what is worth knowing (``notes``).
-
-    ``last`` is the last line; ``known`` are the digests of numbers that somebody has asked for.
-    """
+    """The result; ``known`` are the digests of the numbers that the caller expects."""
 
     lines: int = 0
     findings: list[str] = field(default_factory=list)
@@ -60,7 +57,7 @@ class AuditVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A file of the audit: its bytes under the lock, ``None`` of a compressed one; the number of its first line."""
+    """A file: its size under the lock, ``None`` if compressed, and the number of its first line."""
 
     path: str
     size: int | None
@@ -92,10 +89,9 @@ def opened(path: str) -> BinaryIO:
 
 
 def file_names(path: str) -> list[str]:
-    """Return the paths of the audit file and of those beside it that begin with its name and a dot or hyphen.
+    """Return the paths of the audit file and of files beside it that begin with its name and a dot or hyphen.
 
-    So programs that rotate logs may call them as they like. They are not in the order of their lines. A pipe or a
-    directory is no file of it.
+    So programs that rotate logs may name them freely. They are not in the order of their lines.
     """
     directory, name = os.path.split(path)
     with disk_errors("looking for files of the audit"):
@@ -119,8 +115,8 @@ def verify(
 ) -> AuditVerdict:
     """Verify all files of the audit at ``path``; a service may write to it meanwhile.
 
-    With ``must_be_sealed`` the last line must have a keyed digest that can be compared. ``expected`` is a number and a
-    digest that somebody has kept. ``retired`` are the ids of keys that are gone, whose lines need not be compared.
+    With ``must_be_sealed`` the last line must have a keyed digest that can be compared. ``expected`` is a line that
+    somebody has noted. Lines by the keys ``retired`` need not be compared.
     """
     with disk_errors("reading the audit"):
         head, places = _snapshot(path, seal_of)
@@ -137,14 +133,13 @@ def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
 
 
 def _places(path: str, seal_of: SealOf) -> list[_Place]:
-    found = [_Place(each, _size_of(each), _first_number(each, seal_of)) for each in file_names(path)]
+    found = [
+        _Place(each, None if each.endswith(_GZIP) else os.path.getsize(each), _first_number(each, seal_of))
+        for each in file_names(path)
+    ]
     if not found:
         raise NotFoundError(f"there is no audit at {path}")
     return sorted(found, key=lambda place: (place.first, place.path != path, place.path))
-
-
-def _size_of(path: str) -> int | None:
-    return None if path.endswith(_GZIP) else os.path.getsize(path)
 
 
 def _first_number(path: str, seal_of: SealOf) -> int:
@@ -175,7 +170,7 @@ class _Verification:
         self._retired = retired
         self._verdict = AuditVerdict()
         self._damaged = 0  # lines since the last whole one
-        self._discarded = 0
+        self._first = self._discarded = 0
         self._open: set[int] = set()
         self._is_sealed = self._is_compared = self._has_present = False
         self._uncompared = ("", 0, 0)  # lines in a row by a key that is not here: its id, the first and the last
@@ -191,8 +186,7 @@ class _Verification:
             except DamagedError as error:
                 verdict.add(str(error))
         self._report_uncompared()
-        self._beginning()
-        self._end()
+        self._ends()
         if must_be_sealed and not self._is_sealed:
             verdict.add("the last line has no keyed digest, although audit_signed asks for one")
         elif must_be_sealed and not self._is_compared:
@@ -261,10 +255,7 @@ class _Verification:
         self._noted(line, where)
 
     def _compare(self, line: ChainedLine) -> None:
-        """Note whether the digest of a line was compared: that of a key that is not here says what its writer likes.
-
-        A retired key has lines only before those of the keys that are here.
-        """
+        # The digest of a missing key proves nothing. A retired key has lines only before those of known keys.
         self._is_compared = not line.seal or self._seal_of(line.seal) is not None
         self._has_present |= self._is_compared and bool(line.seal)
         if not self._is_compared and line.seal in self._retired and not self._has_present:
@@ -281,7 +272,7 @@ class _Verification:
         if key:
             lines = f"line {first} was" if first == last else f"lines {first} to {last} were"
             shown = json_line(key[:_KEY_SHOWN]).decode()
-            self._verdict.add(f"{lines} not compared: there is no signing key {shown}, which the digests name")
+            self._verdict.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
 
     def _noted(self, line: ChainedLine, where: str) -> None:
         if line.action == DISCARDED:
@@ -295,17 +286,12 @@ class _Verification:
         self._is_sealed = bool(line.seal)
         self._unsealed += not line.seal
 
-    _first = 0
-
-    def _beginning(self) -> None:
-        verdict = self._verdict
+    def _ends(self) -> None:
+        verdict, last = self._verdict, self._verdict.last
         if self._first > 1 and self._discarded >= self._first - 1:
             verdict.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
         elif self._first > 1:
             verdict.add(f"{_range(1, self._first - 1)} missing at the beginning")
-
-    def _end(self) -> None:
-        verdict, last = self._verdict, self._verdict.last
         if self._head is None:
             verdict.add("the lock file is missing or has no head: lines may be missing at the end")
         elif self._head.number > last.number + self._damaged:
@@ -331,7 +317,7 @@ def _range(first: int, last: int) -> str:
 
 
 def expected_head(text: str) -> tuple[int, str] | None:
-    """Read ``NUMBER:DIGEST``; ``None`` where it is neither."""
+    """Read ``NUMBER:DIGEST``; ``None`` for anything else."""
     number, _, digest = text.partition(":")
     with suppress(ValueError):
         if len(digest) == len(ORIGIN) and int(digest, 16) >= 0:

@@ -11,19 +11,19 @@ from persistence.cli.completion import form_names
 from persistence.cli.options import Duration, common_options, load, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
-from persistence.keys import SCOPES, WITHOUT_KEYS, Key, Scope, limited_administrators
+from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
 from persistence.providers.locations import open_keys
 
-_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
+_API_KEY_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
 
 
 @click.group("api-key", short_help="API keys, with which programs call the service.")
 def api_key() -> None:
     """Make, list and retire API keys. A program that shows one may call the service.
 
-    What is changed counts at once, also for a service that runs.
+    A change counts at once, also for a service that runs.
     """
 
 
@@ -41,7 +41,7 @@ def api_key() -> None:
 )
 @json_option
 @common_options
-def new(
+def new_api_key(
     *,
     name: str,
     expires: float | None,
@@ -52,8 +52,8 @@ def new(
 ) -> None:
     """Make an API key for the caller NAME and print it, this once.
 
-    NAME is what the log calls the caller. Only a digest of the key is kept. A key without --scope and --form may do
-    whatever the permissions of forms allow. What it may do cannot be changed: make another one, and retire this.
+    The log calls the caller NAME. Only a digest of the key is kept. A key without --scope and --form may do everything
+    that the permissions of forms allow. Its limits cannot be changed: make another key, and retire this one.
     """
     effective = load(options)
     settings = effective.settings
@@ -66,7 +66,7 @@ def new(
         say_json({"name": name, "key": secret})
     else:
         click.echo(secret)
-    closed = ". From now on whoever is not trusted needs a key" if is_first else ""
+    closed = ". From now on callers who are not trusted need a key" if is_first else ""
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
         f"'Authorization: Bearer KEY', or as the password beside any user name{closed}",
@@ -80,7 +80,7 @@ def new(
 @api_key.command("list", short_help="List the API keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_api_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each API key, when it was made, when it expires, when it was last used, and its limits.
 
     The service notes the last use once a minute. What is not known is left out.
@@ -100,15 +100,12 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
     if not keys:
         click.echo("there are no keys", err=True)
         return
-    rows = [_HEADINGS]
+    rows = [_API_KEY_HEADINGS]
     for key in keys:
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
-        rows.append((key.name, key.created, end, _shown(used.get(key.name)), _limits(key)))
+        shown = " ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms)))
+        rows.append((key.name, key.created, end, _shown(used.get(key.name)), safe(shown)))
     print_table(rows)
-
-
-def _limits(key: Key) -> str:
-    return safe(" ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms))))
 
 
 def _shown(used: float | None) -> str:
@@ -118,7 +115,7 @@ def _shown(used: float | None) -> str:
 @api_key.command("retire", short_help="Let an API key open nothing from now on.")
 @click.argument("name", metavar="NAME")
 @common_options
-def retire(*, name: str, **options: str | None) -> None:
+def retire_api_key(*, name: str, **options: str | None) -> None:
     """Forget the API key NAME: it opens nothing from now on."""
     keys = open_keys(load(options).settings)
     keys.remove(name)

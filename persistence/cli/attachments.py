@@ -1,4 +1,4 @@
-"""The option ``--attachments`` of commands that fill a storage: where the attachments come to."""
+"""The option ``--attachments`` of commands that fill a storage: the place for the attachments."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def attachments_option(text: str) -> Option:
 def open_attachments(
     settings: Settings, properties: Properties, location: str, given: Attachments | None
 ) -> ListedBodies | None:
-    """Return the bodies of attachments of a tree or database, ``location``; ``None`` if they come to their data.
+    """Open the place for the attachments of the tree or database ``location``; ``None`` if they come to their data.
 
-    A place that a provider of the properties has is in the store of that provider, unless the option says where it is.
+    A place of a provider is in the store of that provider, unless the option names another endpoint or region.
     """
     if not isinstance(given, Bucket):
         return None
@@ -53,7 +53,7 @@ def open_attachments(
         place = next((each for each in known if str(each) == str(place)), place)
     for each in known:
         if place.meets(each) and str(each) != str(place):
-            raise click.UsageError(f"{place} and {each} lie within each other: each place needs a prefix of its own")
+            raise click.UsageError(f"{place} overlaps {each}: each place needs a prefix of its own")
     # A service with that storage finds the notes there.
     there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
     bodies = bucket_bodies(there, keeps_all)(place)

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from persistence.audit.log import seals
-from persistence.audit.newest import facts_of, is_of_kind, outcome_of, place_of
+from persistence.audit.newest import facts_of, is_of_kind, outcome_of, subject_of
 from persistence.audit.recovery import lines_of
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, opened, verify
 from persistence.cli.options import common_options, load, usage_errors
@@ -39,11 +39,11 @@ def audit() -> None:
 def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: bool, **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
-    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: whoever
-    can write the files can also rewrite the chain, but not to a digest that you have.
+    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: a person
+    who can write the files can also rewrite the chain, but not to a digest that you have.
 
-    Lines whose digests are by a signing key that is not here cannot be compared, which is a finding. If you removed
-    the key, name it with --retired-key. Anybody may have changed these lines.
+    A line whose signing key is missing cannot be compared, which is a finding. If you removed the key, name it with
+    --retired-key. Anybody may have changed such lines.
     """
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
@@ -87,7 +87,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 
 @audit.command()
 @click.argument("path", metavar="[APP[/FORM[/DOCUMENT]]]", required=False)
-@click.option("--document", metavar="ID", help="Only lines of this document, of whatever form.")
+@click.option("--document", metavar="ID", help="Only lines of this document, of any form.")
 @click.option("--user", metavar="NAME", help="Only lines of this user.")
 @click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
@@ -96,7 +96,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
-    If there is none of the kind, a line on standard error says so.
+    If none matches, a line on standard error says so.
     """
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
     wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
@@ -106,9 +106,9 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     with disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
-            say(line if as_json else safe(_shown(msgspec.json.decode(line))))
+            say(line if as_json else safe(_shown_line(msgspec.json.decode(line))))
         if not line:
-            click.echo("no line of the audit is of this kind", err=True)
+            click.echo("no line of the audit matches", err=True)
 
 
 def _settings(options: Mapping[str, object]) -> Settings:
@@ -116,7 +116,7 @@ def _settings(options: Mapping[str, object]) -> Settings:
     if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
         raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
     if settings.audit in {"syslog", "stdout"}:
-        raise NotFoundError(f"the audit goes to {settings.audit}: what receives it there has it")
+        raise NotFoundError(f"the audit goes to {settings.audit}: look for its lines there")
     return settings
 
 
@@ -132,16 +132,13 @@ def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | Non
             click.echo(safe(str(error)), err=True)
 
 
-def _shown(facts: Mapping[str, object]) -> str:
-    place = place_of(facts)
-    who = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
+def _shown_line(facts: Mapping[str, object]) -> str:
+    place = subject_of(facts)
+    users = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
     outcome = outcome_of(facts)
-    parts = [str(facts.get("at")), *who, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
+    parts = [str(facts.get("at")), *users, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
     origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
-    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", _details(facts)) if part)
-
-
-def _details(facts: Mapping[str, object]) -> str:
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
-    return ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})
+    shown = ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})
+    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", shown) if part)

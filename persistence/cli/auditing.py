@@ -1,4 +1,4 @@
-"""Commands in the audit: those that change something or take it out have a line, whatever module they are in."""
+"""Commands in the audit: those that change something, or take something out, have a line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTINGS = ("file", "data", "dialect")
 _LONGEST = 200
 _MOST = 20
 _WITH_SUBJECT = frozenset({"purge", "erase", "revert", "restore", "reindex", "reencrypt", "token", "leases"})
-"""The commands whose argument is about a form or a document; that of others is a file."""
+"""The commands whose argument is a form or a document, and not a file."""
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
 
@@ -50,7 +50,7 @@ AUDITED: Mapping[str, Callable[[_Params], bool]] = {
     "encryption-key new": _always,
     "encryption-key retire": _is_real,
 }
-"""The commands that have a line, and with which parameters: those that only say what they would do have none."""
+"""The commands that have a line, and whether they have one with these parameters: dry runs have none."""
 
 
 def audited(name: str, command: click.Command) -> click.Command:
@@ -71,7 +71,7 @@ def _run(name: str, callback: Callable[..., Any], /, **params: Any) -> Any:
 
 @contextmanager
 def auditing(name: str, params: _Params) -> Iterator[None]:
-    """Write the lines of a command, which is a block."""
+    """Write the audit lines of a command, for a block."""
     effective = load({key: params.get(key) for key in _SETTINGS})
     if effective.settings.audit == "off":
         yield
@@ -109,7 +109,8 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
     paths = params.get("path") or params.get("document") or params.get("paths")
     app, form, collection, document = _subject(paths if name in _WITH_SUBJECT else None)
-    details = {key: _shown(value) for key, value in params.items() if key not in _SETTINGS[::2] and _is_given(value)}
+    given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
+    details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
     return AuditEvent(
         action=name.replace(" ", "-"),
         command=f"persistence {name}",
@@ -136,10 +137,6 @@ def _subject(path: object) -> tuple[str, str, str, str]:
             return app, form, "", ""
         case _:
             return "", "", "", ""
-
-
-def _is_given(value: object) -> bool:
-    return value is not None and value is not False and value != ()
 
 
 def _shown(value: object) -> object:

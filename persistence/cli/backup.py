@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from io import FileIO
 
@@ -28,7 +28,7 @@ from persistence.storage import nofollow
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.managed import MaintainedDatabase
 
-_MEBIBYTE = 1 << 20
+MEBIBYTE = 1 << 20
 
 
 @click.command(short_help="Save all trees into a new directory.")
@@ -41,8 +41,8 @@ _MEBIBYTE = 1 << 20
 def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
     """Save all trees and directories of attachments into a new directory in DEST.
 
-    The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
-    system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
+    The service may run. Files that have not changed since the last backup in DEST become hard links to it, where the
+    file system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved, too.
     """
     if "://" in destination:
         raise click.UsageError("DEST is a directory, and not an address")
@@ -65,7 +65,11 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
     if lacking := [each for each in needed if each not in saved]:
-        _say_lacking(choice, lacking)
+        where = "of the environment" if choice.settings.encryption_key else f"in {choice.settings.encryption_keys}"
+        summarize(
+            f"the encryption keys {where} are not in the backup, and nobody can read encrypted data without them: "
+            f"keep a copy of them, or save them with --keys ({', '.join(lacking)})"
+        )
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
@@ -89,7 +93,7 @@ def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> 
         return
     summarize(
         f"{run.path}: {run.folders} documents, drafts and form versions; "
-        f"{count.copied} files copied ({count.copied_bytes / _MEBIBYTE:.1f} MiB), {count.linked} linked; "
+        f"{count.copied} files copied ({count.copied_bytes / MEBIBYTE:.1f} MiB), {count.linked} linked; "
         f"{seconds:.1f} s"
     )
 
@@ -104,14 +108,6 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
     needed = needed_keys.needed(settings.home)
     lacking = needed_keys.missing(needed, known)
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
-
-
-def _say_lacking(choice: TreeChoice, ids: Sequence[str]) -> None:
-    settings, path = choice.settings, key_files(choice)[manifest.ENCRYPTION_KEYS]
-    where = "of the environment" if settings.encryption_key else f"in {path}"
-    lacking = "are not in the backup, and nobody can read what is encrypted without them"
-    remedy = "keep a copy of them, or save them with --keys"
-    summarize(f"the encryption keys {where} {lacking}: {remedy} ({', '.join(ids)})")
 
 
 def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
@@ -133,7 +129,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     there = {name: path for name, path in key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
         yield name, _read(path)
-    has_keys = "the backup holds keys: whoever can read it can read all data"
+    has_keys = "the backup holds keys: everybody who can read it can read all data"
     click.echo(has_keys if there else "there are no files of keys to save", err=True)
 
 

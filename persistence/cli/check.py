@@ -1,4 +1,4 @@
-"""``persistence check``: find damage in the trees, and take care of it with ``--repair`` and ``--adopt``."""
+"""``persistence check``: find damage in the trees, and mend it with ``--repair`` and ``--adopt``."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ Parts = list[tuple[str, ...]]
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
-@click.option("--adopt", is_flag=True, help="Take in what was edited or put there by hand, below PATH or with --all.")
+@click.option("--adopt", is_flag=True, help="Take in files edited or added by hand, below PATH or with --all.")
 @click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are.")
-@click.option("--as", "adopter", metavar="USER", help="Who adopts: the last modifier of what is adopted.")
+@click.option("--as", "adopter", metavar="USER", help="The last modifier of the adopted files.")
 @click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
 @click.option(
@@ -99,7 +99,10 @@ def check(*, is_status: bool, **options: Any) -> None:
     if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
         record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
     if wanted.as_json:
-        say_json(_summary_facts(run.totals, run.seconds))
+        totals = run.totals
+        facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
+        found = {severity.value: totals.found[severity] for severity in Severity}
+        say_json({"folders": totals.folders, **found, **facts, "seconds": round(run.seconds, 3)})
     sys.exit(status)
 
 
@@ -120,7 +123,7 @@ class _Wanted:
     def check(self) -> None:
         has_scope = bool(self.paths) != self.is_all
         if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
-            raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all without a PATH")
+            raise click.UsageError("--adopt needs a PATH to adopt, or --all without a PATH")
         if self.adopter is not None and not self.adopt:
             raise click.UsageError("--as goes with --adopt")
         if self.budget is not None and (not self.deep or self.paths):
@@ -133,7 +136,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How findings in one place are shown: with a ``prefix`` before each line. ``count`` is for the progress."""
+    """How findings in one place are shown: with a ``prefix`` before each line, and a bar of ``count`` steps."""
 
     count: Callable[[], int]
     inside: Callable[[str], str]
@@ -183,11 +186,11 @@ class _Run:
             )
             run = Check(tree, index, options)
             status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.totals)
-            if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
+            if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
                 journal.leave()
-                with suppress(OSError, PersistenceError):  # the next search takes in what was noted
+                with suppress(OSError, PersistenceError):  # else the next search reads the journal
                     index.recover()
             return status
 
@@ -359,17 +362,6 @@ def _facts(shown: _Shown, report: Report) -> dict[str, object]:
         "outcome": report.outcome.value,
         "said": one_line(report.said),
         "difference": "\n".join(report.difference),
-    }
-
-
-def _summary_facts(totals: FindingTotals, seconds: float) -> dict[str, object]:
-    return {
-        "folders": totals.folders,
-        **{severity.value: totals.found[severity] for severity in Severity},
-        "mended": totals.mended,
-        "remaining": totals.remaining,
-        "edits": totals.edits,
-        "seconds": round(seconds, 3),
     }
 
 

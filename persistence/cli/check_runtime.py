@@ -28,7 +28,6 @@ from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 
 _APP = "check-runtime-"
-"""The beginning of the names of applications of checks."""
 _NEWEST = "current"
 _EVERY_FORM = Form(ANY, ANY)
 _STEPS = ("SEQUENCE", "STEP", "RESULT")
@@ -114,7 +113,7 @@ def _print(results: Sequence[StepResult]) -> None:
 
 
 def _remove(proxy: RuntimeProxy) -> bool:
-    """Remove the application, also of a check that has failed; say what remains of it, and return whether it is gone.
+    """Remove the application, and return whether it is gone.
 
     Tombstones do not count: only an administrator can purge those of documents, and nobody those of definitions.
     """
@@ -143,7 +142,8 @@ def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | No
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
     if as_json:
         for route in routes:
-            say_json(_route_facts(route))
+            parts = {"definition": route.definition, "data": route.data, "attachments": route.attachments}
+            say_json({"form": str(route.form), **{name: provider or None for name, provider in parts.items()}})
         for each in needed:
             say_json({"property": each.name, "needed": each.value, "found": each.found or None})
         for key, lines in {"problem": problems, "note": notes}.items():
@@ -169,22 +169,12 @@ def _needed_lines(needed: Sequence[NeededProperty]) -> Iterator[str]:
         yield each.line
 
 
-def _route_facts(route: RuntimeRoute) -> dict[str, object]:
-    return {
-        "form": str(route.form),
-        "definition": route.definition or None,
-        "data": route.data or None,
-        "attachments": route.attachments or None,
-    }
-
-
 def _route_cells(route: RuntimeRoute, runtime: RuntimeProperties) -> tuple[str, ...]:
-    def shown(name: str) -> str:
-        uri = runtime.services.get(name)
-        return f"{name} ({shown_address(uri)})" if uri else name
-
-    attachments = shown(route.attachments) if route.attachments else "with the data"
-    return str(route.form), shown(route.definition) or "-", shown(route.data) or "-", attachments
+    shown = [
+        f"{name} ({shown_address(uri)})" if (uri := runtime.services.get(name)) else name
+        for name in (route.definition or "-", route.data or "-", route.attachments or "with the data")
+    ]
+    return str(route.form), *shown
 
 
 def _stored(options: Mapping[str, str | None]) -> set[Form]:

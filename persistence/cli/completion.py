@@ -11,17 +11,17 @@ from persistence.cli.managing import reading
 from persistence.cli.options import choose_trees
 from persistence.errors import PersistenceError
 
-_MOST = 1000
-"""Names that are offered: nobody reads more."""
-_SETTINGS = ("data", "datasource", "file", "dialect")
+_MOST_OFFERED = 1000
+"""Nobody reads more names."""
+_TREE_OPTIONS = ("data", "datasource", "file", "dialect")
 
 
 def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the forms, as APP/FORM, whose names begin with what is typed so far; none where they cannot be read."""
-    options = {name: context.params.get(name) for name in _SETTINGS}
+    """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
+    options = {name: context.params.get(name) for name in _TREE_OPTIONS}
     try:
         fitting = (name for name in _names(options) if name.startswith(incomplete))
-        return sorted(set(islice(fitting, _MOST)))
+        return sorted(set(islice(fitting, _MOST_OFFERED)))
     except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
         return []
 

@@ -79,8 +79,7 @@ def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **opt
 def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool, **options: str | None) -> None:
     """Say which provider has the definitions (form) or the data of a form, and why.
 
-    Then where that is, whether it is asked where all providers are, the headers that tell it its own properties, and
-    who keeps the attachments.
+    Then its place, whether it is active, the headers that tell it its own properties, and the place of the attachments.
     """
     effective = _effective(outer, options)
     with usage_errors():
@@ -95,7 +94,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool
     lines = [*_explained(properties.explain_provider(form, kind), properties)]
     lines += _place(found.definition if kind == FORM else found.data, effective)
     if kind == FORM:
-        lines.append("attachments of definitions are with it, whatever the properties say")
+        lines.append("attachments of definitions are always with it")
     elif found.attachments is None:
         lines.append("attachments are with it")
     else:
@@ -153,7 +152,7 @@ def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> dic
 
 def _attachments_place(provider: ProviderProperties) -> str:
     if provider.place is not None:
-        endpoint = provider.place.endpoint or "an endpoint that the environment says, or that of AWS"
+        endpoint = provider.place.endpoint or "the endpoint of the environment, or that of AWS"
         return f"in {provider.place}, at {endpoint}"
     base = base_of(provider)
     return f"with another service, {provider.uri}" if base is None else f"below {base}"
@@ -198,7 +197,7 @@ def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
     end = f" ({name})" if kind == _TREE else ""
     yield f"provider {provider.name} is {kind}, {place}{end}"
     if not provider.is_active:
-        yield "  not active: it is not asked where all providers are"
+        yield "  not active: requests to all providers leave it out"
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     for name, value in provider.mirrored:
         yield f"  {dialect.header(name)}: {shown_address(value)}"

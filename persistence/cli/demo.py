@@ -41,11 +41,11 @@ _VERSION = VersionRequest(number=1)
 @click.command(short_help="Fill a new directory with a sample application.")
 @click.argument("directory", metavar="[DIR]", default=_DIRECTORY)
 def demo(*, directory: str) -> None:
-    """Make of DIR, which must be empty or missing, a directory for a service, with a sample application in it.
+    """Make a service directory with a sample application in DIR (default: demo), which must be empty or missing.
 
     The application has one form in two languages, with indexed and encrypted controls and permissions, and 200
-    documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. DIR is
-    demo without it. To get rid of it, remove the directory.
+    documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. To get
+    rid of it, remove the directory.
     """
     path = resolved_place(directory)
     make_service_directory(path)

@@ -50,8 +50,8 @@ def diff(  # noqa: PLR0913 - its options
     of a deleted document the last one that was not deleted; without OLDER, the one before NEWER.
 
     They are those of the history over HTTP: values, iterations of repeats, and elements, found by the definition of
-    the version. All else, and all of the designer's data, is a line that says that something differs. Encrypted values
-    are not shown without --decrypt. Permissions do not count. Nothing is changed, and the service may run.
+    the version. Other differences, and all of the designer's data, are one line. Encrypted values are not shown without
+    --decrypt. Permissions do not count. Nothing is changed, and the service may run.
     """
     choice = choose_trees(options)
     with usage_errors():

@@ -28,26 +28,26 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
 from persistence.services.key_references import KeyReferences
 
-_HEADINGS = ("ID", "MADE", "DOES")
+_ENCRYPTION_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
 
 @click.group("encryption-key", short_help="Encryption keys, with which data is encrypted.")
 def encryption_key() -> None:
-    """Make, list and retire the keys that encrypt what is stored. The newest encrypts, all decrypt.
+    """Make, list and retire the keys that encrypt stored data. The newest encrypts, all decrypt.
 
-    What is changed counts at once, also for a service that runs.
+    A change counts at once, also for a service that runs.
     """
 
 
 @encryption_key.command("new", short_help="Make a key that encrypts from now on.")
-@click.option("--yes", is_flag=True, help="Make one although keys are missing that what is stored needs.")
+@click.option("--yes", is_flag=True, help="Make one although keys are missing that stored data needs.")
 @json_option
 @common_options
-def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
+def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
-    The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
-    the keys must be backed up, and apart from the data: without it, what is encrypted is lost.
+    The keys before it stay, for reading; persistence reencrypt encrypts stored data with the new one. Back up the file
+    of the keys, apart from the data: without it, encrypted data is lost.
     """
     effective = load(options)
     settings = effective.settings
@@ -55,7 +55,7 @@ def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
     remark = None if yes else encryption_remark(settings, effective.properties)
     if remark is not None:
         raise ConflictError(
-            f"{remark}, and a new key is another one: put the file of the keys back; --yes makes a new key all the same"
+            f"{remark}, and a new key does not replace them: put the file of the keys back, or add one with --yes"
         )
     made = keys.new()
     needed_keys.note(settings.home, [made])
@@ -70,7 +70,7 @@ def new(*, yes: bool, as_json: bool, **options: str | None) -> None:
 @encryption_key.command("list", short_help="List the encryption keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_encryption_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
@@ -92,7 +92,7 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         )
         for key_id in ring.keys
     ]
-    print_table((_HEADINGS, *rows))
+    print_table((_ENCRYPTION_KEY_HEADINGS, *rows))
 
 
 @encryption_key.command("retire", short_help="Take out a key with which nothing is encrypted.")
@@ -103,7 +103,9 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
 )
 @json_option
 @common_options
-def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None) -> None:
+def retire_encryption_key(
+    *, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None
+) -> None:
     """Take the encryption key ID out of the file of the keys, if nothing is encrypted with it any more.
 
     All trees and databases of the settings are looked at: documents, drafts, attachments, and their older revisions.
@@ -129,24 +131,21 @@ def retire(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: b
         needed_keys.forget(settings.home, key_id)
     if as_json:
         say_json({"id": key_id, "needed": bool(status), "file": path})
+    elif status:
+        first = ": run persistence reencrypt first" if status == REMAINS else ""
+        click.echo(f"{key_id} is not retired{first}", err=True)
+    elif path is None:
+        click.echo(f"nothing is encrypted with {key_id}", err=True)
     else:
-        click.echo(_outcome(key_id, status, path), err=True)
+        click.echo(f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it", err=True)
     sys.exit(status)
-
-
-def _outcome(key_id: str, status: int, path: str | None) -> str:
-    if status:
-        return f"{key_id} is not retired{': run persistence reencrypt first' if status == REMAINS else ''}"
-    if path is None:
-        return f"nothing is encrypted with {key_id}"
-    return f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it"
 
 
 def _require_no_services(properties: Properties, left_out: Collection[str]) -> None:
     others = [each for each in (*properties.form_providers, *properties.attachment_providers) if each.is_service]
     for name in left_out:
         if name not in {each.name for each in others}:
-            raise click.UsageError(f"{safe(name)} is no provider that is another service")
+            raise click.UsageError(f"--leave-out {safe(name)}: no provider of that name is another service")
     for each in others:
         if each.name not in left_out:
             raise NotSupportedError(

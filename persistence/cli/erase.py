@@ -43,7 +43,7 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @click.command(short_help="Remove everything of documents, with a certificate.")
 @click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
 @click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
-@click.option("--certificate", metavar="FILE", help="Where to record what is erased; required with --yes.")
+@click.option("--certificate", metavar="FILE", help="A record of the erasure; required with --yes.")
 @click.option("--reason", metavar="TEXT", help="A reason for the certificate.")
 @click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
 @click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
@@ -51,12 +51,12 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @json_option
 @tree_options
 def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> None:
-    """Remove everything of documents, because law asks for it: data, attachments, history, drafts and leases.
+    """Remove documents completely, as law may require: data, attachments, history, drafts and leases.
 
-    The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. What a
-    repair has put into the quarantine goes, too. Without --yes nothing is changed: what would go is listed. The
-    certificate is JSON: paths, sizes and digests of what was removed, when and by whom, and no content. With --backups,
-    documents may be named of which only backups have files.
+    The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. Their
+    files in the quarantine are removed, too. Without --yes the files are listed, and nothing is changed. The
+    certificate is JSON: paths, sizes and digests of the removed files, when and by whom, without contents. With
+    --backups, documents that only backups have may be named.
 
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
     """
@@ -72,7 +72,9 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
     for tree in choice.trees:
         with _opened(tree) as erasing:
             found.look(tree, erasing, choice, request)
-    documents = found.documents(request)
+    if not found.known:
+        raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
+    documents = list(found.known.values())
     copies = request.copies(documents, before)
     (_list_facts if as_json else _list)(documents, copies)
     if found.damaged and not as_json:
@@ -123,23 +125,22 @@ class _Request:
         if self.certificate is None or not os.path.lexists(self.certificate):
             return None
         if not os.path.isfile(self.certificate):
-            raise BadRequestError(f"{self.certificate} is no file")
+            raise BadRequestError(f"{self.certificate} is not a file")
         try:
             with disk_errors(self.certificate), open(self.certificate, "rb") as file:
                 found = msgspec.json.decode(file.read(), type=Certificate)
         except msgspec.DecodeError as error:
-            raise BadRequestError(f"{self.certificate} is there already, and is no certificate") from error
+            raise BadRequestError(f"{self.certificate} exists, and is not a certificate") from error
         if found.ended is not None:
-            raise BadRequestError(f"{self.certificate} is of an erasure that is complete: name another file")
+            raise BadRequestError(f"the erasure of {self.certificate} is complete: name another file")
         return found
 
     def copies(self, documents: Sequence[ErasedDocument], before: Certificate | None) -> list[ErasedCopies]:
-        """Return the files of documents in the backups; those without any are left out.
-
-        What a run ``before`` has found counts, too: it may have removed it.
-        """
+        """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
         found = {each.backup: each for each in (before.backups if before is not None else ())}
         for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
+            if self.removes_copies:
+                owner.refuse_root(backup)
             files_ = backup_erasure.copies(backup, _names(documents))
             known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
             erased = {each.path: each for each in known.files}
@@ -147,9 +148,6 @@ class _Request:
             if erased:
                 found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
         return list(found.values())
-
-    def is_backed_up(self, form: Form, document: str) -> bool:
-        return bool(self.copies([ErasedDocument("", form.app, form.name, document, None, ())], None))
 
     def beginning(
         self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
@@ -205,9 +203,9 @@ def _document(path: str) -> tuple[Form, str]:
 
 @dataclass(slots=True)
 class _Found:
-    """The documents to be erased by tree and name, and how many revisions of others name the user.
+    """The documents to erase by tree, form and name.
 
-    ``damaged`` counts documents that may be the user's, too.
+    ``mentions`` counts revisions of others that name the user, ``damaged`` documents that may be the user's.
     """
 
     known: dict[tuple[str, Form, str], ErasedDocument]
@@ -227,16 +225,11 @@ class _Found:
                 try:
                     known = erasing.describe(form, document)
                 except NotFoundError:
-                    if not request.is_backed_up(form, document):
-                        raise
                     known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
+                    if not request.copies([known], None):
+                        raise
                 self.known[tree.name, form, document] = known
         self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
-
-    def documents(self, request: _Request) -> list[ErasedDocument]:
-        if not self.known:
-            raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
-        return list(self.known.values())
 
 
 def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:

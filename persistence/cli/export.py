@@ -50,11 +50,8 @@ from persistence.storage.storage import NOBODY
 
 _STDOUT = "-"
 
-Counting = Callable[[], int]
-"""Counts the steps of an export."""
-
 Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
-"""Yields an export; calls the first with a line for all that is left out, the second after each step."""
+"""Yields an export; calls the first with a line for each part that is left out, the second after each step."""
 
 
 @click.command(short_help="Export forms and data as an archive or a table.")
@@ -100,8 +97,8 @@ def export(  # noqa: PLR0913 - click passes each option
 
     Empty parts of APP/FORM/VERSION stand for everything, and parts may be missing at the end. VERSION is a number,
     latest or all. A TIME is one such as 2025-03-04T05:06:07Z, or a date. Without --match, all forms are exported that a
-    request would find in a tree here. The service may run. FILE is there when it is whole, and not before; one that was
-    there is replaced. What docs/export.md says of the archive and of what is left out is true here, too.
+    request would find in a tree here. The service may run. FILE appears when it is whole, and replaces an older one.
+    docs/export.md describes the archive, and the parts that are left out.
 
     --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
     the current values of indexed controls, under their labels.
@@ -137,7 +134,7 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
         if tree is not None:
             raise click.UsageError(f"{shown_path(file)} lies in the data directory {shown_path(tree)}")
         if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
-            raise click.UsageError(f"{shown_path(file)} is no file: - writes to standard output")
+            raise click.UsageError(f"{shown_path(file)} is not a file: - writes to standard output")
         with files.replacing(os.path.realpath(file)) as descriptor:
             yield lambda piece: files.write_all(descriptor, piece)
 
@@ -154,7 +151,7 @@ def _to_stdout(piece: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The choice of what is exported, and how: as an archive unless as a table."""
+    """The query, and its format: an archive, CSV or JSON lines."""
 
     query: ExportQuery
     table: TableOptions
@@ -166,8 +163,8 @@ class _Chosen:
     def kinds(self) -> str:
         return "documents and drafts" if self.is_csv or self.is_json else "definitions, documents and drafts"
 
-    def begin(self, exporting: Exporting) -> tuple[Counting, Pieces]:
-        """Begin the export. Raises ``click.UsageError`` if the rows of a table would be of several versions."""
+    def begin(self, exporting: Exporting) -> tuple[Callable[[], int], Pieces]:
+        """Return a function that counts the steps, and the pieces."""
         if not (self.is_csv or self.is_json):
             export = exporting.begin(self.query)
             return export.count, export.archive
@@ -181,8 +178,6 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The result of an export; ``bytes`` were written."""
-
     exported: int
     bytes: int
     problems: int
@@ -202,7 +197,11 @@ def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> No
 
 def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:
     settings, properties = effective.settings, effective.properties
-    _say_elsewhere(effective)
+    for each in properties.form_providers:
+        if each.is_service:
+            click.echo(
+                f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
+            )
     keys = open_encryption_keys(settings, properties)
     with OfflineProviders(settings, properties, NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
@@ -215,12 +214,3 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
                 write(piece)
                 size += len(piece)
     return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
-
-
-def _say_elsewhere(effective: Effective) -> None:
-    """Say which forms are not exported, because another service has them."""
-    for each in effective.properties.form_providers:
-        if each.is_service:
-            click.echo(
-                f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
-            )

@@ -73,7 +73,7 @@ def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str |
     status = on_each(trees, read)
     if unknown and len(unknown) == len(trees):
         raise unknown[0]
-    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # equal names stay in the order of the trees
+    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # a stable sort keeps the order of the trees
     if sort is not None:
         found.sort(key=lambda each: _ORDERS[sort](each[1].counts), reverse=True)
     summaries = [summary for _, summary in found]
@@ -82,7 +82,7 @@ def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str |
         for tree, summary in found:
             say_json(form_facts(summary, tree.name, published_elsewhere=_is_elsewhere(summary, tree)))
     else:
-        rows = [row for tree, summary in found for row in _form_rows(summary, tree, several=len(trees) > 1)]
+        rows = [row for tree, summary in found for row in _form_rows(summary, tree, with_tree=len(trees) > 1)]
         if rows:
             print_table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, footer=_totals(summaries))
         say(_counts(summaries, damaged))
@@ -101,8 +101,8 @@ def _app_and_name(path: str | None) -> tuple[str | None, str | None]:
             raise BadRequestError(f"{safe(path or '')} is not APP or APP/FORM")
 
 
-def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
-    form, where = safe(str(summary.form)), safe(tree.name) if several else ""
+def _form_rows(summary: FormSummary, tree: ChosenTree, *, with_tree: bool) -> Iterator[tuple[str, ...]]:
+    form, where = safe(str(summary.form)), safe(tree.name) if with_tree else ""
     found = summary.counts
     numbers = (found.documents, found.deleted, found.drafts, found.size)
     saved = "" if found.saved is None else f"{found.saved[:_SECOND]}Z"

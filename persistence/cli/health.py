@@ -19,8 +19,8 @@ from persistence.maintenance.last_runs import LastBackup, LastCheck, last
 from persistence.settings import Effective
 from persistence.starting import url_of
 
-_STEPS = 6
-"""Times that ``--timeout`` may pass in all: two requests, each of which connects, is sent and is answered."""
+_TIMED_STEPS = 6
+"""Steps that ``--timeout`` limits: two requests, and each connects, is sent and is answered."""
 
 
 url_option = click.option(
@@ -39,7 +39,7 @@ url_option = click.option(
 def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
 
-    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. Of the
+    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. For the
     service of the settings, a line says if there was never a backup or a check of everything.
 
     \b
@@ -51,7 +51,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
         effective = read_settings(options)
         address, home = own_url(effective), effective.settings.home
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
-    with PersistenceClient(address, policy=policy) as client, _ending(_STEPS * timeout):
+    with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
         found = client.health()
     if as_json:
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
@@ -66,7 +66,6 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
 
 
 def _never(home: str) -> Iterator[str]:
-    """Yield a line for a backup and for a check that there never was, for a service with a home directory."""
     for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
         with suppress(PersistenceError):  # a user who may only ask cannot look there
             if last(home, kind) is None:
@@ -75,10 +74,10 @@ def _never(home: str) -> Iterator[str]:
 
 @contextmanager
 def _ending(seconds: float) -> Iterator[None]:
-    """End a block after some seconds: who sends a byte now and then is never silent."""
+    """End a block after some seconds: a service that sends a byte now and then never times out."""
 
     def give_up(_signal: int, _frame: object) -> None:
-        raise RemoteTimeoutError("the service does not come to the end of its answer")
+        raise RemoteTimeoutError("the service does not finish its answer")
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -90,9 +89,8 @@ def _ending(seconds: float) -> Iterator[None]:
 
 
 def own_url(effective: Effective) -> str:
-    """Return the address of the service of the settings."""
     bind = effective.settings.bind
     found = url_of(bind)
     if found is None:
-        raise StartupError(f"the setting bind is {bind}, which says no port: name the address with --url")
+        raise StartupError(f"the setting bind is {bind}, without a port: name the address with --url")
     return found

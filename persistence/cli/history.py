@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 import click
 
@@ -14,7 +13,6 @@ from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.errors import NotFoundError
 from persistence.model.history import ListedRevision
-from persistence.model.sidecar import Sidecar
 
 _HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
 _NUMBERS = (5, 6)
@@ -32,8 +30,8 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
                     APP/FORM/data/DOCUMENT/FILE   an attachment of it
 
     A time in the first column is the last-modified-time with which a GET reads that revision. Permissions do not
-    count, and revisions of earlier owners are listed, too. It is looked for where the form is, as persistence config
-    route says. Nothing is changed, and the service may run or not.
+    count, and revisions of earlier owners are listed, too. The tree or database is that of the form's data, as
+    persistence config route says. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
@@ -48,16 +46,11 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
         for revision in revisions:
             say_json(revision_facts(revision.instant, revision.sidecar))
     else:
-        _say(revisions)
+        print_table((_HEADINGS, *map(_row, revisions)), right=_NUMBERS)
+        deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
+        say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
     if any(revision.sidecar is None for revision in revisions):
         sys.exit(REMAINS)
-
-
-def _say(revisions: list[ListedRevision]) -> None:
-    rows = [_HEADINGS, *map(_row, revisions)]
-    print_table(rows, right=_NUMBERS)
-    deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
-    say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
 
 
 def _row(revision: ListedRevision) -> tuple[str, ...]:
@@ -66,21 +59,6 @@ def _row(revision: ListedRevision) -> tuple[str, ...]:
         return revision.instant, "", "", "", "", "", "", "damaged: persistence check says more"
     names = (sidecar.modifier, sidecar.creator, sidecar.group, sidecar.stage)
     size = "" if sidecar.deleted else str(content_size(sidecar))
-    return (
-        revision.instant,
-        *(safe(name or "") for name in names),
-        str(sidecar.version),
-        size,
-        ", ".join(_notes(sidecar)),
-    )
-
-
-def _notes(sidecar: Sidecar) -> Iterable[str]:
-    if sidecar.deleted:
-        yield "deleted"
-    if sidecar.adopted:
-        yield "adopted"
-    if sidecar.encrypted:
-        yield "encrypted"
-    if sidecar.restored is not None:
-        yield f"restored {sidecar.restored}"
+    notes = [name for name in ("deleted", "adopted", "encrypted") if getattr(sidecar, name)]
+    notes += [] if sidecar.restored is None else [f"restored {sidecar.restored}"]
+    return revision.instant, *(safe(name or "") for name in names), str(sidecar.version), size, ", ".join(notes)

@@ -57,7 +57,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
     with files as the paths of the interface name them. Each form goes where the settings and properties
-    say. What is there already is left as it is, so an import that was interrupted goes on when it is called again. What
+    say. Revisions that exist are left alone, so an import that was interrupted goes on when it is called again. What
     cannot be imported is named, and the rest is imported. The service may run.
     """
     effective = load(options)
@@ -92,7 +92,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
 
 
 def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:
-    """Bring the indexes of what was imported up to date, or make them: else the first search would have to wait."""
+    """Update or make the indexes of imported forms: else the first search has to wait."""
     by_root: defaultdict[str | None, list[Form]] = defaultdict(list)
     for form in forms:
         by_root[root_of(properties.of(form).route.data, settings.roots)].append(form)
@@ -133,7 +133,7 @@ def _named(outcome: ImportOutcome, *, as_json: bool) -> str:
 
 
 class _Journals:
-    """Writes journal entries in the tree that has the data of a form. A ``ChangeListener``."""
+    """A ``ChangeListener`` that writes the journal of the tree that has the data of a form."""
 
     def __init__(self, settings: Settings, properties: Properties, opened: ExitStack) -> None:
         self._roots = settings.roots
@@ -158,5 +158,5 @@ class _Journals:
     def _of(self, form: Form) -> OfflineJournal:
         root = root_of(self._properties.of(form).route.data, self._roots)
         if root is None:
-            raise ConfigurationError(f"the data of {form} is in no tree")
+            raise ConfigurationError(f"the data of {form} is not in a tree")
         return self._at[root]

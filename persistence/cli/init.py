@@ -1,4 +1,4 @@
-"""``persistence init``: a directory for a service, with settings and data, or only the data directory."""
+"""``persistence init``: make a service directory with settings and data, or only a data directory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OF_THE_DISK = frozenset({"lost+found"})
 @json_option
 @tree_options
 def init(*, directory: str | None, as_json: bool, **options: str | None) -> None:
-    """Make of DIR, which must be empty or missing, a directory for a service: settings, and a data directory.
+    """Make a service directory in DIR, which must be empty or missing: settings, and a data directory.
 
     Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
-    Without DIR and --data those of the settings are: the default one and that of each datasource, or the one of
-    --datasource. A data directory that is there already is left as it is.
+    Without DIR and --data the data directories of the settings are made: the default one and that of each datasource,
+    or only that of --datasource. A data directory that exists is left as it is.
     """
     if directory is not None and is_database(directory):
         if options["data"] is not None or options["datasource"] is not None:
@@ -58,10 +58,9 @@ def _say_made(file: str, data: str, *, as_json: bool) -> None:
 
 
 def make_service_directory(path: str) -> tuple[str, str]:
-    """Make a directory for a service: the commented settings, whose values are the defaults, and a data directory.
+    """Make a service directory at an absolute path; return the paths of its settings file and data directory.
 
-    ``path`` is absolute. Keys will be beside the data directory, not in it. Returns the paths of the settings
-    file and of the data directory.
+    Keys will be beside the data directory, not in it.
     """
     file, data = f"{path}/{DEFAULT_FILE}", f"{path}/{Settings().data}"
     owner.require_closed(path)
@@ -78,7 +77,7 @@ def _require_empty(path: str) -> None:
     found = min((name for name in os.listdir(path) if name not in _OF_THE_DISK), default=None)
     if found is not None:
         raise StartupError(
-            f"{path} is not empty (it holds {found!r}): settings and data are put into an empty directory;"
+            f"{path} is not empty (it holds {found!r}): a service directory is made in an empty one;"
             " 'persistence init --data DIR' makes only a data directory"
         )
 

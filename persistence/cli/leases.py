@@ -24,13 +24,13 @@ _SECONDS = 3
 
 @click.command(short_help="List the documents that are leased, and break leases.")
 @json_option
-@click.option("--break", "document", metavar="DOC", help="End the lease of this document, whoever holds it.")
+@click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
 @tree_options
 def leases(*, as_json: bool, document: str | None, **options: str | None) -> None:
     """List the documents that somebody has leased with LOCK, in all trees.
 
-    A lease belongs to the id of a document, in whatever form. Those that have expired are left out. Leases of documents
-    that another service has are there. Nothing is changed without --break, and the service may run.
+    A lease belongs to the id of a document, whatever its form. Expired ones are left out. Another service has the
+    leases of its documents. Nothing is changed without --break, and the service may run.
     """
     trees = choose_trees(options).trees
     if document is not None:
@@ -54,7 +54,7 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
         for tree, lease in living:
             say_json(_facts(tree, lease, now))
     else:
-        _say(living, now, several=len(trees) > 1)
+        _say(living, now, with_tree=len(trees) > 1)
     for cause in damaged:
         click.echo(safe(cause), err=True)
     sys.exit(status)
@@ -92,13 +92,13 @@ def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> No
     sys.exit(status)
 
 
-def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, several: bool) -> None:
+def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, with_tree: bool) -> None:
     rows = [
         (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
         for tree, lease in living
     ]
     if rows:
-        shown = rows if several else [(*row[:-1], "") for row in rows]
+        shown = rows if with_tree else [(*row[:-1], "") for row in rows]
         print_table((_HEADINGS, *shown), right=(_SECONDS,))
     say(f"{counted(len(rows), 'document')} leased")
 

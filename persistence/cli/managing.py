@@ -1,4 +1,4 @@
-"""Places of forms, opened by a command: a tree, whose index hears of changes; or a database."""
+"""Trees and databases, opened by a command; the index of a tree hears of changes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from persistence.storage.storage import NOBODY
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """A place that is open to be changed: its storage, its provider, and those of all forms.
+    """An open place: its storage, its provider, and the providers of all forms.
 
-    ``leave`` leaves what was noted for the index to others, when all changes are made.
+    After the last change ``leave`` leaves the journal for the index to others.
     """
 
     providers: OfflineProviders
@@ -33,7 +33,7 @@ class Managed:
 
 @contextmanager
 def managing(tree: ChosenTree) -> Iterator[Managed]:
-    """Open a place for a block, in which it is changed; what is changed in a tree is noted for its index."""
+    """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
         with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
             yield _opened(providers, tree.place, lambda: None)
@@ -56,7 +56,7 @@ def reading(tree: ChosenTree) -> Iterator[TreeReader]:
 
 
 def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
-    """Return what reads an open database for reports."""
+    """Return a reader of an open database for reports."""
     router = place.providers.router
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
@@ -64,5 +64,5 @@ def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
 def _opened(providers: OfflineProviders, place: str, leave: Callable[[], None]) -> Managed:
     provider = providers.at(place)
     if provider.managed is None:
-        raise NotSupportedError(f"{place} is managed by another service")
+        raise NotSupportedError(f"another service manages {place}")
     return Managed(providers, provider, provider.managed, leave)

@@ -1,4 +1,4 @@
-"""``persistence help`` and ``persistence version``, where people look for them first."""
+"""``persistence help`` and ``persistence version``."""
 
 from __future__ import annotations
 

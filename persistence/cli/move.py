@@ -33,7 +33,7 @@ from persistence.storage.managed import ListedBodies
 from persistence.storage.storage import Revisions
 
 _LONG_PASS = 10.0
-"""Seconds of a first pass after which another one is made before writers are kept out."""
+"""Seconds; a longer first pass is repeated before writers are kept out."""
 
 
 @click.command(short_help="Move forms to another storage.")
@@ -41,7 +41,7 @@ _LONG_PASS = 10.0
     "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
 )
 @click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
-@attachments_option("Where attachments come to; without it, those in S3 stay there, and others come to their data.")
+@attachments_option("Place for attachments; without it, those in S3 stay there, and others come to their data.")
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
@@ -66,10 +66,10 @@ def move(  # noqa: PLR0913 - each is an option
     PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME. Attachments come to
     s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
 
-    The service may run on the source: everything is copied while clients write, and what has changed meanwhile in a
-    last pass, in which writes are answered 503. On a terminal the source can only be read until you have changed
-    the settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is
-    removed from the source. A move that was interrupted goes on when it is called again.
+    The service may run on the source. Everything is copied while clients write. A last pass copies the changes since
+    then, and writes are answered 503 meanwhile. On a terminal the source stays read-only until you have changed the
+    settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
+    from the source. A move that was interrupted goes on when it is called again.
     """
     settings = (effective := read_settings(options)).settings
     with usage_errors():
@@ -89,7 +89,11 @@ def move(  # noqa: PLR0913 - each is an option
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
             status = _followed("second pass", run.first(), run, as_json=as_json)
         if not (dry_run or prepare):
-            advice = _advice(settings, there, here, matches) + _advice_on_attachments(attachments)
+            advice = _advice(settings, there, here, matches)
+            if attachments == WITH_DATA:
+                advice += "; attachments are with their data, so no property may lead them elsewhere"
+            elif attachments is not None:
+                advice += f"; the properties must lead attachments to {attachments}"
             line = f"everything is in {here}: {advice}"
             status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
             if not status:
@@ -104,7 +108,7 @@ def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Itera
         status = _followed("last pass", run.last(), run, as_json=as_json)
         require_kept_out()
         if status:
-            click.echo("not everything was moved: see to what is named, and call this again", err=True)
+            click.echo("not everything was moved: solve the problems above, and call this again", err=True)
         else:
             run.end()
             click.echo(advice, err=True)
@@ -179,14 +183,6 @@ def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...])
     if there != settings.roots.default and names:
         return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
     return f'set data = "{here}" in the settings, and restart the service'
-
-
-def _advice_on_attachments(attachments: Attachments | None) -> str:
-    if attachments is None:
-        return ""
-    if attachments == WITH_DATA:
-        return "; attachments are with their data, so no property may lead them elsewhere"
-    return f"; the properties must lead attachments to {attachments}"
 
 
 def _switched(command: str | None) -> int:

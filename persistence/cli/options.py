@@ -52,9 +52,6 @@ _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file 
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
 _WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes; 0: one for each processor, 2 to 4.")
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads in each worker.")
-_SERVER = click.option(
-    "--server", type=click.Choice(["gunicorn", "granian"]), help="Code that reads and writes HTTP in the workers."
-)
 _INSECURE = click.option(
     "--insecure", is_flag=True, flag_value=True, default=None, help="Let everybody call who reaches the service."
 )
@@ -64,7 +61,7 @@ def _options(*options: Option) -> Option:
     return lambda command: reduce(lambda each, option: option(each), reversed(options), command)
 
 
-settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _SERVER, _INSECURE)
+settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
 tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
@@ -98,7 +95,6 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, unless it is a default that is a number already."""
         if isinstance(value, float):
             return value
         try:
@@ -108,7 +104,7 @@ class Duration(click.ParamType[float]):
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``. Raises ``BadRequestError`` if it is neither."""
+    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``."""
     match text.split("/"):
         case [app, name] if app and name:
             return Form(app, name), None
@@ -127,11 +123,11 @@ class Time(click.ParamType[Instant]):
         try:
             return parse(str(value))
         except (ValueError, OverflowError):
-            self.fail(f"{safe(str(value))} is no time such as 2025-03-04T05:06:07.089Z", param, ctx)
+            self.fail(f"{safe(str(value))} is not a time such as 2025-03-04T05:06:07.089Z", param, ctx)
 
 
 def data_address(text: str) -> DocumentAddress:
-    """Parse ``APP/FORM/data/DOCUMENT``, or with a file. Raises ``BadRequestError`` if it is neither."""
+    """Parse ``APP/FORM/data/DOCUMENT``, or with a file."""
     match text.split("/"):
         case [app, name, Collection.DATA.value, document]:
             return DocumentAddress(Form(app, name), Collection.DATA, document, DATA_XML)
@@ -142,9 +138,8 @@ def data_address(text: str) -> DocumentAddress:
 
 
 def version_number(text: str) -> int:
-    """Parse the version of a form. Raises ``BadRequestError`` if it is none."""
     if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
-        raise BadRequestError(f"{text!r} is no version of a form: a number from 1 is")
+        raise BadRequestError(f"{text!r} is not a version of a form, which is a number from 1")
     return int(text)
 
 
@@ -165,7 +160,7 @@ def allow_open_files() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTree:
-    """The settings and properties in force, and a place of forms with the name that people know: a tree, mostly."""
+    """A tree or database, with the name that output shows, and the settings and properties in force."""
 
     settings: Settings
     properties: Properties
@@ -188,7 +183,6 @@ class ChosenTree:
         return self.settings.local if self.is_database else self.place
 
     def reader(self) -> TreeReader:
-        """Open the tree for reports. Raises as ``TreeReader.of``."""
         properties, roots = self.properties, self.settings.roots
         integrity = Integrity(HandEdits(self.settings.hand_edits))
         return TreeReader.of(
@@ -198,10 +192,9 @@ class ChosenTree:
 
 @dataclass(frozen=True, slots=True)
 class TreeChoice:
-    """The settings and properties in force, and the trees that a command works on, the default one first.
+    """The trees and databases that a command works on, the default one first, and the settings and properties in force.
 
-    Databases are among them. ``is_named`` tells whether an option names the one tree. ``file`` is the settings file,
-    empty without one.
+    ``is_named``: an option names the only tree. ``file`` is the settings file, empty without one.
     """
 
     settings: Settings
@@ -212,7 +205,7 @@ class TreeChoice:
 
     @property
     def bases(self) -> dict[str, str]:
-        """The directories of attachments, each once, by name. Raises ``StartupError`` if a provider has none."""
+        """The directories of attachments, each once, by name."""
         first = dict[str, str]()
         for name, base in self.bases_by_name:
             first.setdefault(base, name)
@@ -229,11 +222,11 @@ class TreeChoice:
         if self.is_named:
             return self.trees[0]
         route = self.properties.of(form).route
-        provider, what = (route.definition, "definition") if kind == FORM else (route.data, "data")
+        provider, subject = (route.definition, "definition") if kind == FORM else (route.data, "data")
         roots = self.settings.roots
         place = root_of(provider, roots) or database_of(provider, roots)
         if place is None:
-            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.uri}: look there")
+            raise NotSupportedError(f"the {subject} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
 
     def root_of_records(self, form: Form, base: str) -> str | None:
@@ -256,10 +249,7 @@ class TreeChoice:
 
 
 def choose_trees(options: Mapping[str, object]) -> TreeChoice:
-    """Return the tree that one of ``tree_options`` names, else all trees of the settings.
-
-    The empty datasource is the default tree.
-    """
+    """Return the tree that ``tree_options`` name, else all trees of the settings. Datasource "" is the default one."""
     effective = load({name: value for name, value in options.items() if name != "datasource"})
     roots, datasource = effective.settings.roots, options["datasource"]
     is_named = datasource is not None or options.get("data") is not None
@@ -314,12 +304,10 @@ def encryption_remark(settings: Settings, properties: Properties, wanted: Iterab
 
 
 def say_where(effective: Effective, name: str) -> None:
-    """Say on standard error where a file of keys is, if nothing has named it: the service may use another one."""
+    """Say on standard error where a file of keys is, if its path is the default: the service may use another one."""
     if not effective.file and effective.origins[name] == "default":
         path = getattr(effective.settings, name)
-        click.echo(
-            f"persistence: there is no settings file here, so it is {path}: --config names the service's", err=True
-        )
+        click.echo(f"persistence: without a settings file here, it is {path}: --config names the service's", err=True)
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:

@@ -10,7 +10,7 @@ from persistence.cli.options import common_options, load, say_where, usage_error
 from persistence.cli.terminal import json_option, print_table, say_json
 from persistence.providers.locations import open_keys
 
-_HEADINGS = ("NAME", "SET")
+_PASSWORD_HEADINGS = ("NAME", "SET")
 _LINE = 4096
 
 
@@ -18,22 +18,25 @@ _LINE = 4096
 def password() -> None:
     """Set, list and remove the passwords with which administrators sign in to the pages at /admin/.
 
-    Only a digest of a password is kept. What is changed counts at once, also for a service that runs.
+    Only a digest of a password is kept. A change counts at once, also for a service that runs.
     """
 
 
 @password.command("set", short_help="Set the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
-def set_(*, name: str, **options: str | None) -> None:
+def set_password(*, name: str, **options: str | None) -> None:
     """Set the password of the administrator NAME, of at least 12 characters.
 
-    It is asked for twice on a terminal, and else read from the first line of standard input. NAME is what the log and
-    the audit call the administrator. Sessions that another password of NAME has begun end.
+    It is asked for twice on a terminal, and else read from the first line of standard input. The log and the audit call
+    the administrator NAME. Sessions that another password of NAME has begun end.
     """
     effective = load(options)
     settings = effective.settings
-    text = _asked() if sys.stdin.isatty() else sys.stdin.readline(_LINE).rstrip("\r\n")
+    if sys.stdin.isatty():
+        text = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
+    else:
+        text = sys.stdin.readline(_LINE).rstrip("\r\n")
     keys = open_keys(settings)
     with usage_errors():
         keys.set_password(name, text)
@@ -54,18 +57,12 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
         for each in passwords:
             say_json({"name": each.name, "made": each.created})
     else:
-        print_table((_HEADINGS, *((each.name, each.created) for each in passwords)))
+        print_table((_PASSWORD_HEADINGS, *((each.name, each.created) for each in passwords)))
 
 
 @password.command("remove", short_help="Remove the password of an administrator.")
 @click.argument("name", metavar="NAME")
 @common_options
-def remove(*, name: str, **options: str | None) -> None:
+def remove_password(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
-    keys = open_keys(load(options).settings)
-    keys.remove_password(name)
-
-
-def _asked() -> str:
-    text: str = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
-    return text
+    open_keys(load(options).settings).remove_password(name)

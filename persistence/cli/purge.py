@@ -38,13 +38,13 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 @click.command(short_help="Remove data that is old enough, for good.")
 @click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
-@click.option("--older-than", metavar="DATE|SPAN", help="What was stored before a date, or a time span ago: 30d, 2y.")
+@click.option("--older-than", metavar="DATE|SPAN", help="Stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
 @click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
 @click.option("--drafts", is_flag=True, help="Drafts.")
 @click.option("--orphans", is_flag=True, help="Attachments that no data names, and those of deleted documents.")
-@click.option("--retention", is_flag=True, help="What properties say is kept no longer, of each form; for cron.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go and what that would free: the default.")
+@click.option("--retention", is_flag=True, help="What is older than the properties of its form allow; for cron.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed and freed: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
 @json_option
 @quiet_option
@@ -61,9 +61,9 @@ def purge(  # noqa: PLR0913 - its options
 ) -> None:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
-    At least one of --revisions, --tombstones, --drafts and --orphans says what is to go, or --retention, with which the
-    properties of each form say that and its age. The current revision of what is not deleted always stays, and
-    definitions with their history do. Without --yes nothing is changed.
+    At least one of --revisions, --tombstones, --drafts and --orphans chooses what will be removed, or --retention, with
+    which the properties of each form choose that and its age. Current revisions stay, except of deleted documents, and
+    definitions stay with their history. Without --yes nothing is changed.
 
     The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
     goes on where it was when it is called again.
@@ -83,10 +83,10 @@ def purge(  # noqa: PLR0913 - its options
 def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
     if is_retention:
         if older_than is not None or any(kinds.values()):
-            raise BadRequestError("--retention goes by the properties: leave --older-than and what is to go out")
+            raise BadRequestError("--retention goes by the properties: leave out --older-than and the kinds")
         return None
     if older_than is None or not any(kinds.values()):
-        raise BadRequestError(f"say how old with --older-than, and what: --{', --'.join(_KINDS)}")
+        raise BadRequestError(f"name an age with --older-than, and a kind: --{', --'.join(_KINDS)}")
     before = cutoff(older_than, datetime.now(UTC))
     return PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
 
@@ -106,7 +106,7 @@ def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
 
 
 class _Run:
-    """One run over trees, by the same rules, or those of the properties of each form."""
+    """One run over trees. Without ``rules`` the properties of each form have them."""
 
     def __init__(  # noqa: PLR0913 - its choice
         self,
@@ -129,7 +129,7 @@ class _Run:
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
         total, before, began = PurgeTotals(), self._problems, time.monotonic()
-        with _opened(tree) as purging:
+        with _opened_purge(tree) as purging:
             forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
@@ -138,7 +138,9 @@ class _Run:
                     for result in self._results(purging, tree, form):
                         bar.step()
                         if isinstance(result, PersistenceError):
-                            self._problem(f"{prefix}{result}")
+                            self._problems += 1
+                            if self._problems <= MOST_PURGE_PROBLEMS:
+                                click.echo(safe(f"{prefix}{result}"), err=True)
                         else:
                             of_form.add(result)
                     if not of_form.is_empty and self._as_json:
@@ -186,14 +188,9 @@ class _Run:
         else:
             raise NotFoundError(f"{form} has no document {safe(self._document)}")
 
-    def _problem(self, line: str) -> None:
-        self._problems += 1
-        if self._problems <= MOST_PURGE_PROBLEMS:
-            click.echo(safe(line), err=True)
-
 
 @contextmanager
-def _opened(tree: ChosenTree) -> Iterator[StoragePurge]:
+def _opened_purge(tree: ChosenTree) -> Iterator[StoragePurge]:
     with managing(tree) as place:
         yield StoragePurge(place.storage, place.providers.bodies_by_form)
         place.leave()
@@ -211,8 +208,8 @@ def _facts(totals: PurgeTotals) -> dict[str, object]:
 
 def _line(totals: PurgeTotals) -> str:
     parts = [
-        counted(number, what)
-        for number, what in (
+        counted(number, noun)
+        for number, noun in (
             (totals.revisions, "revision"),
             (totals.documents, "deleted document"),
             (totals.drafts, "draft"),

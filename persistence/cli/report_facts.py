@@ -1,7 +1,4 @@
-"""Reports as objects of ``--json``: forms, versions of definitions, documents and revisions.
-
-Sizes are in bytes. A part that cannot be read is an object with ``damaged``, which is the cause.
-"""
+"""Reports as objects of ``--json``. Sizes are in bytes. An unreadable part is an object with the cause, ``damaged``."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ Facts = dict[str, object]
 
 
 def form_facts(summary: FormSummary, tree: str, *, published_elsewhere: bool) -> Facts:
-    """Return a form of a tree, with its versions and the counts of its documents."""
     counts = summary.counts
     return {
         "form": str(summary.form),
@@ -36,7 +32,7 @@ def form_facts(summary: FormSummary, tree: str, *, published_elsewhere: bool) ->
         "saved": counts.saved,
         "published_elsewhere": published_elsewhere,
         "versions": [
-            _damage("version", each) if isinstance(each, Unreadable) else _summary(each) for each in summary.versions
+            _damaged("version", each) if isinstance(each, Unreadable) else _summary(each) for each in summary.versions
         ],
     }
 
@@ -49,14 +45,14 @@ def version_facts(report: VersionReport) -> Facts:
         "source": report.source,
         "permission_rules": list(in_words(report.permissions)),
         "other_versions": [
-            _damage("version", each) if isinstance(each, Unreadable) else {"version": each} for each in report.others
+            _damaged("version", each) if isinstance(each, Unreadable) else {"version": each} for each in report.others
         ],
         "size": report.size,
         "edited": report.is_edited,
         "file": None if report.path is None else shown_path(report.path),
         "attachments": list(_attachments(report.attachments, None)),
         "data_format": report.data_format,
-        "controls": [_damage("file", report.controls)]
+        "controls": [_damaged("file", report.controls)]
         if isinstance(report.controls, Unreadable)
         else [
             {
@@ -72,9 +68,13 @@ def version_facts(report: VersionReport) -> Facts:
 
 
 def document_facts(report: DocumentReport) -> Facts:
-    """Return a document or a draft; of one that was never saved, only its attachments."""
     address, sidecar = report.address, report.sidecar
     named = report.named
+    other: Facts | None = None
+    if isinstance(report.other, Unreadable):
+        other = {"damaged": report.other.cause}
+    elif report.other is not None:
+        other = revision_facts(report.other.modified, report.other)
     return {
         "form": str(address.form),
         "collection": address.collection.value,
@@ -83,19 +83,19 @@ def document_facts(report: DocumentReport) -> Facts:
         **({} if sidecar is None or sidecar.deleted else {"size": report.size, "edited": report.is_edited}),
         **({} if sidecar is None or sidecar.valid is None else {"valid": sidecar.valid}),
         **({} if sidecar is None or not sidecar.digest or report.is_edited else {"digest": sidecar.digest}),
-        "data" if address.is_draft else "draft": _other(report.other),
+        "data" if address.is_draft else "draft": other,
         **({"damaged": named.cause} if isinstance(named, Unreadable) else {}),
         "file": None if report.path is None else shown_path(report.path),
         "attachments": list(_attachments(report.attachments, named if isinstance(named, frozenset) else None)),
         "revisions": [
-            _damage("modified", each) if isinstance(each, Unreadable) else revision_facts(each.modified, each)
+            _damaged("modified", each) if isinstance(each, Unreadable) else revision_facts(each.modified, each)
             for each in report.revisions
         ],
     }
 
 
 def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
-    """Return a revision; what is not known of it is left out. ``None`` is a damaged sidecar."""
+    """Return a revision without unknown values. ``None`` is a damaged sidecar."""
     if sidecar is None:
         return {"modified": instant, "damaged": True}
     values = {
@@ -117,7 +117,7 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
 
 
 def content_size(sidecar: Sidecar) -> int:
-    """Return the size of a content, which another provider may keep."""
+    """Return the size of a content, also if another provider has it."""
     return sidecar.size if sidecar.body is None else sidecar.body.size
 
 
@@ -134,18 +134,12 @@ def _summary(summary: VersionSummary) -> Facts:
     }
 
 
-def _other(other: Sidecar | Unreadable | None) -> Facts | None:
-    if isinstance(other, Unreadable):
-        return {"damaged": other.cause}
-    return None if other is None else revision_facts(other.modified, other)
-
-
 def _attachments(
     attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | None
 ) -> Iterator[Facts]:
     for each in attachments:
         if isinstance(each, Unreadable):
-            yield _damage("file", each)
+            yield _damaged("file", each)
         else:
             yield {
                 "file": each.name,
@@ -156,5 +150,5 @@ def _attachments(
             }
 
 
-def _damage(label: str, fault: Unreadable) -> Facts:
+def _damaged(label: str, fault: Unreadable) -> Facts:
     return {label: fault.name, "damaged": fault.cause}

@@ -12,7 +12,7 @@ from functools import partial
 import click
 
 from persistence.cli.attachments import Attachments, attachments_option, open_attachments
-from persistence.cli.backup import key_files
+from persistence.cli.backup import MEBIBYTE, key_files
 from persistence.cli.completion import form_names
 from persistence.cli.options import Time, TreeChoice, choose_trees, encryption_remark, tree_options, usage_errors
 from persistence.cli.restoring import PathRestore, form_and_document
@@ -37,7 +37,6 @@ from persistence.storage import root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
-_MEBIBYTE = 1 << 20
 _ATTACHMENTS = "attachments"
 """The kind of a part that is a directory of attachments."""
 
@@ -45,8 +44,8 @@ _ATTACHMENTS = "attachments"
 @click.command(short_help="Restore a backup.")
 @click.argument("source", metavar="SRC")
 @click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
-@click.option("--at", type=Time(), help="Bring PATH back as it was then, and not as it was when it was saved.")
-@click.option("--as", "user", metavar="USER", help="Who brings PATH back: the last modifier of the new revisions.")
+@click.option("--at", type=Time(), help="Bring PATH back as it was then, not as it was at the time of the backup.")
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions of PATH.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
 @attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
@@ -74,15 +73,15 @@ def restore(  # noqa: PLR0913 - its options
     """Restore a backup, or the newest one in SRC; or one document or form out of it.
 
     Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
-    tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
-    it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
+    tree. They must be empty, and the service must not run. Every file is compared with its digest; a file that differs
+    goes to .quarantine. A restore that was interrupted goes on when it is called again.
 
     NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
     s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
 
     With APP/FORM/DOC this document comes back where it belongs, and with APP/FORM the definitions and all documents
-    that the form had: as new revisions, with the attachments that they name, while the service runs. What is current
-    now stays in the history. persistence revert brings back what is still in the history, and needs no backup.
+    that the form had: as new revisions, with the attachments that they name, while the service runs. Current revisions
+    stay in the history. persistence revert brings back revisions of the history, and needs no backup.
     """
     if "://" in source:
         raise click.UsageError("SRC is the directory of a backup, and not an address")
@@ -108,7 +107,7 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     extra: Mapping[str, str],
     as_json: bool,
 ) -> int:
-    if attachments is not None:  # they come to it, or to their data, and not to directories of their own
+    if attachments is not None:  # they do not come to directories of their own
         leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
     filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
@@ -123,7 +122,10 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     if as_json:
         say_json(_restored_facts(run, roots, lacking, problems, seconds))
     else:
-        _say_restored(run, roots, seconds, has_directories=bool(directories))
+        count, shown = run.count, ", ".join(roots.values())
+        files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
+        has_files = directories or count.files or count.known
+        summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
     if problems:
         click.echo("next: persistence check --repair", err=True)
     for part in lacking:
@@ -165,9 +167,9 @@ def _restore_path(  # noqa: PLR0913 - what the command was asked
 def _restored(
     run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]], *, as_json: bool
 ) -> int:
-    """Restore the directories, and then what is not in one; return the number of problems.
+    """Restore the directories, then the other storages; return the number of problems.
 
-    Those storages are empty before anything is restored. So a call that goes on knows one with forms to be whole.
+    The others must be empty at first. So a call that goes on takes one with forms as whole.
     """
     is_going_on = run.is_begun()
     for opened in filling.values() if not is_going_on else ():
@@ -195,13 +197,6 @@ def _restored_facts(
         "missing": {part.name: part.missing for part in lacking},
         "seconds": round(seconds, 3),
     }
-
-
-def _say_restored(run: Restore, roots: Mapping[str, str], seconds: float, *, has_directories: bool) -> None:
-    count, shown = run.count, ", ".join(roots.values())
-    files = f": {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = has_directories or count.files or count.known
-    summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
 
 
 @contextmanager
@@ -245,7 +240,9 @@ def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesRe
 def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
     given: dict[str, str | None] = dict.fromkeys(leave_out)
     for each in to:
-        name, path = _named(each)
+        before, scheme, address = each.partition("://")
+        name, _, path = before.rpartition("=")
+        path += scheme + address
         if not name or not path:
             raise click.UsageError(f"--to {shown_address(each)} is not NAME=PLACE")
         given[name] = path
@@ -254,12 +251,6 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
         if name not in known:
             raise click.UsageError(f"the backup has no {name}; it has {', '.join(known)}")
     return given
-
-
-def _named(option: str) -> tuple[str, str]:
-    before, mark, address = option.partition("://")
-    name, _, path = before.rpartition("=")
-    return name, path + mark + address
 
 
 def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -273,8 +264,8 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
             click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
         elif part.name not in given:
             raise StartupError(
-                f"the backup has {part.name}, which the settings do not name: --to {part.name}=DIR says where it goes, "
-                f"--leave-out {part.name} leaves it out"
+                f"the backup has {part.name}, which the settings do not name: restore it with --to {part.name}=DIR, or "
+                f"leave it out with --leave-out {part.name}"
             )
     for name, place in roots.items():
         for other, there in roots.items():
@@ -283,7 +274,7 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
             if os.path.commonpath((place, there)) == place:
                 raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
     if not roots:
-        raise StartupError("the backup has nothing that is to be restored")
+        raise StartupError("nothing of the backup is left to restore")
     return roots
 
 

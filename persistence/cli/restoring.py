@@ -36,7 +36,7 @@ from persistence.storage.storage import Readable, RevisionStorage
 
 
 def form_and_document(text: str) -> tuple[Form, str | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/DOC``. Raises ``BadRequestError`` if it is neither."""
+    """Parse ``APP/FORM`` or ``APP/FORM/DOC``."""
     match text.split("/"):
         case [app, name] if app and name:
             return Form(app, name), None
@@ -48,7 +48,7 @@ def form_and_document(text: str) -> tuple[Form, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class PathRestore:
-    """Brings back what is ``asked`` for of a form; ``bodies_of`` has the bodies of attachments in the backup."""
+    """Brings back documents of a form; ``bodies_of`` has the contents of attachments in the backup."""
 
     choice: TreeChoice
     chosen: ChosenBackup
@@ -59,7 +59,6 @@ class PathRestore:
     as_json: bool
 
     def document(self, document: str) -> None:
-        """Bring back a document with the attachments that it names."""
         with self._opened() as (reverting, _):
             if self._revert(reverting, document):
                 return
@@ -69,10 +68,7 @@ class PathRestore:
             say("it is as in the backup already: nothing to do")
 
     def all(self) -> int:
-        """Bring back all that a form had, and leave what it got since; return the number of problems, with lines.
-
-        Raises ``StartupError`` as ``document`` does, and ``NotFoundError`` if the backup has nothing of the form.
-        """
+        """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
         problems = done = unchanged = 0
         with self._opened() as (reverting, backup):
             if self.form not in backup.forms(self.form.app):
@@ -135,7 +131,7 @@ class PathRestore:
         trees = [part for part in held.parts if part.kind == "tree"]
         part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
         if part is None or part.missing:
-            raise StartupError(f"{self.chosen.path} has no {tree.name}, where {self.form} is")
+            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
         return part
 
     def _revert(self, reverting: Reverting, document: str) -> bool:
@@ -182,6 +178,6 @@ def _require_format(path: str) -> None:
         layout = root.read_layout(path)
     if layout is None or layout.format != FORMAT:
         raise StartupError(
-            f"{path} does not say format {FORMAT}: restore the whole backup into a new directory with --data, and run "
+            f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and run "
             "'persistence upgrade' there"
         )

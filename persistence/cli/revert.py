@@ -12,9 +12,7 @@ from persistence.cli.options import ChosenTree, Time, choose_trees, data_address
 from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
-from persistence.model.addresses import DocumentAddress
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Sidecar
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.providers.trees import open_index
@@ -23,14 +21,11 @@ from persistence.services.documents import Documents
 from persistence.services.reverting import RestorePlan, Reverting, before_current
 from persistence.services.rules import Revert
 
-_HEADINGS = ("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")
-_NUMBERS = (3,)
-
 
 @click.command(short_help="Bring back an older revision, or what was deleted.")
 @click.argument("path")
 @click.argument("instant", type=Time(), required=False)
-@click.option("--as", "user", metavar="USER", help="Who brings it back: the last modifier of the new revision.")
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
 @json_option
 @tree_options
@@ -47,10 +42,10 @@ def revert(
     current one comes back, and of something deleted the last one that was not.
 
     Only attachments that the revision names come back with a document, and one attachment alone only if its
-    document is not deleted. Attachments that were deleted or replaced since come back as they were then. What is
-    current now stays in the history, and the draft of the document is removed, as with a save. Permissions do not
-    count, leases do where the property enforce-lease is set. The service may run. A run that was interrupted is
-    completed by the next.
+    document is not deleted. Attachments that were deleted or replaced since come back as they were then. The current
+    revision stays in the history, and the draft of the document is removed, as with a save. Permissions do not count,
+    leases do where the property enforce-lease is set. The service may run. The next run completes one that was
+    interrupted.
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
     with usage_errors():
@@ -70,7 +65,7 @@ def revert(
 
 @contextmanager
 def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
-    """Open the documents of a place for a block, as they are stored; the index hears of changes."""
+    """Open the documents of a place, as they are stored, for a block; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with managing(tree) as place:
         yield Documents(place.providers.router, dialect, as_administrator(dialect))
@@ -78,11 +73,10 @@ def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
     if tree.is_database:
         return
     with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:
-        index.recover()  # or the next search takes in what was noted
+        index.recover()  # or the next search reads the journal
 
 
 def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
-    """Return the facts of what came back."""
     files = [
         {
             "file": each.address.name,
@@ -98,16 +92,12 @@ def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
 
 
 def say_restored(plan: RestorePlan, *, dry_run: bool) -> None:
-    """Print what came back."""
-    rows = [_HEADINGS, *(_row(each.address, each.older, each.replaced) for each in (*plan.attachments, plan.file))]
-    print_table(rows, right=_NUMBERS)
+    rows = [("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")]
+    for each in (*plan.attachments, plan.file):
+        older, replaced = each.older, each.replaced
+        instead = "" if replaced is None else f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
+        rows.append((safe(each.address.name), older.modified, safe(older.modifier or ""), str(older.size), instead))
+    print_table(rows, right=(3,))
     if plan.notice is not None:
         say(safe(plan.notice))
     say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")
-
-
-def _row(address: DocumentAddress, older: Sidecar, replaced: Sidecar | None) -> tuple[str, ...]:
-    instead = ""
-    if replaced is not None:
-        instead = f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
-    return safe(address.name), older.modified, safe(older.modifier or ""), str(older.size), instead

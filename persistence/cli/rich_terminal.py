@@ -43,16 +43,18 @@ def print_table(
     indent: int = 0,
     footer: Sequence[str] = (),
 ) -> None:
-    """Print rows with headings to the width of the terminal.
+    """Print rows with headings to the width of the terminal; ``right`` are columns of numbers, ``footer`` a last row.
 
-    Only the ``flexible`` column is cut, and the last one wrapped: names can be copied from all others. If that is not
-    enough, the terminal wraps the lines. ``right`` are the columns of numbers, ``indent`` is in columns, and
-    ``footer`` is a last row.
+    Only the ``flexible`` column is cut, and the last one wrapped, so that names can be copied from the others. If that
+    is not enough, the terminal wraps the lines. ``indent`` is in columns.
     """
     console = _console(sys.stdout)
     lines = [*rows, footer] if footer else rows
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    _shrink(widths, (flexible, len(widths) - 1), console.width - indent)
+    for at in (flexible, len(widths) - 1):
+        excess = sum(widths) + _GAP * (len(widths) - 1) - (console.width - indent)
+        if at is not None and excess > 0:
+            widths[at] = min(widths[at], max(widths[at] - excess, _NARROWEST))
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_footer=bool(footer))
     for at, heading in enumerate(rows[0]):
         table.add_column(
@@ -63,27 +65,17 @@ def print_table(
             overflow="fold",
         )
     for row in rows[1:]:
-        cells = (Text(cell, style="red" if cell.startswith(_BAD) else "") for cell in row)
-        table.add_row(*(_cut(cell) if at == flexible else cell for at, cell in enumerate(cells)))
+        cells = [Text(cell, style="red" if cell.startswith(_BAD) else "") for cell in row]
+        if flexible is not None:
+            cells[flexible].no_wrap, cells[flexible].overflow = True, "ellipsis"
+        table.add_row(*cells)
     console.width = max(console.width, indent + sum(widths) + (len(widths) - 1) * _GAP)
     console.print(Padding(table, (0, 0, 0, indent), expand=False), crop=False)
-
-
-def _shrink(widths: list[int], columns: Sequence[int | None], room: int) -> None:
-    for at in columns:
-        excess = sum(widths) + _GAP * (len(widths) - 1) - room
-        if at is not None and excess > 0:
-            widths[at] = min(widths[at], max(widths[at] - excess, _NARROWEST))
 
 
 def print_line(line: str, style: str) -> None:
     """Print a line in a style; the terminal wraps it."""
     _console(sys.stdout).print(Text(line, style=style), soft_wrap=True)
-
-
-def _cut(cell: Text) -> Text:
-    cell.no_wrap, cell.overflow = True, "ellipsis"
-    return cell
 
 
 def _console(stream: TextIO) -> Console:
@@ -93,9 +85,9 @@ def _console(stream: TextIO) -> Console:
 
 
 class _AboveBar(io.TextIOBase):
-    """Stands for a stream while there is a bar: prints whole lines above it.
+    """Stands for a stream while there is a bar, and prints whole lines above it.
 
-    The one of rich is not enough: it names no encoding, so that click writes around it.
+    That of rich has no encoding, so that click writes around it.
     """
 
     def __init__(self, console: Console, stream: TextIO) -> None:
@@ -149,7 +141,7 @@ class TerminalBar:
         progress.refresh()
 
     def expect(self, steps: int) -> None:
-        """Set the number of steps; without any the bar has no end."""
+        """Set the number of steps; 0 if it is unknown."""
         self._progress.update(self._task, total=steps or None)
         self._draw()
 
@@ -194,7 +186,7 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
 
 @contextmanager
 def _printed_above(console: Console) -> Iterator[None]:
-    is_shared = _is_same_terminal()
+    is_shared = sys.stdout.isatty() and (os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev)
     errors = _AboveBar(console, sys.stderr)
     output = _AboveBar(console, sys.stdout) if is_shared else None
     with redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
@@ -204,9 +196,3 @@ def _printed_above(console: Console) -> Iterator[None]:
             errors.end()
             if output is not None:
                 output.end()
-
-
-def _is_same_terminal() -> bool:
-    if not sys.stdout.isatty():
-        return False
-    return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev

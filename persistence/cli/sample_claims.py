@@ -33,17 +33,16 @@ class SampleClaim:
 
     @property
     def owner(self) -> str:
-        """The user who makes the claim."""
         return _PEOPLE[self.number % len(_PEOPLE)][1]
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The workflow stages of the saves, from the first to the newest."""
+        """The workflow stages of the saves, oldest first."""
         return _STAGES[: 1 + self.number % len(_STAGES)]
 
     @property
     def receipt_name(self) -> str:
-        """The file name of the attachment; empty where there is none."""
+        """The file name of the attachment; empty without one."""
         if self.number % _WITH_RECEIPT:
             return ""
         return f"{uuid5(NAMESPACE_URL, f'persistence-demo/{self.number}/receipt').hex}.bin"
@@ -51,7 +50,8 @@ class SampleClaim:
     @property
     def receipt(self) -> bytes:
         """The attachment: a PDF of one line."""
-        text = f"Receipt {self.number}: {self._total} EUR"
+        total = sum(cents for _, cents in self._items(len(self.stages) - 1))
+        text = f"Receipt {self.number}: {_euros(total)} EUR"
         drawn = f"BT /F1 18 Tf 40 100 Td ({text}) Tj ET"
         objects = (
             "<</Type/Catalog/Pages 2 0 R>>",
@@ -69,7 +69,7 @@ class SampleClaim:
         return f"{pdf}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{entries}{end}".encode()
 
     def xml(self, save: int, collection: Collection = Collection.DATA) -> bytes:
-        """Return the form data of a save, counted from 0: with each, the claim has one more item."""
+        """Return the form data of a save, counted from 0; each adds an item to the claim."""
         name = _PEOPLE[self.number % len(_PEOPLE)][0]
         department, city = _of(_DEPARTMENTS, self.number // 3), _of(_CITIES, self.number)
         total = _euros(sum(cents for _, cents in self._items(save)))
@@ -86,10 +86,6 @@ class SampleClaim:
             f"<expenses>{items}</expenses><closing><total>{total}</total>"
             f"{self._holder(collection)}<remarks>{remarks}</remarks></closing></form>"
         ).encode()
-
-    @property
-    def _total(self) -> str:
-        return _euros(sum(cents for _, cents in self._items(len(self.stages) - 1)))
 
     def _items(self, save: int) -> list[tuple[str, int]]:
         return [_ITEMS[(self.number + at) % len(_ITEMS)] for at in range(1 + save)]

@@ -57,10 +57,10 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     """Find documents of a form, as a search over HTTP does.
 
     TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
-    Permissions do not count: everything is found. Without --sort those saved last come first. The tree is that of the
-    form's data, as persistence config route says.
+    Permissions do not count: everything is found. Without --sort the last saved ones come first. The tree is that of
+    the form's data, as persistence config route says.
 
-    The service may run. The index is made if there is none.
+    The service may run. A missing index is made.
 
     \b
     persistence search hr/leave
@@ -126,7 +126,7 @@ def _asked(version: str | None) -> int | Searched:
     try:
         return version_number(version)
     except BadRequestError as error:
-        raise BadRequestError(f"{error}, or all for every one") from error
+        raise BadRequestError(f"{error}, or all") from error
 
 
 def _query(
@@ -148,7 +148,7 @@ def _path_and_text(condition: str) -> tuple[str, str]:
     found = _PATH.match(condition)
     path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
     if not path or (rest and rest[0] != "="):
-        raise click.UsageError(f"--path {safe(condition)} names no control: it is PATH or PATH=TEXT")
+        raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
     return path.replace("[1]", ""), rest[1:].strip()
 
 
@@ -183,5 +183,5 @@ def _facts(hit: Hit) -> dict[str, object]:
 
 def _counts(hits: Hits, query: Query) -> str:
     if not hits.page:
-        return f"{hits.total:,} found" + (", none of them on this page" if hits.total else "")
+        return f"{hits.total:,} found" + (", this page is empty" if hits.total else "")
     return f"{hits.total:,} found, {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"

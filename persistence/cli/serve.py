@@ -1,4 +1,4 @@
-"""``persistence serve``: gunicorn with the service's own settings, and with its own workers or granian in them."""
+"""``persistence serve``: gunicorn with the service's own settings and workers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence import processors, starting
+from persistence import processors, starting, worker
 from persistence.app import wired
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.logs import announce, choose
-from persistence.metrics import shared
+from persistence.metrics import service as metrics
 from persistence.providers.preparing import init_places
 from persistence.settings import require_own
 from persistence.starting import Served
@@ -44,7 +44,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
-        self.cfg.set("worker_class", starting.worker_class(settings))
+        self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", list(settings.binds))
@@ -52,6 +52,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         self.cfg.set("on_starting", _begin_metrics)
+        self.cfg.set("child_exit", worker.forget)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
@@ -84,7 +85,7 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 
 def _begin_metrics(_arbiter: object) -> None:
     try:
-        shared.begin()
+        metrics.begin()
     except DiskError as error:
         announce(str(error), "error")
 
@@ -112,7 +113,6 @@ def serve(*, is_init: bool, **options: object) -> None:
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
-    starting.worker_class(served.settings)
     for bind in served.settings.binds:
         starting.require_free(bind)
     require_log(served.settings)

@@ -1,4 +1,4 @@
-"""``persistence show``: all that is known of a form version or a document."""
+"""``persistence show``: facts about a form version or a document."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
-@click.command(short_help="Say what is known of a form or a document.")
+@click.command(short_help="Print the facts about a form or a document.")
 @click.argument("path", shell_complete=form_names)
 @json_option
 @tree_options
 def show(*, path: str, as_json: bool, **options: str | None) -> None:
-    """Say what is known of a form or a document, without its content.
+    """Print the facts about a form or a document, without its content.
 
     \b
     PATH is one of  APP/FORM                 the latest published version
@@ -45,7 +45,7 @@ def show(*, path: str, as_json: bool, **options: str | None) -> None:
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
-    It is looked for where the form is, as persistence config route says. Names are those of the URL, without
+    The tree or database is that of the form, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)

@@ -1,4 +1,4 @@
-"""The exit statuses of every command: one table, of which ``--help`` and the manual pages are made."""
+"""The exit statuses of every command, a table for ``--help`` and the manual pages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ FAILED = 1
 USAGE = 2
 """Exit status: the command line is wrong."""
 REPAIRED = 3
-"""Exit status: everything that was found has been taken care of."""
+"""Exit status: all findings are repaired."""
 REMAINS = 4
 """Exit status: damage remains."""
 EDITED = 5
-"""Exit status: nothing is worse than edits by hand that nobody has adopted."""
+"""Exit status: the worst findings are edits by hand that nobody has adopted."""
 
 _FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
-
-Meanings = Mapping[int, str]
-"""The meaning of each exit status of a command."""
 
 _WRONG_USAGE = "wrong usage"
 _NO_KEYS = "the file of keys cannot be used"
@@ -29,7 +26,7 @@ _NO_SETTINGS = "the settings cannot be read, or one is not acceptable"
 _TITLE = "Exit status: "
 _WIDTH = 76
 
-STATUSES: Mapping[str, Meanings] = {
+STATUSES: Mapping[str, Mapping[int, str]] = {
     "init": {
         0: "there is a service or a data directory now; the latter may have been there before",
         FAILED: "could not: the directory holds something else, or belongs to another user",
@@ -109,7 +106,7 @@ STATUSES: Mapping[str, Meanings] = {
         REMAINS: "something is wrong, as the lines say",
     },
     "audit show": {
-        0: "printed, also where there is none of the kind",
+        0: "printed, also if no line matches",
         FAILED: "there is no audit, or it cannot be read",
     },
     "export": {
@@ -125,9 +122,9 @@ STATUSES: Mapping[str, Meanings] = {
     "check": {
         0: "nothing found, or only notices",
         FAILED: "could not check",
-        REPAIRED: "something was found, and all of it taken care of",
+        REPAIRED: "something was found, and all of it is repaired",
         REMAINS: "damage or leftovers remain, or a remedy failed",
-        EDITED: "nothing worse than edits by hand that nobody has adopted",
+        EDITED: "edits by hand that nobody has adopted, and nothing worse",
     },
     "reindex": {0: "done", FAILED: "could not: no such form, no data directory, another user's"},
     "reencrypt": {
@@ -161,19 +158,18 @@ STATUSES: Mapping[str, Meanings] = {
     },
     "erase": {0: "done, or listed", FAILED: "could not: no such document, no backup, another user's tree"},
     "upgrade": {0: "done, or nothing to do", FAILED: "could not upgrade a tree, as its line says"},
-    "help": {0: "printed", USAGE: f"{_WRONG_USAGE}, also of a command that there is not"},
+    "help": {0: "printed", USAGE: f"{_WRONG_USAGE}, also an unknown command"},
     "version": {0: "printed"},
 }
-"""Exit statuses of each command with their meanings. That of wrong usage is left out where it means nothing else."""
+"""The exit statuses of each command with their meanings; that of wrong usage only if it has another meaning."""
 
 
 def worst(statuses: Iterable[int]) -> int:
-    """Return the worst exit status; not having looked at a tree is worse than damage in it."""
+    """Return the worst exit status; a tree that could not be read is worse than damage."""
     return max(statuses, key=_FROM_BEST.index, default=0)
 
 
 def meanings(name: str) -> list[tuple[int, str]]:
-    """Return all statuses of a command in order, each with its meaning."""
     return sorted({USAGE: _WRONG_USAGE, **STATUSES[name]}.items())
 
 

@@ -1,7 +1,6 @@
 """Output: text that is safe for a terminal, tables, lists of facts, JSON lines, and progress bars.
 
-On a terminal rich draws tables and bars (``rich_terminal``). Elsewhere the output is plain, and its layout does not
-change.
+On a terminal rich draws tables and bars (``rich_terminal``). Elsewhere the output is plain, in a fixed layout.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _GAP = "  "
 _COMMAND = "persistence"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
-"""The option of all commands that print facts."""
 
 _QUIET = f"{__name__}.quiet"
 
@@ -44,11 +42,9 @@ quiet_option = click.option(
     callback=_be_quiet,
     help="Print only what is wrong: no progress bar, and no summary.",
 )
-"""The option of commands that may take long."""
 
 
 def is_quiet() -> bool:
-    """Return whether the command that runs has ``--quiet``."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(_QUIET) is True
 
@@ -60,7 +56,7 @@ def summarize(line: str) -> None:
 
 
 def safe(text: str) -> str:
-    """Replace each character that does more than being seen."""
+    """Replace characters that control a terminal, or change the direction of text."""
     return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -70,7 +66,7 @@ def shown_path(path: str) -> str:
 
 
 def own_command() -> str:
-    """Return the command as a person can call it again: its name, or the path by which it was called off PATH."""
+    """Return the command as a person can call it again: its name, or its path if it is not on PATH."""
     called = sys.argv[0]
     directory, name = os.path.split(called)
     if name != _COMMAND or not directory:
@@ -80,13 +76,13 @@ def own_command() -> str:
     return _COMMAND if is_on_path else shown_path(called)
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number of things: ``1 draft``, ``2 drafts``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str, style: str = "") -> None:
-    """Print a line, on a terminal in a style of rich; what the encoding lacks becomes question marks."""
+    """Print a line, on a terminal in a style of rich; characters that the encoding lacks become question marks."""
     if style and sys.stdout.isatty():
         from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
 
@@ -97,7 +93,7 @@ def say(line: str, style: str = "") -> None:
 
 
 def json_text(facts: Mapping[str, object]) -> str:
-    """Return an object of ``--json`` on one line, whatever the encoding of standard output, and of file names."""
+    """Return an object of ``--json`` on one line, in the encoding of standard output."""
     try:
         text = json_line(facts).decode()
         text.encode(sys.stdout.encoding or "utf-8")
@@ -177,7 +173,7 @@ def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
 class ProgressBar:
     """The progress of a long run: ``lines`` go to standard output, the bar of ``steps`` to standard error.
 
-    With ``only_errors``, lines go to standard error, too: where the result itself may go to standard output.
+    With ``only_errors`` lines go to standard error, too, because the result may go to standard output.
     """
 
     def __init__(self, advance: Callable[[int], None] | None = None, *, only_errors: bool = False) -> None:
@@ -186,13 +182,11 @@ class ProgressBar:
         self._only_errors = only_errors
 
     def step(self, steps: int = 1) -> None:
-        """Advance by some steps."""
         self.steps += steps
         if self._advance is not None:
             self._advance(steps)
 
     def say_problem(self, problem: str, tree: str, prefix: str, *, as_json: bool) -> None:
-        """Print a problem in a tree as an object, or as a line with a prefix."""
         self.say(json_text({"tree": tree, "problem": problem}) if as_json else safe(f"{prefix}{problem}"))
 
     def say(self, line: str, style: str = "") -> None:

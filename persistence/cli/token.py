@@ -11,7 +11,7 @@ from persistence.model.addresses import Form, TokenSubject
 from persistence.providers.locations import open_keys
 from persistence.services.tokens import GRANTABLE, AccessTokens
 
-_HEADINGS = ("ID", "MADE", "DOES")
+_SIGNING_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
 
 @click.command(short_help="Issue an access token for a document.")
@@ -21,11 +21,11 @@ _HEADINGS = ("ID", "MADE", "DOES")
 @json_option
 @common_options
 def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
-    """Print an access token: whoever has it may do the operations with the document until it expires.
+    """Print an access token: its holder may do the operations with the document until it expires.
 
     It is sent as the parameter fr-access-token of a request for the document or its attachments. An operation counts
     only if a permission of the form for anyone-with-token has it. The property access-token.validity of the form must
-    allow the time; by default it allows none. The document is not looked for.
+    allow the time; by default it allows none. The document need not exist.
 
     The first token makes a key that signs tokens, in the file of the API keys.
     """
@@ -42,7 +42,7 @@ def token(*, document: str, operations: str, expires: float, as_json: bool, **op
         say_json({"token": made, "valid_seconds": expires})
     else:
         click.echo(made)
-    click.echo(f"this token is a secret: whoever has it may use it for {expires:g} seconds from now on", err=True)
+    click.echo(f"this token is a secret: everybody who has it may use it for the next {expires:g} seconds", err=True)
 
 
 def _subject(text: str) -> TokenSubject:
@@ -57,14 +57,14 @@ def _subject(text: str) -> TokenSubject:
 def signing_key() -> None:
     """Make, list and retire keys that sign access tokens. The newest signs, all verify.
 
-    What is changed counts at once, also for a service that runs.
+    A change counts at once, also for a service that runs.
     """
 
 
 @signing_key.command("new", short_help="Make a key that signs from now on.")
 @json_option
 @common_options
-def new_key(*, as_json: bool, **options: str | None) -> None:
+def new_signing_key(*, as_json: bool, **options: str | None) -> None:
     """Make a key that signs access tokens from now on, and print its id.
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
@@ -82,7 +82,7 @@ def new_key(*, as_json: bool, **options: str | None) -> None:
 @signing_key.command("list", short_help="List the signing keys.")
 @json_option
 @common_options
-def list_keys(*, as_json: bool, **options: str | None) -> None:
+def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
     file = open_keys(load(options).settings)
     keys = file.signing()
@@ -94,13 +94,13 @@ def list_keys(*, as_json: bool, **options: str | None) -> None:
         click.echo("there are no signing keys", err=True)
         return
     rows = [(each.id, each.created, "signs" if each is keys[-1] else "only verifies") for each in keys]
-    print_table((_HEADINGS, *rows))
+    print_table((_SIGNING_KEY_HEADINGS, *rows))
 
 
 @signing_key.command("retire", short_help="Let a signing key verify nothing from now on.")
 @click.argument("key_id", metavar="ID")
 @common_options
-def retire_key(*, key_id: str, **options: str | None) -> None:
+def retire_signing_key(*, key_id: str, **options: str | None) -> None:
     """Forget the signing key ID: access tokens that it has signed are refused from now on."""
     keys = open_keys(load(options).settings)
     keys.remove_signing(key_id)

@@ -59,8 +59,8 @@ def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
         if as_json:
             say_json({"tree": tree.name, "place": tree.place, "current": is_current or not dry_run})
         elif is_current:
-            what = "tables" if tree.is_database else "format"
-            click.echo(f"{prefix}{tree.place} has the {what} of this version: nothing to do")
+            kind = "tables" if tree.is_database else "format"
+            click.echo(f"{prefix}{tree.place} has the {kind} of this version: nothing to do")
         return 0
 
     sys.exit(on_each(choose_trees(options).trees, work))
@@ -102,14 +102,14 @@ def _reindex(  # noqa: PLR0913 - its choice
 ) -> int:
     if tree.is_database:
         return _reindex_database(tree, prefix, form, version, as_json=as_json)
-    doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
+    label, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
             job = indexes.plan(reader, index, aim, form, version)
         if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started = time.monotonic()
-        with progress(f"{prefix}{doing}", job.count) as bar:
+        with progress(f"{prefix}{label}", job.count) as bar:
             job.run(bar.step)
         seconds = time.monotonic() - started
     if as_json:
@@ -150,8 +150,8 @@ def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str 
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
-    revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
-    What is as it should be is not touched, so a run that was stopped goes on where it was.
+    revisions, attachments and drafts are rewritten in place, too: their old contents are not kept. The service may run.
+    Data that needs no change is not touched, so a run that was stopped goes on where it was.
     """
     trees, form, version = choose_data(options, path)
     work = partial(_reencrypt, form=form, version=version, dry_run=dry_run, as_json=as_json)

@@ -140,7 +140,7 @@ class Definition:
 
     def is_current(self) -> bool:
         """Return whether this is still the published definition; ``False`` where it is not published, or not known."""
-        known = self.parts.get(_SUMMARY)
+        known = self.parts.get("summary")
         if known is None or known.deleted:
             return False
         return self._catalog.storage.fingerprint(self.address) == self.fingerprint

@@ -1,7 +1,6 @@
-"""Actions: what changes something. Each is asked for on a page of its own, which names what it will do, and then done.
+"""Actions of administrators: ``GET /admin/actions/NAME`` asks and says what it will do, ``POST`` does it.
 
-``GET /admin/actions/NAME`` is that page, and its form sends the same values by POST. The last word of the path is the
-action in the audit, and the names ``app``, ``form``, ``document`` and ``name`` of a path are fields of its line.
+The audit calls it NAME, and its line has the names ``app``, ``form``, ``document`` and ``name`` of the path.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The page that is shown before: a ``title`` that names the thing, what the action will do, and its button.
+    """The page before an action, with a link ``back``.
 
-    ``back`` is the path of the page to which a change of mind leads. ``sent`` are fields of its form that replace those
-    of the request, such as the entity tag of the revision that it is about.
+    ``sent`` are fields of its form that replace those of the request, such as the entity tag of the revision.
     """
 
     title: str
@@ -31,10 +29,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result: a notice, which is shown on the page ``to``.
-
-    A ``secret`` is shown at once, and never again.
-    """
+    """The result: a notice, which the page ``to`` shows, and a ``secret`` that is shown only once."""
 
     notice: str
     to: str
@@ -43,10 +38,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action. ``ask`` and ``do`` raise ``PersistenceError`` where it cannot be done.
+    """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
 
-    ``ask`` is called again before ``do``, which also gets the administrator's name. ``subject`` is the rest of the
-    path, such as ``/<app>/<form>``. ``fields`` names the other values.
+    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values.
     """
 
     name: str

@@ -39,7 +39,6 @@ class KeysPage:
         site.action(Action("encryption-key-new", _ask_for_encryption, self._new))
 
     def show(self) -> str:
-        """Answer ``/admin/keys``."""
         ring, made = self.at_rest.ring(), {each.id: each.created for each in self.at_rest.list()}
         return render_template(
             "keys.html",
@@ -56,7 +55,7 @@ class KeysPage:
         name = values["name"]
         require_name(name, "a key")
         scopes, forms = _scopes(values), _forms(values)
-        effects = [f"A caller who shows the new key is {name} in the log and in the audit."]
+        effects = [f"The log and the audit call the holder of the new key {name}."]
         end = expires_after(next_after(None), _lifetime(values))
         effects.append("It does not expire." if end is None else f"It expires on {end[:_DATE]}.")
         if scopes:
@@ -66,7 +65,7 @@ class KeysPage:
         if name in self.administrators:
             effects.append(_LIMITED if scopes or forms else _NAMED)
         if not self.keys.read():
-            effects.append("It is the first key: from now on, whoever is not trusted needs one.")
+            effects.append("It is the first key: from now on, callers who are not trusted need one.")
         return Question(f"Make the API key {name}?", tuple(effects), "Make the key", _back())
 
     def _add(self, values: Values, _by: str) -> Done:
@@ -135,7 +134,7 @@ def _ask_to_sign(_values: Values) -> Question:
 
 def _ask_for_encryption(_values: Values) -> Question:
     effects = (
-        "What is encrypted from now on is encrypted with the new key. The keys before it stay, for reading.",
+        "New data is encrypted with the new key. The keys before it stay, for reading.",
         "The file of these keys must be backed up, apart from the data: without it, what is encrypted is lost.",
     )
     return Question("Make an encryption key?", effects, "Make the key", _back())

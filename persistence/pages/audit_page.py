@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from flask import render_template, request, url_for
 
 from persistence.audit.log import seals
-from persistence.audit.newest import NewestLines, newest, outcome_of, place_of
+from persistence.audit.newest import NewestLines, newest, outcome_of, subject_of
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import Keys
 from persistence.limits import AUDIT_LINES_SHOWN
@@ -36,7 +36,6 @@ class AuditPage:
         site.action(Action("audit-verify", self._ask, self._verify))
 
     def show(self) -> str:
-        """Answer ``/admin/audit``."""
         asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "before")}
         found, problem = None, self._absence()
         if not problem:
@@ -52,7 +51,7 @@ class AuditPage:
         return render_template(
             "audit.html",
             asked=asked,
-            rows=[{"place": place_of(each), "outcome": outcome_of(each), **each} for each in lines],
+            rows=[{"place": subject_of(each), "outcome": outcome_of(each), **each} for each in lines],
             problem=problem,
             older=older,
             verified=self.verification.output(),
@@ -63,7 +62,7 @@ class AuditPage:
         kind = self.settings.audit
         if kind == "off":
             return 'The audit is off. The setting audit = "file" begins one.'
-        return "" if kind == "file" else f"The audit goes to {kind}: what receives it there has it."
+        return "" if kind == "file" else f"The audit goes to {kind}: look for its lines there."
 
     def _found(self, asked: Values) -> NewestLines:
         wanted = {name: asked[name] for name in _FILTERS if asked[name]}

@@ -1,7 +1,6 @@
-"""Commands that the pages begin: each runs in a process of its own, and what it prints is kept for all workers.
+"""Commands that the pages begin: each runs in a process of its own, and its output is kept for all workers.
 
-The process holds a lock on a file for as long as it lives, wherever the request that began it was served: so all
-workers know that it runs, and a second one is refused. It goes on when its worker is replaced.
+The process holds a lock on a file while it lives, also when its worker is replaced: so all workers refuse a second one.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class Output:
 
 
 class BackgroundCommand:
-    """One command of the service, of which at most one process runs. Methods raise ``DiskError``.
-
-    ``purpose`` is the name of its files, if the command has several purposes.
-    """
+    """One command, in at most one process. ``purpose`` names its files if the command has several purposes."""
 
     def __init__(self, name: str, effective: Effective, purpose: str = "") -> None:
         self._name = name
@@ -57,10 +53,10 @@ class BackgroundCommand:
                     raise BusyError(f"persistence {self._name} is running already: wait for its end")
                 self._start(arguments, lock)
             finally:
-                os.close(lock)  # the process has it, too
+                os.close(lock)  # the process holds it now
 
     def output(self) -> Output | None:
-        """Return what the command prints, or printed last; ``None`` if it was never run from here."""
+        """Return the output of the current or last run; ``None`` if it was never run from here."""
         with disk_errors(f"looking at persistence {self._name}"):
             is_running = self.is_running()
             try:
@@ -70,10 +66,12 @@ class BackgroundCommand:
             with open(descriptor, "rb") as file:
                 lines = file.read(LONGEST_OUTPUT + LONGEST_OUTPUT_LINE).splitlines()
             began = os.stat(f"{self._path}.err").st_mtime if is_running else os.stat(f"{self._path}.out").st_mtime
-            return Output(is_running, began, tuple(lines), lines[-1] if lines else b"", self._errors())
+            with open(nofollow.open_to_read(f"{self._path}.err"), "rb") as file:
+                errors = file.read(LONGEST_OUTPUT).decode(errors="replace").strip()
+            return Output(is_running, began, tuple(lines), lines[-1] if lines else b"", errors)
 
     def is_running(self) -> bool:
-        """Return whether it runs, whichever worker has begun it."""
+        """Tell whether it runs, also if another worker has begun it."""
         if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
             self._process = None
         try:
@@ -105,7 +103,3 @@ class BackgroundCommand:
         finally:
             os.close(out)
             os.close(err)
-
-    def _errors(self) -> str:
-        with open(nofollow.open_to_read(f"{self._path}.err"), "rb") as file:
-            return file.read(LONGEST_OUTPUT).decode(errors="replace").strip()

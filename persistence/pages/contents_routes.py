@@ -31,7 +31,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def preview_of(content_type: str | None) -> str:
-    """Return how an attachment can be looked at: as ``image``, as ``pdf``, or not (empty)."""
+    """Return how an attachment can be shown: ``image``, ``pdf``, or empty."""
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind not in SHOWN_TYPES:
         return ""
@@ -40,7 +40,7 @@ def preview_of(content_type: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContentRoutes:
-    """The routes of contents. What is encrypted is not given out."""
+    """The routes of contents. Encrypted ones are refused."""
 
     documents: Documents
 
@@ -49,11 +49,10 @@ class ContentRoutes:
         site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
-        """Answer with the XML of a revision as it is stored, to be saved."""
         return self._sent(address_of(app, form, collection, document), "application/xml")
 
     def attachment(self, app: str, form: str, collection: str, document: str, name: str) -> AnyResponse:
-        """Answer with an attachment: to be looked at where that is asked for and safe, else to be saved."""
+        """Answer with an attachment, shown inline if that is asked for and safe, else as a download."""
         return self._sent(address_of(app, form, collection, document, name), "")
 
     def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:

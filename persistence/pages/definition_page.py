@@ -21,7 +21,7 @@ from persistence.services.definition_outline import shown_definition
 
 @dataclass(frozen=True, slots=True)
 class ShownPermission:
-    """A line of the table "who may do what": ``allowed`` says it for each operation, ``unknown`` names others."""
+    """A line of the table of permissions: ``allowed`` is parallel to ``OPERATIONS``, ``unknown`` names others."""
 
     whom: str
     allowed: tuple[bool, ...]
@@ -54,7 +54,7 @@ class DefinitionPage:
             operations=OPERATIONS,
             permissions=list(_shown(permissions)),
             source=SOURCES[source],
-            facts=list(_facts(shown)) if shown.published is not None else [],
+            facts=list(_facts(shown)),
         )
 
 

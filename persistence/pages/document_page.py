@@ -10,7 +10,7 @@ from flask import render_template, request
 
 from persistence.errors import DamagedError, LockedError, NotFoundError, PersistenceError
 from persistence.limits import REVISIONS_SHOWN
-from persistence.maintenance.reports import AttachmentFacts, DocumentReport, Unreadable, report_document
+from persistence.maintenance.reports import DocumentReport, Unreadable, report_document
 from persistence.model.addresses import Collection, DocumentAddress
 from persistence.model.history import ListedRevision
 from persistence.model.instants import Instant
@@ -43,7 +43,7 @@ class ShownFile:
 
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
-    """A document that is being shown: what is known of it, and of the revision of the ``instant``, if there is one."""
+    """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
 
     route: Route
     report: DocumentReport
@@ -79,6 +79,7 @@ class DocumentPage:
         outline = outline_of(shown.route, shown.revision.version if shown.revision else 1)
         values = self._contents(shown, language)
         number = page_number(request.args.get("page", "1"))
+        kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
         revisions, total = _revisions(shown, number)
         return render_template(
             "document.html",
@@ -93,13 +94,13 @@ class DocumentPage:
             most=REVISIONS_SHOWN,
             other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
             action=lambda name, **values: action_path(name, address, **values),
-            here=lambda **values: shown.path("document", **_kept(values)),
+            here=lambda **values: shown.path("document", **(kept | values)),
             revisions=revisions,
             total=total,
             page=number,
             pages=max(1, -(-total // REVISIONS_SHOWN)),
             lease=_lease(shown),
-            sidecar=_sidecar(shown.revision),
+            sidecar=msgspec.json.format(msgspec.json.encode(shown.revision)).decode() if shown.revision else "",
         )
 
     def _shown(self, address: DocumentAddress, instant: Instant | None) -> ShownDocument:
@@ -127,11 +128,6 @@ class DocumentPage:
             return ShownValues(cause=f"It is damaged: {error}")
 
 
-def _kept(changed: dict[str, Any]) -> dict[str, Any]:
-    given = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
-    return given | changed
-
-
 def _published(shown: ShownDocument) -> PublishedVersion | None:
     if shown.revision is None:
         return None
@@ -143,16 +139,15 @@ def _published(shown: ShownDocument) -> PublishedVersion | None:
 
 def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
     named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
-    return [
-        each if isinstance(each, Unreadable) else _file(each, is_named=each.name in named)
-        for each in shown.report.attachments
-    ]
-
-
-def _file(facts: AttachmentFacts, *, is_named: bool) -> ShownFile:
-    kind = facts.content_type or ""
-    preview = "" if facts.is_encrypted else preview_of(kind)
-    return ShownFile(facts.name, kind, facts.size, preview, facts.is_encrypted, is_named)
+    files: list[ShownFile | Unreadable] = []
+    for each in shown.report.attachments:
+        if isinstance(each, Unreadable):
+            files.append(each)
+        else:
+            kind, is_encrypted = each.content_type or "", each.is_encrypted
+            preview = "" if is_encrypted else preview_of(kind)
+            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
+    return files
 
 
 def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
@@ -172,7 +167,3 @@ def _lease(shown: ShownDocument) -> LockedError | None:
     except LockedError as error:
         return error
     return None
-
-
-def _sidecar(revision: Sidecar | None) -> str:
-    return "" if revision is None else msgspec.json.format(msgspec.json.encode(revision), indent=2).decode()

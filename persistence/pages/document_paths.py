@@ -1,4 +1,4 @@
-"""The paths of the pages of a document, and what in them says which revision is meant."""
+"""The paths of the pages of a document, and the parameters that choose a revision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 
 
 def address_of(app: str, form: str, collection: str, document: str, name: str = DATA_XML) -> DocumentAddress:
-    """Return the address that the names of a path mean."""
     return DocumentAddress(Form(app, form), Collection(collection), document, name)
 
 
@@ -34,13 +33,12 @@ def action_path(action: str, address: DocumentAddress, **values: Any) -> str:
 
 
 def asked_instant(name: str = "at") -> Instant | None:
-    """Return the instant that a parameter of the request names, if there is one."""
     return instant_of(request.args.get(name, ""))
 
 
 def instant_of(text: str) -> Instant | None:
-    """Return the instant of a revision; ``None`` for no text. Raises as ``asked_instant``."""
+    """Return the instant of a revision; ``None`` for no text."""
     try:
         return parse(text) if text else None
     except (ValueError, OverflowError):
-        raise NotFoundError(f"{text[:60]!r} is no time of a revision") from None
+        raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None

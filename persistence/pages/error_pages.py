@@ -14,15 +14,17 @@ from persistence.http.logs import CAUSE, REQUEST_ID
 from persistence.http.responses import Headers, headers_of
 
 
-def add_to(blueprint: Blueprint) -> None:
+def answer_errors_by_pages(blueprint: Blueprint) -> None:
     """Answer the errors of a blueprint by pages."""
-    blueprint.register_error_handler(PersistenceError, _refused)
+    blueprint.register_error_handler(
+        PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))
+    )
     blueprint.register_error_handler(HTTPException, _http_error)
     blueprint.register_error_handler(Exception, _unexpected)
 
 
 def page(status: int, cause: str, headers: Headers | None = None) -> Response:
-    """Return the page of an error, whose cause goes to the log, too."""
+    """Return the page of an error, and hand its cause to the log."""
     request.environ[CAUSE] = one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
@@ -30,10 +32,6 @@ def page(status: int, cause: str, headers: Headers | None = None) -> Response:
     title = HTTPStatus(status).phrase
     body = render_template("error.html", title=title, status=status, cause=request.environ[CAUSE], request_id=_id())
     return Response(body, status, headers)
-
-
-def _refused(error: PersistenceError) -> Response:
-    return page(status_of(error), str(error), headers_of(error))
 
 
 def _http_error(error: HTTPException) -> Response:

@@ -1,6 +1,6 @@
-"""The counts of all forms for the pages, made in the background: to count reads a record of each document.
+"""The counts of all forms for the pages, made in the background, because counting reads a record of each document.
 
-A page shows the last counts, with their time. They are made again when somebody looks, as seldom as they take long.
+A page shows the last counts with their time. A look at it begins new ones, the more seldom the longer they take.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PlacesOfForms = Callable[[], Iterable[tuple[Form, TreeReader]]]
 
 @dataclass(frozen=True, slots=True)
 class CountedForms:
-    """Counts by form; ``at`` is when they were complete, in seconds since 1970, ``None`` before the first ones are."""
+    """Counts by form; ``at`` is when they were complete, in seconds since 1970, ``None`` before the first time."""
 
     counts: Mapping[Form, FormCounts] = field(default_factory=dict)
     at: float | None = None
 
 
 class FormCounting:
-    """Counts in a thread that ends with its work. All threads of a worker have one."""
+    """Counts in a thread that ends with its work; one for all threads of a worker."""
 
     def __init__(self, places: PlacesOfForms) -> None:
         self._places = places
@@ -42,7 +42,7 @@ class FormCounting:
         self._due = 0.0
 
     def counted(self) -> CountedForms:
-        """Return the counts as far as they are known; quick ones are made again, and waited for."""
+        """Return the known counts; wait for new ones that are quick."""
         with self._lock:
             if self._thread is None and time.monotonic() >= self._due:
                 self._thread = threading.Thread(target=self._count, name="counts of forms", daemon=True)
@@ -63,7 +63,7 @@ class FormCounting:
                 if self._last.at is None:
                     self._last = CountedForms(dict(known))
             self._last = CountedForms(found, time.time())
-        except PersistenceError:  # what keeps it from counting keeps other pages from more, and they say so
+        except PersistenceError:  # other pages report the same fault
             self._last = CountedForms(known, self._last.at)
         finally:
             self._took = time.monotonic() - began

@@ -17,9 +17,9 @@ from persistence.maintenance.counts import DocumentCounts, FormCounts, last_days
 from persistence.model.addresses import Form
 from persistence.model.search import Hits
 from persistence.model.versions import PublishedVersion
-from persistence.pages import plots
 from persistence.pages.form_queries import TableQuery, table_query
 from persistence.pages.forms_page import ServedForms, published_of, title_of
+from persistence.pages.plots import bar_plot
 from persistence.pages.site import NAME, Site
 from persistence.providers.provider import Route
 from persistence.services.document_tables import VersionTable
@@ -30,11 +30,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class ShownVersion:
-    """A version that is being shown, with what the head of its pages says of it.
-
-    ``numbers`` are the versions that are published or have documents. ``counts`` are those of this one, and
-    ``counted_at`` says when.
-    """
+    """A version, with the facts for the head of its pages. ``numbers`` are published, or have documents."""
 
     route: Route
     version: int
@@ -53,7 +49,6 @@ class ShownVersion:
 
     @property
     def counts(self) -> DocumentCounts | None:
-        """The counts of its documents, if they are known."""
         return None if self.of_form is None else self.of_form.of_version.get(self.version, DocumentCounts())
 
     def path(self, endpoint: str, **values: Any) -> str:
@@ -89,7 +84,6 @@ class FormPages:
         return lambda app, form, version: view(shown_version(self.forms, app, form, version))
 
     def latest(self, app: str, form: str) -> AnyResponse:
-        """Lead to the latest version."""
         route = self.forms.providers.router.of(Form(app, form))
         numbers = [each.version for each in published_of(route)]
         if not numbers:
@@ -100,7 +94,6 @@ class FormPages:
         return redirect(url_for(f"{NAME}.version", app=app, form=form, version=numbers[-1]))
 
     def documents(self, shown: ShownVersion) -> str:
-        """Answer the page of a version's documents."""
         table = VersionTable.of(shown.route, shown.version, request.args.get("lang") or None)
         columns, paths = table.columns[:COLUMNS_SHOWN], [column.path for column in table.columns]
         asked = table_query(request.args, [column.path for column in columns], paths)
@@ -118,7 +111,6 @@ class FormPages:
         )
 
     def csv(self, shown: ShownVersion) -> AnyResponse:
-        """Answer with the filtered documents as CSV, which is sent while it is made."""
         table = VersionTable.of(shown.route, shown.version, request.args.get("lang") or None)
         asked = table_query(request.args, (), [column.path for column in table.columns])
         pieces = table.csv(asked.query, asked.drafts)
@@ -160,7 +152,7 @@ def _plot(shown: ShownVersion) -> str:
     days = last_days()
     title = f"New documents a day, last {len(days)} days"
     middle = days[len(days) // 2]
-    return plots.bars(title, [counts.created[day] for day in days], [days[0], middle, days[-1]])
+    return bar_plot(title, [counts.created[day] for day in days], [days[0], middle, days[-1]])
 
 
 def _deleted(shown: ShownVersion) -> str:

@@ -40,17 +40,16 @@ class TableQuery:
 
     @property
     def is_descending(self) -> bool:
-        """Return whether the highest comes first."""
         return self.query.sort.is_descending
 
     @property
     def has_filters(self) -> bool:
-        """Return whether anything but the search box narrows the table down."""
+        """Tell whether anything but the search box narrows the table down."""
         return bool(self.parameters.keys() - {"q", "sort", "order", "page", "lang"})
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is a list of all documents, those saved last first: nothing is searched."""
+        """Tell whether it lists all documents, the last saved first, without a search."""
         return not self.parameters.keys() - {"page", "lang"}
 
     def linked(self, **changed: object) -> dict[str, str]:
@@ -106,7 +105,6 @@ def _midnight(day: str, days_later: int) -> Instant:
 
 
 def page_number(text: str) -> int:
-    """Read the number of a page. Raises ``BadRequestError`` if it is none."""
     is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
     number = int(text) if is_number else 0
     if not 1 <= number <= _MOST_PAGES:

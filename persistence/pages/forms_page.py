@@ -51,54 +51,41 @@ _ORDERS: dict[str, Callable[[ShownForm], Any]] = {
 """The columns by which forms are sorted."""
 
 
-@dataclass(frozen=True, slots=True)
 class ServedForms:
     """All forms of the local places and databases, with their counts. Other services show their own."""
 
-    providers: Providers
-    counting: FormCounting
-
-    @classmethod
-    def of(cls, providers: Providers) -> ServedForms:
-        return cls(providers, FormCounting(lambda: _places(providers)))
+    def __init__(self, providers: Providers) -> None:
+        self.providers = providers
+        self.counting = FormCounting(self._places)
 
     def routes(self) -> Iterator[Route]:
-        """Yield the route of every form, in no order."""
-        return _routes(self.providers)
+        """Yield the route of every form, unordered."""
+        known = set[Form]()
+        for _, storage in self.providers.managed:
+            for form in storage.forms():
+                if form not in known:
+                    known.add(form)
+                    with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
+                        yield self.providers.router.of(form)
 
     def place_of(self, route: Route) -> TreeReader | None:
         """Return the place of the documents of a route; ``None`` where another service has them."""
-        return _place(self.providers, route)
+        storage, router = route.data.managed, self.providers.router
+        if storage is None:
+            return None
+        layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
+        return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
+
+    def _places(self) -> Iterator[tuple[Form, TreeReader]]:
+        for route in self.routes():
+            place = self.place_of(route)
+            if place is not None:
+                yield route.form, place
 
     def counts(self, form: Form) -> tuple[FormCounts | None, CountedForms]:
         """Return the counts of a form, if they are known, and those of all."""
         counted = self.counting.counted()
         return counted.counts.get(form), counted
-
-
-def _routes(providers: Providers) -> Iterator[Route]:
-    known = set[Form]()
-    for _, storage in providers.managed:
-        for form in storage.forms():
-            if form not in known:
-                known.add(form)
-                with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
-                    yield providers.router.of(form)
-
-
-def _places(providers: Providers) -> Iterator[tuple[Form, TreeReader]]:
-    for route in _routes(providers):
-        place = _place(providers, route)
-        if place is not None:
-            yield route.form, place
-
-
-def _place(providers: Providers, route: Route) -> TreeReader | None:
-    storage = route.data.managed
-    if storage is None:
-        return None
-    layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
-    return TreeReader(storage, layout, providers.router.properties, lambda form: providers.router.of(form).catalog)
 
 
 def title_of(published: PublishedVersion | None) -> str:
@@ -108,10 +95,10 @@ def title_of(published: PublishedVersion | None) -> str:
 
 
 def published_of(route: Route) -> list[PublishedVersion]:
-    """Return the published versions of a form, lowest first, without damaged ones; none where they cannot be had."""
+    """Return the published versions of a form, lowest first, without damaged ones; empty if they cannot be read."""
     try:
         return sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
-    except PersistenceError:  # another service has them, and does not answer
+    except PersistenceError:  # the service that has them does not answer
         return []
 
 
@@ -125,7 +112,6 @@ class FormsPage:
         site.page("/admin/forms", "forms", self.show, "Forms")
 
     def show(self) -> str:
-        """Answer ``/admin/forms``."""
         sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
         if sort not in _ORDERS:
             raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")

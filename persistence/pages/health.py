@@ -12,14 +12,12 @@ from persistence.errors import BadRequestError, NotFoundError
 from persistence.limits import MOST_FINDINGS_SHOWN
 from persistence.maintenance.findings import Outcome, Remedy
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
-from persistence.maintenance.manifest import tree_name
 from persistence.model.addresses import Form
 from persistence.pages.actions import Action, Done, Question, Values
 from persistence.pages.background import BackgroundCommand, Output
 from persistence.pages.site import Site
 from persistence.providers.router import Router
 from persistence.services.jobs import ReencryptionJobs
-from persistence.settings import Roots
 from persistence.storage.layout import FOLDER_DEPTH
 
 _LOOK = "The service goes on meanwhile. What it finds is shown here."
@@ -62,23 +60,18 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Return whether it can be repaired or adopted by itself. Files of the service itself are parts of a whole."""
+        """Tell whether it can be repaired or adopted alone. The service's own files are parts of a whole."""
         return self.outcome == _OPEN and self.remedy in (_REPAIR, _ADOPT) and not self.path.startswith(".")
 
 
 _finding = msgspec.json.Decoder(CheckFinding).decode
 
 
-def options_of_trees(roots: Roots) -> dict[str, tuple[str, ...]]:
-    """Return the options that name a tree of the settings for a command, by the name that findings have for it."""
-    return {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *roots.named)}}
-
-
 @dataclass(frozen=True, slots=True)
 class HealthPage:
-    """The page and its actions. ``trees`` has the options that name a tree for a check, by its name in findings.
+    """The page and its actions. The directory ``home`` has the records of the last check and the last backup.
 
-    In the home directory are the records of the last check and the last backup.
+    ``trees`` has the options that choose a tree for a check, by its name in findings.
     """
 
     home: str
@@ -97,9 +90,11 @@ class HealthPage:
         site.action(Action("reencrypt", _ask_to_reencrypt, self._reencrypt, ("app", "form")))
 
     def show(self) -> str:
-        """Answer ``/admin/health``."""
         checked, mended, reindexed = self.check.output(), self.mend.output(), self.reindex.output()
-        findings = _after(_findings(checked), [] if _is_older(mended, checked) else _findings(mended))
+        findings = _findings(checked)
+        if checked is not None and mended is not None and mended.began >= checked.began:
+            outcomes = {(each.path, each.kind): each for each in _findings(mended) if each.outcome != _OPEN}
+            findings = [outcomes.get((each.path, each.kind), each) for each in findings]  # of one tree, unnamed
         return render_template(
             "health.html",
             check=checked,
@@ -123,9 +118,10 @@ class HealthPage:
     def _ask_to_mend(self, values: Values) -> Question:
         finding = self._found(values)
         if finding.remedy == _REPAIR:
+            folder = "/".join(finding.path.split("/")[:FOLDER_DEPTH])
             effects = (
                 f"{finding.what}: {finding.does}.",
-                f"Everything else that is safe to repair in {_unit(finding.path)} is repaired with it.",
+                f"Everything else that is safe to repair in {folder} is repaired with it.",
             )
             return Question(f"Repair {finding.path}?", effects, "Repair", _back())
         effects = (f"{finding.what}: {finding.does}, saved by you.", "Nothing else is adopted.")
@@ -142,7 +138,7 @@ class HealthPage:
         for each in _findings(self.check.output()) if values["tree"] in self.trees else ():
             if (each.tree, each.path, each.kind) == asked and each.is_open:
                 return each
-        raise NotFoundError("the last check has found nothing there that can be repaired or adopted by itself")
+        raise NotFoundError("the last check has found nothing there that can be repaired or adopted alone")
 
     def _reindex(self, _values: Values, _by: str) -> Done:
         self.reindex.begin([])
@@ -172,7 +168,7 @@ def _ask_to_reindex(_values: Values) -> Question:
 
 def _ask_to_reencrypt(values: Values) -> Question:
     if not values["app"] or not values["form"]:
-        raise BadRequestError("say which form is to be re-encrypted: its application and its name")
+        raise BadRequestError("name the form to re-encrypt: its application and its name")
     effects = (
         "All data of the form is read and written again with the newest encryption key, older revisions, too.",
         "It is then encrypted where its definition says so now.",
@@ -188,19 +184,6 @@ def _findings(output: Output | None) -> list[CheckFinding]:
         except msgspec.DecodeError:
             continue
     return found
-
-
-def _is_older(mended: Output | None, checked: Output | None) -> bool:
-    return mended is None or (checked is not None and mended.began < checked.began)
-
-
-def _after(found: list[CheckFinding], mended: list[CheckFinding]) -> list[CheckFinding]:
-    outcomes = {(each.path, each.kind): each for each in mended if each.outcome != _OPEN}  # of one tree, unnamed
-    return [outcomes.get((each.path, each.kind), each) for each in found]
-
-
-def _unit(path: str) -> str:
-    return "/".join(path.split("/")[:FOLDER_DEPTH])
 
 
 def _back() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Self
 
@@ -23,15 +22,13 @@ class _Uses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _decode = msgspec.json.Decoder(_Uses).decode
 
 
-def _decoded(data: bytes, _status: os.stat_result) -> _Uses:
-    return _decode(data)
-
-
 class KeyUses:
-    """The file, and what this worker has still to note in it. What cannot be noted is tried again a minute later."""
+    """The file, and the uses that this worker has not written yet. After a failure it tries again a minute later."""
 
     def __init__(self, path: str, *, tree: str) -> None:
-        self._file: KeyFile[_Uses] = KeyFile(path, tree=tree, what="uses of keys", decode=_decoded, nothing=_Uses())
+        self._file: KeyFile[_Uses] = KeyFile(
+            path, tree=tree, what="uses of keys", decode=lambda data, _: _decode(data), nothing=_Uses()
+        )
         self._due: dict[str, float] = {}
         self._next = 0.0
 
@@ -41,11 +38,10 @@ class KeyUses:
         return cls(f"{Layout(home).own(PAGES)}/key-uses.json", tree=home)
 
     def use(self, name: str) -> None:
-        """Put down that a key is used now."""
         self._due[name] = time.time()
 
     def note(self, known: frozenset[str]) -> None:
-        """Write what was put down, if that is due; called about once a second. Only ``known`` keys are kept."""
+        """Write the uses if that is due; called about once a second. Only ``known`` keys are kept."""
         now = time.monotonic()
         if not self._due or now < self._next:
             return
@@ -61,5 +57,5 @@ class KeyUses:
                 self._due.setdefault(name, at)
 
     def last(self) -> dict[str, float]:
-        """Return the last use of each key in seconds since the epoch, of this worker's also what is not yet written."""
+        """Return the last use of each key in seconds since the epoch, with those that this worker has not written."""
         return {**self._file.read().used, **self._due}

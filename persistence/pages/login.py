@@ -22,7 +22,7 @@ _WRONG = "The name, or the key or password, is wrong."
 
 
 class LoginPage:
-    """The form, and what it sends. A name is never said to be known, or not."""
+    """The form and its target. No answer says whether a name is known."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -32,7 +32,6 @@ class LoginPage:
         site.form("/admin/logout", "logout", self.log_out)
 
     def log_in(self) -> str | AnyResponse:
-        """Answer ``/admin/login``."""
         if request.method != "POST":
             return redirect(_target()) if g.session is not None else _form("")
         name, secret = request.form.get("name", "").strip(), request.form.get("secret", "")
@@ -50,7 +49,6 @@ class LoginPage:
         return answer
 
     def log_out(self) -> AnyResponse:
-        """Answer ``/admin/logout``."""
         if request.method == "POST":
             self._sessions.end(g.session)
             g.ended = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import msgspec
@@ -13,7 +12,7 @@ from persistence.storage.key_files import KeyFile
 
 
 class TooManyLoginsError(PersistenceError):
-    """Logins that failed too often within a minute; ``seconds`` says when the next one is looked at."""
+    """Logins failed too often within a minute; the next one is looked at in ``seconds``."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"too many logins have failed; try again in {seconds} seconds")
@@ -38,27 +37,20 @@ class _Logins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _decode = msgspec.json.Decoder(_Logins).decode
 
 
-def _decoded(data: bytes, _status: os.stat_result) -> _Logins:
-    return _decode(data)
-
-
-def _until(now: float, failed: _Failed) -> _Failed:
-    return failed if failed.at <= now else _Failed(now, failed.peer)
-
-
 class LoginRecord:
     """The file. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
 
     def __init__(self, path: str, *, tree: str) -> None:
         self._file: KeyFile[_Logins] = KeyFile(
-            path, tree=tree, what="failed logins", decode=_decoded, nothing=_Logins()
+            path, tree=tree, what="failed logins", decode=lambda data, _: _decode(data), nothing=_Logins()
         )
 
     def begin(self, peer: str) -> None:
-        """Count a login as failed, before anything of it is looked at: many at once must not all be tried."""
+        """Count a login as failed before it is looked at: many at once must not all be tried."""
         with self._file.changing() as known:
-            now = time.time()  # of who has the lock: whoever had it before is not of the future
-            failed = tuple(_until(now, each) for each in known.failed if now - each.at < LOGIN_WINDOW)
+            now = time.time()  # read under the lock: an earlier login is not in the future
+            recent = [each for each in known.failed if now - each.at < LOGIN_WINDOW]
+            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
             own = [each.at for each in failed if each.peer == peer]
             for times, most in ((own, FAILED_LOGINS), ([each.at for each in failed], FAILED_LOGINS_OF_ALL)):
                 if len(times) >= most:

@@ -1,4 +1,4 @@
-"""The overview: what is served, from where, to whom, and how it is."""
+"""The overview: the places that are served, who may call, the load, and the newest errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys
 from persistence.maintenance import needed_keys
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
-from persistence.metrics.metrics import Metrics
-from persistence.metrics.plots import Span
-from persistence.pages import plots
-from persistence.pages.plots import Series
+from persistence.metrics.instruments import Span
+from persistence.metrics.service import Metrics
+from persistence.pages.plots import Series, line_plot
 from persistence.pages.recent_errors import RecentErrors
 from persistence.pages.site import ROOT, Site
 from persistence.providers.locations import served_locations
@@ -45,7 +44,6 @@ class OverviewPage:
         site.page(ROOT, "overview", self.show, "Overview")
 
     def show(self) -> str:
-        """Answer ``/admin/``."""
         spaces = {space.place: space for space in self.providers.free_space()}
         served = served_locations(self.effective.settings, self.effective.properties)
         home = self.effective.settings.home
@@ -68,7 +66,7 @@ class OverviewPage:
         yield "Address", ", ".join(settings.binds)
         yield "Workers", f"{processors.workers(settings.workers)}, with {settings.threads} threads each"
         keys = len(self.keys.read())
-        who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
+        who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
         who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []
         everybody = "everybody" if settings.insecure else "every program of this machine, until there is an API key"
         yield "May call", everybody if settings.insecure or not who else ", ".join(who)
@@ -80,15 +78,15 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
         return []
     shown = list(_with_gaps(spans))
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
-    labels = list(dict.fromkeys(map(_clock, times)))
+    labels = list(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in times))
     rate = Series("requests", [None if each is None else each.rate for each in shown])
     errors = Series("errors", [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]
     half = Series("half of the requests", [None if each is None else _ms(each.median) for each in shown])
     most = Series("95 of 100 requests", [None if each is None else _ms(each.slow) for each in shown])
     return [
-        plots.lines("Requests per second", rates, labels),
-        plots.lines("Latency", [half, most], labels, "ms"),
+        line_plot("Requests per second", rates, labels),
+        line_plot("Latency", [half, most], labels, "ms"),
     ]
 
 
@@ -103,7 +101,3 @@ def _with_gaps(spans: Sequence[Span]) -> Iterator[Span | None]:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * _MILLISECONDS
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M")

@@ -1,4 +1,4 @@
-"""All pages of a service, put together: what each shows and changes is given to it here."""
+"""All pages of a service, with the objects that each of them shows and changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from flask import Flask
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
-from persistence.metrics.metrics import Metrics
+from persistence.maintenance.manifest import tree_name
+from persistence.metrics.service import Metrics
 from persistence.pages.api_keys import KeysPage
 from persistence.pages.audit_page import AuditPage
 from persistence.pages.background import BackgroundCommand
@@ -17,7 +18,7 @@ from persistence.pages.definition_page import DefinitionPage
 from persistence.pages.document_page import DocumentPage
 from persistence.pages.form_page import FormPages
 from persistence.pages.forms_page import FormsPage, ServedForms
-from persistence.pages.health import HealthPage, options_of_trees
+from persistence.pages.health import HealthPage
 from persistence.pages.key_uses import KeyUses
 from persistence.pages.login import LoginPage
 from persistence.pages.logins import LoginRecord
@@ -55,9 +56,8 @@ class PageFiles:
 class Pages:
     """The pages of a service that is being wired.
 
-    ``administrators`` decides who may see them; the middleware that lets requests for them through asks it, too.
-    ``effective`` is what the service was started with, for as long as this process lives. ``providers`` is everything
-    that is open: the service owns it and closes it. ``files`` are also written where requests are counted.
+    The middleware that lets requests for them through asks the same ``administrators``. The service owns ``providers``
+    and closes them. ``files`` are also written where requests are counted.
     """
 
     administrators: Administrators
@@ -75,7 +75,7 @@ class Pages:
         site = Site(sessions)
         LoginPage(sessions).add_to(site)
         OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)
-        forms = ServedForms.of(providers)
+        forms = ServedForms(providers)
         FormsPage(forms).add_to(site)
         FormPages(forms).add_to(site)
         DefinitionPage(forms).add_to(site)
@@ -88,7 +88,7 @@ class Pages:
         mend = BackgroundCommand("check", effective, "mend")
         HealthPage(
             effective.settings.home,
-            options_of_trees(effective.settings.roots),
+            {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
             providers.router,
             check,
             mend,

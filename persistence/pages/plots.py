@@ -1,6 +1,6 @@
-"""Plots as SVG that is made here: lines over time, and bars for days. A page needs no script to show them.
+"""Plots as SVG, without a script: lines over time, and bars for days.
 
-The drawing is stretched to its box, so the labels of the axes are text beside it. Who cannot see it hears a sentence.
+A browser stretches the drawing to its box, so labels are text beside it. A sentence describes it to screen readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAR = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values at equal distances, ``None`` where there is none; ``name`` is in the legend if there are several."""
+    """Values at equal distances, ``None`` for a gap; ``name`` is in the legend of several."""
 
     name: str
     values: Sequence[float | None]
@@ -39,15 +39,15 @@ class _Shape:
     bars: tuple[tuple[float, float, float, float], ...] = ()
 
 
-def lines(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
+def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
     top = _top(value for each in series for value in each.values)
     shapes = [_drawn(each, top, has_area=len(series) == 1) for each in series]
     return _rendered(title, series, shapes, labels, top, unit)
 
 
-def bars(title: str, values: Sequence[float], labels: Sequence[str], unit: str = "") -> Markup:
-    """Return a plot of bars, one for each value; ``labels`` as for ``lines``."""
+def bar_plot(title: str, values: Sequence[float], labels: Sequence[str], unit: str = "") -> Markup:
+    """Return a plot of bars, one for each value; ``labels`` as for ``line_plot``."""
     values = values[-MOST_PLOTTED:]
     top, place = _top(values), WIDTH / max(1, len(values))
     boxes = tuple(

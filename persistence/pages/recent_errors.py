@@ -1,6 +1,6 @@
-"""The newest answers with a status from 500, kept in one file that all workers add to, for the overview.
+"""The newest answers with a status from 500, in one file of all workers, for the overview; the log has all of them.
 
-It is no log: that has everything. A line that cannot be written is lost, because the disk may be what has failed.
+A line that cannot be written is lost, because the disk may be the fault.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from persistence.storage.layout import PAGES, Layout
 
 
 class RecentError(msgspec.Struct, frozen=True):
-    """An answer: when, in seconds since the epoch, and what the log says of it."""
+    """An answer as in the log; ``at`` is in seconds since the epoch."""
 
     at: float
     id: str
@@ -28,11 +28,11 @@ class RecentError(msgspec.Struct, frozen=True):
     cause: str = ""
 
 
-_decode = msgspec.json.Decoder(RecentError).decode
+_decode_error = msgspec.json.Decoder(RecentError).decode
 
 
 class RecentErrors:
-    """The file, in a home directory."""
+    """The file of the newest errors, at most ``LARGEST_ERRORS`` bytes and a line."""
 
     def __init__(self, home: str) -> None:
         self._home = home
@@ -58,12 +58,12 @@ class RecentErrors:
                 files.write_durably(self._path, b"".join(line + b"\n" for line in kept))
 
     def newest(self) -> list[RecentError]:
-        """Return the newest answers, the newest first; none where they cannot be read."""
+        """Return the answers, the newest first; empty if they cannot be read."""
         found = []
         with suppress(OSError):
             for line in reversed(self._lines()[-ERRORS_KEPT:]):
                 with suppress(msgspec.DecodeError, UnicodeError):  # two lines may have been written at once
-                    found.append(_decode(line))
+                    found.append(_decode_error(line))
         return found
 
     def _lines(self) -> list[bytes]:

@@ -15,7 +15,7 @@ _WHOLE = 100
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SECOND = 19
 _NOTHING = "\u2013"
-"""The dash in the place of a value that there is not."""
+"""The dash in place of a missing value."""
 
 
 def bytes_of(count: float | None) -> str:
@@ -31,12 +31,12 @@ def bytes_of(count: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a number with a thin space between thousands, a dash where there is none."""
+    """Return a number with a thin space between thousands, a dash for ``None``."""
     return _NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
 
 
 def cut(text: str) -> str:
-    """Return a text for a cell of a table: not too long, and without characters that have no place there."""
+    """Return a text for a cell of a table, on one line and shortened."""
     short = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
     return " ".join(short.split())
 
@@ -55,7 +55,7 @@ def moment(seconds: float | None) -> Markup:
 
 
 def ago(seconds: float | None) -> str:
-    """Return how long a time in seconds since 1970 has passed: ``3 hours ago``."""
+    """Return the age of a time in seconds since 1970: ``3 hours ago``."""
     return "never" if seconds is None else f"{duration(max(0.0, time.time() - seconds))} ago"
 
 

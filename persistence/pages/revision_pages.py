@@ -33,7 +33,6 @@ class RevisionPages:
         site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
-        """Answer the page of the differences of a revision to an older one."""
         address = address_of(app, form, collection, document)
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
@@ -127,10 +126,7 @@ def _current_tag(plan: RestorePlan) -> str:
 
 
 def _require_current(plan: RestorePlan, tag: str) -> None:
-    """Make sure that the current revision is the one that the question was about.
-
-    ``If-Match`` would not do: it holds for no revision where the current one is a tombstone.
-    """
+    """Require that the current revision is still that of the question. ``If-Match`` never holds for a tombstone."""
     if tag == _current_tag(plan):
         return
     address, current, now = plan.file.address, plan.file.current, plan.file.replaced

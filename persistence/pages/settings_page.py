@@ -33,7 +33,6 @@ class SettingsPage:
         site.page("/admin/settings", "settings", self.show, "Settings")
 
     def show(self) -> str:
-        """Answer ``/admin/settings``."""
         properties = self.effective.properties
         providers = [self._shown(each, "forms") for each in properties.form_providers]
         providers += [self._shown(each, "attachments") for each in properties.attachment_providers]

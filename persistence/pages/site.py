@@ -20,8 +20,8 @@ from persistence.http.audit import note_in_audit
 from persistence.http.logs import CALLER
 from persistence.http.responses import refusal
 from persistence.limits import LARGEST_FORM, LONGEST_DETAIL
-from persistence.pages import error_pages
-from persistence.pages.actions import Action, Values
+from persistence.pages.actions import Action
+from persistence.pages.error_pages import answer_errors_by_pages
 from persistence.pages.rendering import FILTERS
 from persistence.pages.sessions import Sessions, forget
 
@@ -63,7 +63,6 @@ class NavigationItem:
 
     @property
     def is_here(self) -> bool:
-        """Return whether the page that is being rendered belongs to it."""
         return request.path == self.path or (self.path != ROOT and request.path.startswith(f"{self.path}/"))
 
 
@@ -78,7 +77,7 @@ class Site:
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
         self._blueprint.after_request(self._finish)
-        error_pages.add_to(self._blueprint)
+        answer_errors_by_pages(self._blueprint)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
@@ -96,21 +95,32 @@ class Site:
             self._navigation.append(NavigationItem(title, f"{NAME}.{name}", path))
 
     def form(self, path: str, name: str, view: View) -> None:
-        """Add a page that also receives a form: for logins, because everything else that is sent is an action."""
+        """Add a page that also receives a form: only for logins, everything else that is sent is an action."""
         self._route(path, name, view, "GET", "HEAD", "POST")
 
     def action(self, action: Action) -> None:
-        """Add an action: its question by GET, and what it does by POST."""
+        """Add an action: GET asks its question, POST does it."""
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
             values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
-            return _do(action, values) if request.method == "POST" else _ask(action, values)
+            if request.method == "POST":
+                details = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
+                note_in_audit(request.environ, details=details)
+            question = action.ask(values)
+            if request.method != "POST":
+                fields = {**{field: values[field] for field in action.fields}, **question.sent}
+                return render_template("confirm.html", question=question, fields=fields)
+            done = action.do(values, g.session.name)
+            if done.secret:
+                return render_template("secret.html", done=done)
+            g.notice = done.notice
+            return redirect(done.to, HTTPStatus.SEE_OTHER)
 
         self.form(action.path, action.name, view)
 
     def add_to(self, app: Flask) -> None:
-        """Add everything to an application, a ``Dispatch``: the audit is to name the administrator."""
+        """Add everything to an application, a ``Dispatch``: the audit names the administrator."""
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(FILTERS)
@@ -134,8 +144,9 @@ class Site:
             query = f"?{urlencode({'next': asked})}" if asked else ""
             return redirect(url_for(f"{NAME}.login") + query, HTTPStatus.SEE_OTHER)
         request.environ[CALLER] = g.session.name
-        if request.method == "POST" and not hmac.compare_digest(_token().encode(), g.session.csrf.encode()):
-            raise ForbiddenError("this form is not of your session: go back, load the page again, and repeat it")
+        token = request.form.get("csrf", "") if request.method == "POST" else g.session.csrf
+        if not hmac.compare_digest(token.encode(), g.session.csrf.encode()):
+            raise ForbiddenError("this form is not from your session: go back, load the page again, and repeat it")
         return None
 
     def _context(self) -> dict[str, object]:
@@ -170,26 +181,6 @@ class Site:
         if name not in self._assets:
             raise NotFoundError("there is nothing under this path")
         return Response(self._assets[name], content_type=_ASSETS[name], headers={"Cache-Control": _UNCHANGING})
-
-
-def _token() -> str:
-    return request.form.get("csrf", "")
-
-
-def _ask(action: Action, values: Values) -> str:
-    question = action.ask(values)
-    fields = {**{field: values[field] for field in action.fields}, **question.sent}
-    return render_template("confirm.html", question=question, fields=fields)
-
-
-def _do(action: Action, values: Values) -> str | AnyResponse:
-    note_in_audit(request.environ, details={field: values[field][:LONGEST_DETAIL] for field in action.fields})
-    action.ask(values)
-    done = action.do(values, g.session.name)
-    if done.secret:
-        return render_template("secret.html", done=done)
-    g.notice = done.notice
-    return redirect(done.to, HTTPStatus.SEE_OTHER)
 
 
 def _unknown(unknown: str) -> AnyResponse:

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -131,21 +130,15 @@ def holds(condition: FormFilter, listed: Listed) -> bool:
     """Return whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
-        return isinstance(value, str) and str(wanted) in _folded(value)
+        return isinstance(value, str) and str(wanted) in value.casefold()
     if condition.match is FormMatch.TOKEN:
         words = listed.operations
         return isinstance(wanted, tuple) and all(
             word in words or (word in OPERATIONS and _ANYTHING in words) for word in wanted
         )
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
-        return _folded(value or "") == wanted
+        return (value or "").casefold() == wanted
     return _COMPARE[condition.match](value, wanted)
-
-
-@lru_cache(16)
-def _folded(text: str) -> str:
-    """Return a text without regard to case; a query may have a hundred filters for the same title."""
-    return text.casefold()
 
 
 def _is_visible(listed: Listed, query: FormQuery) -> bool:

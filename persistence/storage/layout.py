@@ -188,7 +188,6 @@ def _application(app: str) -> str:
     return _directory(app)
 
 
-@lru_cache(NAMES_KEPT // 8)  # two names each
 def _form(form: Form) -> str:
     return f"{_application(form.app)}/{_directory(form.name)}"
 

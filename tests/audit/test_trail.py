@@ -157,7 +157,7 @@ def test_a_seal_is_not_taken_off(path: str) -> None:
     assert (found.findings, found.notes) == ([], ["2 lines before those with keyed digests have none"])
     gone = verify(path, lambda _: None, must_be_sealed=False)
     assert gone.findings == [
-        'lines 3 to 4 were not compared: there is no signing key "0a1b2c3d", which the digests name'
+        'lines 3 to 4 were not compared: the digests name the signing key "0a1b2c3d", which is missing'
     ]
     named = verify(path, lambda _: None, must_be_sealed=False, retired={SEAL.key_id, "other"})
     assert named.findings == []
@@ -196,7 +196,7 @@ def test_a_line_that_names_a_key_that_is_not_here_is_not_believed(path: str, *, 
         return text + b',"seal":"00000000"' + digests[number - 1]
 
     Path(path).write_bytes(b"".join([*lines[:2], forged(3), forged(4), *lines[4:]]))
-    finding = 'lines 3 to 4 were not compared: there is no signing key "00000000", which the digests name'
+    finding = 'lines 3 to 4 were not compared: the digests name the signing key "00000000", which is missing'
     assert finding in verdict(path).findings
     assert finding in verdict(path, expected=(6, kept[5])).findings
     Path(path).write_bytes(b"".join([*lines[:5], forged(6)]))

@@ -28,7 +28,7 @@ def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ende
     done = key("new", "runtime")
     assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 2)
     assert "Authorization: Bearer KEY" in done.errors[0]
-    assert done.errors[0].endswith("From now on whoever is not trusted needs a key")
+    assert done.errors[0].endswith("From now on callers who are not trusted need a key")
     assert key("new", "another").errors[0].endswith("beside any user name")
     key("retire", "another")
     secret = done.out.strip()
@@ -52,13 +52,11 @@ def test_whoever_makes_a_key_in_a_directory_without_settings_learns_where_it_is(
     done = ended(command.split(), monkeypatch, capsys)
     (file,) = (tmp_path / "var").glob("*keys.json")
     assert done.status == 0
-    assert (
-        done.errors[-1] == f"persistence: there is no settings file here, so it is {file}: --config names the service's"
-    )
+    assert done.errors[-1] == f"persistence: without a settings file here, it is {file}: --config names the service's"
     (tmp_path / "own.toml").write_text('keys = "own.json"\nencryption_keys = "own.json"\n')
     monkeypatch.setattr("sys.stdin", io.StringIO(sent))
     done = ended([*command.split(), "--config", "own.toml"], monkeypatch, capsys)
-    assert (done.status, [line for line in done.errors if "no settings file" in line]) == (0, [])
+    assert (done.status, [line for line in done.errors if "without a settings file" in line]) == (0, [])
 
 
 def test_the_list_says_when_a_key_expires_and_when_it_was_used_last(tmp_path: Path, key: Callable[..., Ended]) -> None:

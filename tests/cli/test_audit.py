@@ -88,7 +88,7 @@ def test_it_shows_what_is_asked_for(place: Place) -> None:
         found = place.run("audit", "show", "--json", *arguments).out.splitlines()
         assert len(found) == shown, arguments
         assert [json.loads(line)["n"] > 0 for line in found] == [True] * shown
-    assert place.run("audit", "show", "--action", "none").errors == ["no line of the audit is of this kind"]
+    assert place.run("audit", "show", "--action", "none").errors == ["no line of the audit matches"]
     assert place.run("audit", "show", "--since", "yesterday").status == 2
     (place.directory / "settings.toml").write_text('audit = "stdout"\ndata = "data"\n')
     assert "the audit goes to stdout" in place.run("audit", "show").errors[0]
@@ -196,7 +196,7 @@ def test_a_line_by_a_key_that_is_gone_is_a_finding_unless_the_key_is_named(place
     done = place.run("audit", "verify")
     gone = sum(line["seal"] == seal for line in place.lines())
     assert done.status == 4
-    assert done.out.splitlines()[0].endswith(f'there is no signing key "{seal}", which the digests name')
+    assert done.out.splitlines()[0].endswith(f'the digests name the signing key "{seal}", which is missing')
     assert place.run("audit", "verify", "--retired-key", "00000000").status == 4
     assert gone < len(place.lines())
     place.run("api-key", "new", "two")

@@ -104,7 +104,7 @@ def prompted(terminal: int) -> None:
 def test_fish_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
     for line, expected in (
         ("persistence api-key re", "retire\tLet an API key open nothing from now on."),
-        ("persistence leases --br", "--break\tEnd the lease of this document, whoever holds it."),
+        ("persistence leases --br", "--break\tEnd the lease of this document."),
         (f"persistence show --data {place.root} it/", "it/desk"),
     ):
         done = subprocess.run(

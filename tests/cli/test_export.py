@@ -109,7 +109,7 @@ def test_a_backup_says_that_it_lacks_the_encryption_keys(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys, backups = tmp_path / "keys.json", str(tmp_path / "backups")
-    lacks = "are not in the backup, and nobody can read what is encrypted without them"
+    lacks = "are not in the backup, and nobody can read encrypted data without them"
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEYS", str(keys))
     assert lacks not in place.run("backup", backups).stderr
     EncryptionKeys(str(keys), trees=[str(place.root)]).new()
@@ -189,7 +189,7 @@ def test_a_disk_that_cannot_be_read_leaves_no_file(
 @pytest.mark.parametrize("target", ["/dev/null", "."])
 def test_only_files_are_replaced(place: Place, target: str) -> None:
     done = place.run("export", target)
-    assert (done.exit_code, "is no file" in done.stderr) == (2, True)
+    assert (done.exit_code, "is not a file" in done.stderr) == (2, True)
 
 
 def test_a_file_in_a_data_directory_is_not_written(place: Place) -> None:

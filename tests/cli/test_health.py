@@ -65,7 +65,7 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
         status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
     assert (status, errors) == (
         1,
-        [f"persistence: {url} is not alive: the service does not come to the end of its answer"],
+        [f"persistence: {url} is not alive: the service does not finish its answer"],
     )
 
 

@@ -112,7 +112,9 @@ def test_init_leaves_a_directory_as_it_is_that_holds_something(tmp_path: Path) -
         before = sorted(tmp_path.rglob("*"))
         done = persistence("init", name, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"persistence: {tmp_path}/{name} is not empty (it holds {name!r}): settings and ")
+        assert done.stderr.startswith(
+            f"persistence: {tmp_path}/{name} is not empty (it holds {name!r}): a service directory "
+        )
         assert len(done.stderr.splitlines()) == 1
         assert sorted(tmp_path.rglob("*")) == before
     assert persistence("init", "again", cwd=tmp_path).returncode == 0

@@ -130,7 +130,7 @@ def test_a_route_is_explained(tmp_path: Path) -> None:
         '  wins svc.persistence.provider.acme.*.data = "orders" (own.toml): it is the most literal from the left',
         '  loses svc.persistence.provider.*.*.* = "files" (default): token 4 is *, where the winner has acme',
         f"provider orders is a tree here, {tmp_path}/disk2 (the datasource disk2)",
-        "  not active: it is not asked where all providers are",
+        "  not active: requests to all providers leave it out",
         "  Svc-Datasource: disk2",
         'svc.persistence.provider.acme.order.data.attachments = "filesystem"',
         "  provider of the attachments of a form's data; in effect",
@@ -141,7 +141,7 @@ def test_a_route_is_explained(tmp_path: Path) -> None:
     done = persistence("config", "route", "acme/order", "form", "--config", "own.toml", cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == [
         f"provider files is a tree here, {tmp_path.parent}/var/data (the default)",
-        "attachments of definitions are with it, whatever the properties say",
+        "attachments of definitions are always with it",
     ]
 
 

@@ -230,7 +230,7 @@ def test_a_terminal_gets_a_progress_bar(many: Path) -> None:
         (("none/order",), 1, "none/order does not exist"),
         (("acme/order/7",), 1, "acme/order has no version 7"),
         (("acme",), 2, "acme is not APP/FORM or APP/FORM/VERSION"),
-        (("acme/order/x",), 2, "'x' is no version of a form"),
+        (("acme/order/x",), 2, "'x' is not a version of a form"),
         (("acme/order/1/2",), 2, "is not APP/FORM"),
         ((".x/y",), 2, "must not start with a dot"),
         (("/",), 2, "is not APP/FORM"),

@@ -102,7 +102,7 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
     ),
     (Scenario("upgrade", ("upgrade",), step=20), age),
     (Scenario("purge", PURGE, again=(0,), keeps=False), nothing),
-    (Scenario("erase", ERASE, again=(0,), keeps=False, step=3, refused="an erasure that is complete"), nothing),
+    (Scenario("erase", ERASE, again=(0,), keeps=False, step=3, refused="the erasure of "), nothing),
     (Scenario("revert", ("revert", "app/form/data/deleted"), again=(0,)), nothing),
     (Scenario("export", ("export", "{}/all.zip", "--history", "include"), again=(0,)), nothing),
     (

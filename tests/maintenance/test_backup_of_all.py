@@ -142,7 +142,7 @@ def test_a_tree_that_the_settings_do_not_name_is_refused_or_goes_where_an_option
     assert done.status == 1
     (said,) = done.errors
     assert said.startswith("persistence: the backup has datasource/disk2, which the settings do not name: ")
-    assert said.endswith("--to datasource/disk2=DIR says where it goes, --leave-out datasource/disk2 leaves it out")
+    assert said.endswith("restore it with --to datasource/disk2=DIR, or leave it out with --leave-out datasource/disk2")
     assert not to.exists()
     options = ("--to", f"datasource/disk2={to}/second", "--leave-out", "attachments/big")
     done = place.run("restore", str(saved), *options, file=less)
@@ -293,7 +293,7 @@ def test_keys_are_saved_and_restored_on_request_only_and_never_overwritten(place
     done = place.run("restore", str(without), "--keys", file=other)
     assert (done.status, done.errors[-1]) == (1, f"persistence: {without} holds no keys: it was made without --keys")
     done = place.run("backup", str(place.directory / "backups"), "--keys")
-    assert "the backup holds keys: whoever can read it can read all data" in done.errors
+    assert "the backup holds keys: everybody who can read it can read all data" in done.errors
     saved = max((place.directory / "backups").glob("2*Z"))
     for name in names:
         kept = saved / ".backup" / name

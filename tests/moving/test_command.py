@@ -160,7 +160,7 @@ def test_what_is_refused_is_status_4_and_nothing_is_run(
     done = ended(["move", "--to", str(tmp_path / "to"), *run], monkeypatch, capsys)
     assert done.status == 4
     assert done.out.startswith("hr/leave/data/d: refused: hr/leave/data/d/data.xml of ")
-    assert done.errors[-1] == "not everything was moved: see to what is named, and call this again"
+    assert done.errors[-1] == "not everything was moved: solve the problems above, and call this again"
     assert not (tmp_path / "run").exists()
 
 

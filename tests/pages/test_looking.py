@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from persistence import limits
-from persistence.pages import plots
 from persistence.pages.background import BackgroundCommand
 from persistence.pages.key_uses import KeyUses
+from persistence.pages.plots import Series, line_plot
 from persistence.pages.recent_errors import RecentErrors
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
@@ -39,7 +39,7 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
     for each in (
         "Dialect svc",
         place,
-        "whoever has the API key",
+        "callers with the API key",
         "Last check none yet",
         "Last backup none yet",
         "Errors none",
@@ -48,11 +48,11 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
-    one, most = plots.Series("half", [None, 2.0, None]), plots.Series("most", [4.0, 4.0, 4.0])
+    one, most = Series("half", [None, 2.0, None]), Series("most", [4.0, 4.0, 4.0])
     with administrator(tmp_path).client.application.app_context():
-        drawing = plots.lines("Latency", [one, most], ["10:00"], "ms")
-        alone = plots.lines("Latency", [plots.Series("", [5.0])], ["10:00"], "ms")
-        empty = plots.lines("Latency", [plots.Series("", [None])], ["10:00"], "ms")
+        drawing = line_plot("Latency", [one, most], ["10:00"], "ms")
+        alone = line_plot("Latency", [Series("", [5.0])], ["10:00"], "ms")
+        empty = line_plot("Latency", [Series("", [None])], ["10:00"], "ms")
     assert drawing.count('class="dot"') == drawing.count('class="line second"') == 1
     assert 'd="M300 72h0"' in drawing
     assert 'class="dot"' in alone

@@ -179,8 +179,8 @@ def test_bodies_are_not_stored_again_in_the_place_where_they_are(
 @pytest.mark.parametrize(
     ("place", "cause"),
     [
-        ("s3://forms/x/within", "lie within each other"),
-        ("s3://forms", "lie within each other"),
+        ("s3://forms/x/within", "each place needs a prefix of its own"),
+        ("s3://forms", "each place needs a prefix of its own"),
         ("s3://forms/x?endpoint=nowhere", "must be an address"),
         ("s3://forms/x?key=secret", "without anything else"),
         ("somewhere", "or with-data"),
@@ -198,7 +198,7 @@ def test_a_store_that_cannot_be_used_ends_the_move_which_goes_on_later(
     plain: Service, server: S3Server, tmp_path: Path
 ) -> None:
     to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
-    assert "no bucket others" in str(
+    assert "the bucket others does not exist" in str(
         run("move", "--to", str(to), "--attachments", "s3://others/x", config=config, status=1).exception
     )
     assert not to.exists()
