@@ -33,6 +33,7 @@ from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
+_SUMMARY = "summary"
 _CONTROLS = "controls"
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class Definition:
         """The summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
-        return self._part("summary", published_from, self._catalog.weigh)
+        return self._part(_SUMMARY, published_from, self._catalog.weigh)
 
     @property
     def permissions(self) -> Permissions | None:
@@ -192,8 +193,7 @@ _UNKNOWN_FORM = _KnownForm()
 class Catalog:
     """The definitions of one storage, one cached snapshot for each version.
 
-    It caches one snapshot for each version. When there are too many, or too many bytes in their parts, it begins with
-    an empty cache: parts are read again when they are used.
+    When there are too many snapshots, or bytes in their parts, it begins with an empty cache.
     """
 
     def __init__(self, storage: Readable) -> None:
@@ -230,7 +230,7 @@ class Catalog:
     def forms(
         self, app: str | None = None, name: str | None = None
     ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
-        """Return the versions of every form, of an application or of a form name; without damaged ones."""
+        """Return the undamaged versions of every form, of an application or of a form name."""
         for form in self.storage.forms(app):
             if name is None or form.name == name:
                 yield form, self.published(form, skips_damaged=True)
