@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-runtime test-granian test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
+.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --output-file $(LOCKED)/run.txt
-	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 --extra granian \
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra build --extra postgresql --extra s3 \
 		--output-file $(LOCKED)/engines.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
@@ -99,9 +99,6 @@ test-postgresql: install ## repeat the tests of the interface with forms in Post
 test-runtime: install ## play what each release of the runtime sends, with forms in a tree and in PostgreSQL (1 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" -n $(JOBS) --dist loadgroup tests/http/runtime tests/cli/test_check_runtime.py
 	$(IN_MEMORY) $(BIN)/python -m pytest -m "long or not long" --postgresql -n $(JOBS) --dist loadgroup tests/http/runtime
-
-test-granian: install ## repeat the tests of the interface with granian in the workers (5 min)
-	$(IN_MEMORY) $(BIN)/python -m pytest --granian -r fE -n $(JOBS) --dist loadgroup tests/http tests/test_worker.py
 
 test-generated: install ## generate a client from docs/openapi.yaml, and use it (installs its generator, 1 min)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/generated.txt

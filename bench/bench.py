@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import processes
 from client import MARK, Connection, binary, xml
-from peers import BARE, CONSTANT, GRANIAN, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
+from peers import BARE, CONSTANT, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
 from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write
 from servers import scratch
 from wrk import tried
@@ -303,8 +303,6 @@ def _judged(gets: Results, puts: Results) -> Iterator[Aim]:
     for ours, title, results, others in (
         (OURS, "GET 5 KB", gets, of_gets),
         (OURS, "PUT 5 KB, new", puts, of_puts),
-        (GRANIAN, "granian: GET 5 KB", gets, {"rclone serve webdav": 1}),
-        (GRANIAN, "granian: PUT 5 KB, new", puts, {"WsgiDAV": 1}),
     ):
         for name, aim in others.items():
             if ours in results and name in results:
@@ -320,7 +318,7 @@ def _groups(gets: Results, puts: Results) -> Iterator[tuple[str, list[tuple[str,
         bars = []
         for name, figures in results.items():
             peer = _BY_NAME[name]
-            colour = "own" if name in {OURS, PROXIED, GRANIAN} else "floor" if peer.is_floor else "peer"
+            colour = "own" if name in {OURS, PROXIED} else "floor" if peer.is_floor else "peer"
             bars.append((f"{name}{mark if peer.syncs == 'yes' else ''}", colour, figures.rate))
         yield f"{title}, {_COMPARED} connections: requests per second", bars
 

@@ -10,10 +10,9 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import database
@@ -63,21 +62,16 @@ class Site:
     """A pattern of the files or directories that a name becomes, to remove large ones after their measurement."""
 
     methods: frozenset[str] = field(default=frozenset({"GET", "PUT"}))
-    says_path: bool = False
-    """Whether a request has its path in a header too, as nginx sends it to granian."""
 
     def get(self, pattern: str, name: str) -> bytes:
         """Return the request that reads what was stored."""
         path = pattern.format(name)
-        return request("GET", path, headers=(*self.allowed, *self._said(path)))
+        return request("GET", path, headers=self.allowed)
 
     def put(self, pattern: str, name: str, body: bytes) -> bytes:
         """Return the request that stores a body."""
         path, headers = pattern.format(name), self.attached if pattern == self.attachment else self.headers
-        return request("PUT", path, self.wrapped(body, name), (*headers, *self._said(path)))
-
-    def _said(self, path: str) -> tuple[str, ...]:
-        return (f"X-Sent-Uri: {path}",) if self.says_path else ()
+        return request("PUT", path, self.wrapped(body, name), headers)
 
     def ask(self, asked: bytes) -> tuple[int, bytes]:
         """Send one request on a connection of its own, which must succeed."""
@@ -128,12 +122,6 @@ def _behind_nginx(directory: Path, size: Size) -> Iterator[Site]:
     ):
         attached = site.attached
         yield Site(port, (*site.processes, process), site.xml, site.attachment, attached=attached, files=site.files)
-
-
-@contextmanager
-def _with_granian(directory: Path, size: Size) -> Iterator[Site]:
-    with _service(directory, size, PERSISTENCE_SERVER="granian", PERSISTENCE_PROXIES="127.0.0.0/8") as site:
-        yield replace(site, says_path=True)
 
 
 @contextmanager
@@ -252,14 +240,13 @@ def _bare(directory: Path, size: Size) -> Iterator[Site]:
         yield Site(port, (process,), "/{}", "/{}.bin", files=files, methods=frozenset({"PUT"}))
 
 
-OURS, PROXIED, GRANIAN = "this service", "this service, nginx", "this service, granian"
+OURS, PROXIED = "this service", "this service, nginx"
 CONSTANT, BARE, STATIC = "Flask constant", "bare WSGI", "nginx static"
 _NGINX = str(nginx.PROGRAM or "nginx")
 
 PEERS = (
     Peer(OURS, "yes", _service),
     Peer(PROXIED, "yes", _behind_nginx, (_NGINX,)),
-    Peer(GRANIAN, "yes", _with_granian, (str(Path(sys.executable).parent / "granian"),)),
     Peer("nginx DAV", "no", _nginx_dav, (_NGINX,)),
     Peer("rclone serve webdav", "no", _rclone, ("rclone",)),
     Peer("WsgiDAV", "no", _wsgidav, (str(ENVIRONMENT / "wsgidav"),)),

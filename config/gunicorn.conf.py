@@ -4,20 +4,22 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import processors, starting
+from persistence import processors, starting, worker
 from persistence.app import policy_of
 from persistence.cli.server_log import require_log
 from persistence.errors import PersistenceError
 from persistence.http.logs import announce, choose
-from persistence.metrics import shared
+from persistence.metrics import service as metrics
 from persistence.settings import load
+
+# gunicorn's gthread, whose workers are replaced when they have grown past the setting worker_memory.
+worker_class = "persistence.gunicorn_worker.Worker"
+# The parser in C of gunicorn_h1c, if it is installed.
+http_parser = "auto"
 
 # Read the service's settings from its file and the environment. `persistence serve` adds its flags.
 try:
     _effective = load()
-    # gunicorn's gthread, or granian in a worker; both give memory back, and are replaced when they have grown past the
-    # setting worker_memory.
-    worker_class = starting.worker_class(_effective.settings)
 except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings
@@ -52,6 +54,10 @@ errorlog = _settings.log_file or "-"
 control_socket_disable = True
 
 
+# The gauges of a worker end with it.
+child_exit = worker.forget
+
+
 def on_starting(server: Arbiter) -> None:
     """Print what is served, to whom and where, and make room for metrics; exit if the address is in use.
 
@@ -64,7 +70,7 @@ def on_starting(server: Arbiter) -> None:
         served = starting.Served(_effective, policy_of(_settings))
         for line in starting.lines(served, server.cfg.bind[0]):
             announce(line)
-        shared.begin()
+        metrics.begin()
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(4)

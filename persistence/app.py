@@ -39,11 +39,9 @@ from persistence.http.parsing import Face, parsers
 from persistence.http.purges import PurgeApi
 from persistence.http.responses import ResponseHeaders
 from persistence.http.routing import CleanRequests, Dispatch
-from persistence.http.sent_uris import SentUris
 from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import needed_keys
-from persistence.measuring import Measuring
-from persistence.metrics.metrics import Metrics
+from persistence.metrics.service import Measuring, Metrics
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
@@ -211,9 +209,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
     pages = PagesAddress(settings.admin_bind)
     admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
     answered = None if metrics is None else metrics.requests.add
-    logged = RequestLog(admitted, answered, kept.errors.add)
-    needs_uris = settings.server == "granian"
-    app.wsgi_app = SentUris(logged, peers.parse(settings.proxies)) if needs_uris else logged  # type: ignore[method-assign]  # how Flask documents middleware
+    app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 

@@ -6,8 +6,6 @@ Bytes and seconds unless a line says otherwise. docs/security.md says what they 
 # Names, headers, identity and bodies of requests.
 CHUNK = 1 << 18  # read or written at a time wherever content streams: large enough that the calls cost little
 HOST_LENGTH = 300  # characters of a `Host` header that can be a name of the service: a name has at most 253
-HOSTS_KEPT = 256  # `Host` headers whose verdict a worker caches: some 100 KB if all are long
-LARGEST_HEAD = 1 << 17  # request line and headers that granian accepts: nginx sends up to 64 KiB, and adds its own
 LONGEST_NAME = 255  # a name in a path, the limit of common file systems: refused before any cache keeps it
 NAMES_KEPT = 4096  # names whose file names are cached: 9 MB at worst, with 255 characters of 4 bytes
 FORMS_KEPT = 2048  # forms for which results are cached: 5 MB at worst in each of at most four caches
@@ -25,7 +23,6 @@ LONGEST_SHOWN = 60  # characters of a name in an error
 LONGEST_CAUSE = 300  # characters of an error, in a response and in the log
 LARGEST_QUERY = 1 << 20  # body of a query, which is in memory
 MOST_DRAINED = 1 << 28  # read of a refused body and discarded, so that the client reads the response, not a reset
-MOST_UNREAD = 1 << 22  # of a body that nobody wants, which granian's worker reads to its end
 WRITTEN_AT_ONCE = 8 << 20  # of a body that wait in memory before the disk must write them, while more arrive
 LONGEST_AUDIT_LINE = 1 << 16  # line of the audit that is read: the service's have some 3,000 at worst
 LONGEST_AUDIT_EVENT = 1 << 15  # facts of such a line; with more, details of the request or command are left out
@@ -40,10 +37,6 @@ LINGER = 5  # milliseconds for which a thread waits for the next request, while 
 WORKER_MEMORY = 1 << 30  # above it a worker is replaced, by default: the last line of defence, far above its needs
 LEAST_WORKER_MEMORY = 128 << 20  # smallest value of the setting except 0: an idle worker has 45 to 70 MB
 LONGEST_GROWN = 10.0  # for which a worker may have more while it answers, before it is replaced
-TRIMMED_FROM = 8 << 20  # above a worker's smallest memory, from which it tries to give memory back
-ARENAS = 2  # heaps of the C library: each keeps the memory that it once needed
-LARGE_BLOCK = 1 << 20  # a block that is allocated from the system directly, and given back at once
-FREE_AT_END = 4 << 20  # free at the end of a heap that stay: the pieces of a body take their turns there
 
 # XML: every document, definition and query is read within these.
 XML_STEP = 16 << 10  # that the parser gets at a time: its memory is checked between two steps
@@ -93,9 +86,6 @@ MOST_METADATA = 64 << 10  # characters of titles, languages and permissions, sto
 MOST_CATALOG = 32 << 20  # definitions that a worker caches of a provider: controls of a usual form take 50 KB
 PERMISSION_COSTS = 250  # memory for a tag of permissions: each element becomes an object or two
 VERSIONS_KEPT = 1 << 15  # published versions that a worker caches
-WATCHED_DIRECTORIES = 1 << 14  # directories of definitions that a worker watches: 1 KiB of the kernel's memory each
-LONGEST_WATCHED = 60.0  # a value is kept without a look at its files, and a refused watch is tried again after it
-LARGEST_CATALOG_FILE = 48 << 20  # file in which workers share the published versions, read into memory
 PERMISSIONS_KEPT = 256  # distinct permissions that are cached: many versions share the same
 PERMISSIONS_KEPT_BYTES = 8 << 20  # memory of these
 DEFINITIONS_KEPT = 256  # versions for which the readers of their indexed controls are cached
@@ -265,7 +255,6 @@ LOGIN_WINDOW = 60.0  # for which a failed login counts
 LONGEST_SESSION = 8 * 3600  # after which an administrator logs in again
 LONGEST_IDLE = 3600  # without a request, after which a session has ended
 SESSION_RENEWED = 60  # after which a request renews the cookie: not every response carries one
-LONGEST_COOKIE = 4096  # characters of a session cookie; a longer one is not decoded
 LARGEST_FORM = 1 << 16  # form that a page sends
 LONGEST_NOTICE = 300  # characters of a notice after an action, which travels in the cookie
 ENDED_SESSIONS = 1000  # ended sessions remembered until they would have expired; then the oldest is forgotten

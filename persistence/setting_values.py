@@ -52,7 +52,7 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
     try:
         # A file that says workers = "2" is a mistake.
         found: Any = msgspec.convert(value, kind, strict=not is_text)
-        if name in {"trusted", "metrics_from", "proxies"}:
+        if name in {"trusted", "metrics_from"}:
             peers.parse(found)
         if name == "publish_to":
             for url in found:

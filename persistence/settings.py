@@ -52,6 +52,9 @@ _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
 
+_REMOVED = frozenset({"server", "proxies"})
+"""Settings of earlier versions, about which the refusal says more than that they are unknown."""
+
 SECRET = frozenset({"encryption_key"})
 """Settings whose values are not shown."""
 
@@ -97,8 +100,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: Count = 0
     threads: Positive = 8
-    server: Literal["gunicorn", "granian"] = "gunicorn"
-    proxies: tuple[str, ...] = ()
     max_body: Bytes = 1 << 30
     max_xml: Bytes = 32 << 20
     lock_timeout: Seconds = 10.0
@@ -161,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def home(self) -> str:
-        """The directory whose owner the service runs as, and which keeps bodies on their way to other places."""
+        """The directory that keeps bodies on their way to other places."""
         return self.local if is_database(self.data) else self.data
 
 
@@ -173,8 +174,6 @@ MEANINGS: Mapping[str, str] = {
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes; 0: one for each processor, at least 2 and at most 4",
     "threads": "threads in each worker",
-    "server": "what reads and writes HTTP in each worker: gunicorn, or granian, which is faster and needs nginx",
-    "proxies": "IP addresses and networks of the proxies that say the path as it was sent, for granian; as trusted",
     "max_body": "largest accepted body in bytes; a larger one is answered 413",
     "max_xml": "largest accepted form data or definition in bytes; a larger one is answered 413",
     "lock_timeout": "seconds a writer waits for another writer of the same document before it is answered 503",
@@ -308,6 +307,7 @@ def require_own(path: str, *owners: int) -> None:
 
 
 def _owner_of(settings: Settings) -> Iterator[int]:
+    """Yield the user of the data directory: root is told the command to type there, and not about this file."""
     if os.geteuid() == 0:
         with suppress(OSError):
             yield os.stat(settings.home).st_uid
@@ -402,6 +402,8 @@ def _require_existing(file: str, name: str, written: str, path: str) -> None:
 
 
 def _unknown(name: str, prefix: str) -> str:
+    if name in _REMOVED:
+        return f"the setting {name!r} was removed with granian: see docs/upgrading.md"
     names = (*Settings.__struct_fields__, *general_names(prefix))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0)[0]
     kind = "" if near in Settings.__struct_fields__ else ", a property of the file"

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Self
 
 from persistence import __version__
@@ -122,21 +121,6 @@ def url_of(bind: str) -> str | None:
         return bind
     host, _, port = bind.rpartition(":")
     return f"http://{_EVERYWHERE.get(host, host)}:{port}" if int(port) else None
-
-
-def worker_class(settings: Settings) -> str:
-    """Return gunicorn's name for the workers of a server."""
-    if settings.server == "gunicorn":
-        return "persistence.gunicorn_worker.Worker"
-    if settings.admin_bind:
-        raise StartupError("admin_bind needs server = gunicorn: granian serves on one address")
-    if find_spec("granian") is None:
-        raise StartupError("granian is not installed: pip install 'persistence[granian]'")
-    if not settings.proxies:
-        raise StartupError(
-            "granian hands on no path as it was sent: name the nginx in front, such as 127.0.0.1, in proxies"
-        )
-    return "persistence.granian_worker.GranianWorker"
 
 
 def require_free(bind: str) -> None:

@@ -20,7 +20,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 from persistence import client_request
-from tests import cheap, forkserver, in_process, on_database, on_granian, opened, proxied
+from tests import cheap, forkserver, in_process, on_database, opened, proxied
 from tests import service as services
 from tests.postgresql import server as postgresql
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -45,14 +45,12 @@ gc.disable()  # until all tests are collected: nothing of that is garbage
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that run the same tests with a second service behind each, or over a database."""
     parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
-    parser.addoption("--granian", action="store_true", help="let granian read the requests")
     parser.addoption("--postgresql", action="store_true", help="run services over a database")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let services have others behind them where that is asked for, and make applications and rebuilds cheap."""
     services.is_proxied = config.getoption("--proxied")
-    services.is_granian = config.getoption("--granian")
     settings.load_profile(config.getoption("--hypothesis-profile") or "quick")
     cheap.leave_out()
     forkserver.fork_rebuilds()
@@ -87,8 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--postgresql"):
         _skip(items, on_database.FILES_ONLY)
         _mark_different(items, on_database.DIFFERENT)
-    if services.is_granian:
-        _skip(items, on_granian.IMPOSSIBLE)
     items.sort(key=_order)
     in_turn = _in_turn(items)
     for number, item in enumerate(items):

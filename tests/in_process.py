@@ -42,9 +42,9 @@ def serving(
     """A service with its data below ``directory``, for the length of a block, as ``running`` starts it.
 
     ``place`` is what it has in the place of that, if it is a database. Of ``options`` there is ``--config``. With
-    ``--proxied`` and ``--granian`` it is started by ``running``, unless it is to be ``alone``.
+    ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
     """
-    if (services.is_proxied or services.is_granian) and not alone:
+    if services.is_proxied and not alone:
         with services.running(directory, dialect=dialect, env=env, options=options) as service:
             yield service
         return

@@ -92,7 +92,7 @@ class Service:
         source = (self.source, 0) if self.source else None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
-            connection.request(method, path, body=body, headers={**said(path), **self.extra, **(headers or {})})
+            connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -123,16 +123,6 @@ class Service:
         """Files that only a write in progress may have: temporary names and spooled bodies."""
         own = [path for name in (".spool", ".trash") for path in (self.data / name).rglob("*")]
         return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
-
-
-is_granian = False
-"""Whether granian is to read the requests; clients then say what nginx would (``pytest --granian``)."""
-
-OF_ANOTHER = {"PERSISTENCE_SERVER": "gunicorn"}
-"""Settings of the service behind another one, which calls it without nginx: granian would refuse that."""
-
-OF_GRANIAN = {"PERSISTENCE_SERVER": "granian", "PERSISTENCE_PROXIES": "127.0.0.0/8,unix"}
-"""Settings of a service in which granian reads the requests, and every client is a proxy."""
 
 
 is_proxied = False
@@ -186,7 +176,7 @@ def pair(
 ) -> Iterator[tuple[Service, Service]]:
     """A service to be asked through its public face, and the one behind it, whose data directory both show."""
     own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
-    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data", env=OF_ANOTHER) as behind:
+    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
         file = directory / "proxied.toml"
         file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
         named = (*options, "--config", str(file)) if "--config" in options else options
@@ -221,7 +211,7 @@ def alone(
     directory.mkdir(parents=True, exist_ok=True)
     data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update({**(OF_GRANIAN if is_granian else {}), **(env or {})})
+    environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)
@@ -243,18 +233,6 @@ def alone(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def said(path: str) -> dict[str, str]:
-    """The header in which nginx says a path to granian."""
-    return {"X-Sent-Uri": path} if is_granian else {}
-
-
-def as_by_nginx(request: bytes) -> bytes:
-    """The bytes of a request, with that header where granian is to read them."""
-    line, _, rest = request.partition(b"\r\n")
-    fields = b"".join(f"{name}: {value}\r\n".encode() for name, value in said(line.split()[1].decode()).items())
-    return line + b"\r\n" + fields + rest
 
 
 def _port(process: Process, log: Path) -> int:

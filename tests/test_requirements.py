@@ -20,7 +20,7 @@ def declared() -> dict[str, list[Requirement]]:
     own = config["options"]["install_requires"]
     extras = config["options.extras_require"]
     run = own + extras["build"]
-    texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"] + extras["granian"]}
+    texts = {"run": run, "engines": run + extras["postgresql"] + extras["s3"]}
     texts |= {name: own + extras[name] for name in ("dev", "audit", "generated")}
     texts["peers"] = "\n".join((LOCKED / "peers.in").read_text().splitlines()[1:])  # below its comment
     return {name: [Requirement(line) for line in text.splitlines() if line.strip()] for name, text in texts.items()}

@@ -45,6 +45,14 @@ def test_unknown_names_are_refused_with_the_nearest_valid_one(file: Path) -> Non
         load(environment={"PERSISTENCE_MAX_BODDY": "1"})
 
 
+def test_settings_of_granian_are_refused_as_removed(file: Path) -> None:
+    file.write_text('server = "gunicorn"\n')
+    with pytest.raises(StartupError, match=r"the setting 'server' was removed with granian: see docs/upgrading\.md"):
+        load(str(file), environment={})
+    with pytest.raises(StartupError, match="environment: the setting 'proxies' was removed"):
+        load(environment={"PERSISTENCE_PROXIES": "127.0.0.1"})
+
+
 def test_the_old_name_of_the_data_format_leads_to_the_property(file: Path) -> None:
     file.write_text('data_format_version = "4.0.0"\n')
     with pytest.raises(StartupError, match=r"'svc\.persistence\.\*\.data-format-version', a property of the file"):

@@ -1,4 +1,4 @@
-"""A worker gives memory back, and is replaced where it has grown past a limit, without a request that fails."""
+"""A worker is replaced where it has grown past a limit, without a request that fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from persistence import worker
-from persistence.limits import TRIMMED_FROM
 from persistence.worker import MemoryWatch
 from tests.service import PUBLIC, Service, alone
 
@@ -23,67 +22,41 @@ _ASKED = 12
 
 @dataclass
 class Process:
-    """A process whose memory grows and is returned as a test says, at times that it says."""
+    """A process whose memory grows as a test says, at times that it says."""
 
     resident: int = 50 * _MIB
-    freed: int = 0
-    trims: int = 0
     now: float = 0.0
     memory: MemoryWatch = field(init=False)
 
-    def trim(self) -> None:
-        self.trims += 1
-        self.resident -= self.freed
-        self.freed = 0
-
-    def look(self, limit: int, requests: int = 0, *, is_busy: bool = False, after: float = 2.0) -> bool:
+    def look(self, limit: int, *, is_busy: bool = False, after: float = 2.0) -> bool:
         self.now += after
-        return self.memory.is_past(limit, requests, is_busy=is_busy)
+        return self.memory.is_past(limit, is_busy=is_busy)
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     made = Process()
     monkeypatch.setattr(worker.time, "monotonic", lambda: made.now)
-    made.memory = MemoryWatch(lambda: made.resident, made.trim)
+    made.memory = MemoryWatch(lambda: made.resident)
     return made
-
-
-def test_what_was_freed_is_given_back_before_the_limit_is_compared(process: Process) -> None:
-    process.resident, process.freed = 300 * _MIB, 240 * _MIB
-    assert not process.look(200 * _MIB, requests=1)
-    assert (process.trims, process.resident) == (1, 60 * _MIB)
 
 
 def test_a_worker_that_has_grown_is_past_its_limit_and_one_without_a_limit_never(process: Process) -> None:
     process.resident = 300 * _MIB
-    assert process.look(200 * _MIB, requests=1)
-    assert not process.look(0, requests=2)
+    assert process.look(200 * _MIB)
+    assert not process.look(0)
 
 
 def test_a_worker_that_answers_has_time_to_free_what_it_needs(process: Process) -> None:
     process.resident = 300 * _MIB
-    assert not process.look(200 * _MIB, requests=1, is_busy=True)
-    assert not process.look(200 * _MIB, requests=1, is_busy=True, after=9)
-    assert process.look(200 * _MIB, requests=1, is_busy=True, after=2)
-
-
-def test_nothing_is_given_back_where_nothing_was_asked_or_little_is_to_be_had(process: Process) -> None:
-    process.resident += 2 * TRIMMED_FROM
-    process.look(0)
-    assert process.trims == 0
-    process.look(0, requests=1)
-    assert process.trims == 1
-    process.look(0, requests=1)
-    assert process.trims == 1
-    process.resident -= 2 * TRIMMED_FROM
-    process.look(0, requests=2)
-    assert process.trims == 1
+    assert not process.look(200 * _MIB, is_busy=True)
+    assert not process.look(200 * _MIB, is_busy=True, after=9)
+    assert process.look(200 * _MIB, is_busy=True, after=2)
 
 
 def test_the_clock_decides_how_often_is_looked(process: Process) -> None:
     process.resident = 300 * _MIB
-    assert not process.look(200 * _MIB, requests=1, after=0.5)
+    assert not process.look(200 * _MIB, after=0.5)
 
 
 def test_a_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
@@ -120,8 +93,7 @@ def replaced(directory: Path, number: int, env: Mapping[str, str] | None = None)
     """Replace so many workers of a service, and see that its clients do not notice."""
     little = {**(env or {}), "PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     with alone(directory, workers=2, env=little, module="tests.often_replaced") as service:
-        path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
-        version = {f"{service.prefix}Form-Definition-Version": "1", "X-Sent-Uri": path}
+        version = {f"{service.prefix}Form-Definition-Version": "1"}
         assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
         seen, first = set(service.workers()), 2  # the second may not have begun yet
         failed: list[str] = []
@@ -156,7 +128,7 @@ def go_on(
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
     while not end.is_set():
         try:
-            connection.request("GET", path, headers={"X-Sent-Uri": path})
+            connection.request("GET", path)
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:

@@ -20,7 +20,7 @@ from persistence.audit.trail import AuditTrail, Rotation, prepare
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.keys import Keys
-from persistence.observed import AUDIT_FAULTS
+from persistence.metrics.observations import AUDIT_FAULTS
 from persistence.settings import Settings
 
 _DAY = 86_400

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import click
 
 from persistence.cli.completion import form_names
-from persistence.cli.options import Duration, common_options, load, opened_keys, say_where, usage_errors
+from persistence.cli.options import Duration, common_options, load, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import PersistenceError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.model.instants import from_datetime
 from persistence.pages.key_uses import KeyUses
-from persistence.storage import owner
+from persistence.providers.locations import open_keys
 
 _API_KEY_HEADINGS = ("NAME", "MADE", "EXPIRES", "LAST USED", "LIMITS")
 
@@ -57,7 +57,8 @@ def new_api_key(
     """
     effective = load(options)
     settings = effective.settings
-    with opened_keys(settings) as keys, usage_errors():
+    keys = open_keys(settings)
+    with usage_errors():
         is_first = not keys.read()
         secret = keys.add(name, expires, scopes, forms)
         warning = limited_administrators([key for key in keys.read() if key.name == name], settings.administrators)
@@ -85,10 +86,9 @@ def list_api_keys(*, as_json: bool, **options: str | None) -> None:
     The service notes the last use once a minute. What is not known is left out.
     """
     settings = load(options).settings
-    with opened_keys(settings) as file:
-        keys = file.read()
+    keys = open_keys(settings).read()
     used = dict[str, float]()
-    with suppress(PersistenceError), owner.acting(settings.home):  # the keys are there without it
+    with suppress(PersistenceError):  # the keys are there without it
         used = KeyUses.of(settings.home).last()
     if as_json:
         for key in keys:
@@ -116,7 +116,7 @@ def _shown(used: float | None) -> str:
 @common_options
 def retire_api_key(*, name: str, **options: str | None) -> None:
     """Forget the API key NAME: it opens nothing from now on."""
-    with opened_keys(load(options).settings) as keys:
-        keys.remove(name)
-        if not keys.read():
-            click.echo(f"that was the last key: {WITHOUT_KEYS}", err=True)
+    keys = open_keys(load(options).settings)
+    keys.remove(name)
+    if not keys.read():
+        click.echo(f"that was the last key: {WITHOUT_KEYS}", err=True)

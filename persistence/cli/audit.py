@@ -21,7 +21,6 @@ from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.model import instants
 from persistence.providers.locations import open_keys
 from persistence.settings import Settings
-from persistence.storage import owner
 
 
 @click.group(short_help="Verify the audit, and show lines of it.")
@@ -50,14 +49,13 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: boo
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
     settings = _settings(options)
-    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
-        verdict = verify(
-            settings.audit_file,
-            seals(open_keys(settings)),
-            must_be_sealed=settings.audit_signed,
-            expected=expected,
-            retired=frozenset(retired_key),
-        )
+    verdict = verify(
+        settings.audit_file,
+        seals(open_keys(settings)),
+        must_be_sealed=settings.audit_signed,
+        expected=expected,
+        retired=frozenset(retired_key),
+    )
     if as_json:
         say_json(_facts(verdict))
     else:
@@ -105,7 +103,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     with usage_errors():
         begin = None if since is None else instants.parse_time(since, "--since")
     settings = _settings(options)
-    with owner.being(owner.identity_for(settings.audit_file, settings.home)), disk_errors("reading the audit"):
+    with disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
             say(line if as_json else safe(_shown_line(msgspec.json.decode(line))))

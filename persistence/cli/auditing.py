@@ -100,10 +100,10 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
 @contextmanager
 def _log(effective: Effective) -> Iterator[AuditLog]:
     settings = effective.settings
-    with owner.being(owner.identity_for(settings.audit_file, settings.home)):
-        places = own_directories(settings, effective.properties)
-        with open_audit(settings, open_keys(settings), places, _say_fault) as log:
-            yield log
+    owner.refuse_root(os.path.dirname(settings.audit_file))
+    places = own_directories(settings, effective.properties)
+    with open_audit(settings, open_keys(settings), places, _say_fault) as log:
+        yield log
 
 
 def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:

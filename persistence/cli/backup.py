@@ -24,7 +24,7 @@ from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of
-from persistence.storage import nofollow, owner
+from persistence.storage import nofollow
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.managed import MaintainedDatabase
 
@@ -58,7 +58,7 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
         databases = dict(_databases(choice, opened))
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
-        problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run(), as_json=as_json)
+        problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run(), as_json=as_json)
     if verify:
         problems += follow("verifying", run.total, run.verify(), as_json=as_json)
     for name, cause in run.missing.items():
@@ -104,10 +104,9 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
         known = open_encryption_keys(settings, choice.properties)
     except StartupError:  # no service starts with such a file, and says why
         return tuple(sorted(needed_keys.needed(settings.home))), ()
-    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
-        needed_keys.note_all(settings.home, known)
-        needed = needed_keys.needed(settings.home)
-        lacking = needed_keys.missing(needed, known)
+    needed_keys.note_all(settings.home, known)
+    needed = needed_keys.needed(settings.home)
+    lacking = needed_keys.missing(needed, known)
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
 
 
@@ -117,11 +116,6 @@ def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, Mai
             place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
             if place.database is not None:
                 yield chosen.name, place.database
-
-
-def _count(tree: FolderTree) -> int:
-    with owner.acting(tree.root):
-        return tree.count()
 
 
 def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
@@ -134,9 +128,7 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
     there = {name: path for name, path in key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
-        with owner.being(owner.identity_for(path, settings.home)):
-            content = _read(path)
-        yield name, content
+        yield name, _read(path)
     has_keys = "the backup holds keys: everybody who can read it can read all data"
     click.echo(has_keys if there else "there are no files of keys to save", err=True)
 

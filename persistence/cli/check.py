@@ -21,7 +21,6 @@ from persistence.cli.options import (
     choose_trees,
     encryption_remark,
     on_each,
-    opened_keys,
     say_failed,
     tree_options,
     usage_errors,
@@ -41,7 +40,7 @@ from persistence.maintenance.object_check import ObjectsCheck
 from persistence.maintenance.storage_check import StorageCheck
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.locations import buckets_of
+from persistence.providers.locations import buckets_of, open_keys
 from persistence.providers.opened import bucket_bodies, readable_bodies
 from persistence.providers.places import open_place
 from persistence.providers.trees import integrity_of, open_index
@@ -237,9 +236,8 @@ class _Run:
     def check_attachments(self) -> Iterator[int]:
         for name, base in self._choice.bases.items():
             try:
-                with owner.acting(base):
-                    status = self._check_base(name, base)
-                yield status
+                owner.require_closed(base)
+                yield self._check_base(name, base)
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
@@ -260,7 +258,7 @@ class _Run:
         remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
         for place in buckets_of(choice.properties):
             try:
-                with owner.acting(choice.settings.home), ExitStack() as opened:
+                with ExitStack() as opened:
                     places = self._records(opened)
                     run = ObjectsCheck(
                         bodies_at(place), partial(choice.records_of_bucket, place=place), places, remedies
@@ -312,8 +310,8 @@ class _Run:
 
 def _say_keys(settings: Settings) -> None:
     try:
-        with opened_keys(settings) as keys:
-            warning = limited_administrators(keys.read(), settings.administrators)
+        keys = open_keys(settings)
+        warning = limited_administrators(keys.read(), settings.administrators)
     except PersistenceError as error:  # the service cannot read them either
         warning = str(error)
     if warning is not None:

@@ -15,7 +15,7 @@ import click
 
 from persistence.cli.health import own_url, url_option
 from persistence.cli.managing import reading
-from persistence.cli.options import choose_trees, common_options, load
+from persistence.cli.options import choose_trees, common_options, read_settings
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
 from persistence.client.connection import CallPolicy, ServiceConnection, authorization
@@ -77,7 +77,7 @@ def check_runtime(
 def _check_service(
     release: str, url: str | None, key: str | None, options: Mapping[str, str | None], *, as_json: bool
 ) -> int:
-    effective = load(options)
+    effective = read_settings(options)
     data_format = effective.properties.of(_EVERY_FORM).data_format
     began, results = time.monotonic(), list[StepResult]()
     policy = CallPolicy(attempts=1)
@@ -138,7 +138,7 @@ def _remove(proxy: RuntimeProxy) -> bool:
 
 def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None], *, as_json: bool) -> int:
     routes = [runtime.route(form) for form in runtime.forms(_stored(options))]
-    needed = runtime.needed(load(options).properties.of(_EVERY_FORM))
+    needed = runtime.needed(read_settings(options).properties.of(_EVERY_FORM))
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
     if as_json:
         for route in routes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from persistence.cli.completion import form_names
-from persistence.cli.options import common_options, form_and_version, load, settings_options, usage_errors
+from persistence.cli.options import common_options, form_and_version, read_settings, settings_options, usage_errors
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import Form
@@ -38,7 +38,7 @@ def config(context: click.Context, /, *, as_json: bool, **options: object) -> No
         if as_json:
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
-    effective = load(options)
+    effective = read_settings(options)
     if as_json:
         for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
             for each in found:
@@ -159,7 +159,7 @@ def _attachments_place(provider: ProviderProperties) -> str:
 
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
-    return load({**outer, **{option: value for option, value in options.items() if value is not None}})
+    return read_settings({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
 def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:

@@ -21,7 +21,6 @@ from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.diffs import DiffOptions, RevisionDiffs, RevisionPair
 from persistence.services.documents import Documents
 from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.storage import owner
 from persistence.storage.storage import NOBODY, RevisionStorage
 
 
@@ -60,7 +59,7 @@ def diff(  # noqa: PLR0913 - its options
         if not address.is_main:
             raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
-    with owner.acting(tree.home), ExitStack() as opened:
+    with ExitStack() as opened:
         documents = _documents(tree, opened, decrypt=decrypt)
         pair = _pair(documents.router.of(address.form).storage, address, older, newer)
         comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)

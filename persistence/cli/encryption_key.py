@@ -27,7 +27,6 @@ from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys
 from persistence.services.key_references import KeyReferences
-from persistence.storage import owner
 
 _ENCRYPTION_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
@@ -58,8 +57,7 @@ def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> No
         raise ConflictError(
             f"{remark}, and a new key does not replace them: put the file of the keys back, or add one with --yes"
         )
-    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
-        made = keys.new()
+    made = keys.new()
     needed_keys.note(settings.home, [made])
     if as_json:
         say_json({"id": made})
@@ -77,8 +75,7 @@ def list_encryption_keys(*, as_json: bool, **options: str | None) -> None:
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
-    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
-        ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
     if as_json:
         for key_id in ring.keys:
             facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
@@ -122,18 +119,15 @@ def retire_encryption_key(
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     keys = open_encryption_keys(settings, properties)
-    identity = owner.identity_for(settings.encryption_keys, settings.home)
-    with owner.being(identity):
-        is_missing = key_id in needed_keys.missing(needed_keys.needed(settings.home), keys)
-        if not is_missing:
-            keys.require_retirable(key_id)
+    is_missing = key_id in needed_keys.missing(needed_keys.needed(settings.home), keys)
+    if not is_missing:
+        keys.require_retirable(key_id)
     _require_no_services(properties, leave_out)
     look = partial(_look, key_id=key_id, left_out=leave_out, as_json=as_json)
     status, path = on_each(all_trees(effective), look), None
     if not (status or dry_run):
         if not is_missing:
-            with owner.being(identity):
-                path = keys.retire(key_id)
+            path = keys.retire(key_id)
         needed_keys.forget(settings.home, key_id)
     if as_json:
         say_json({"id": key_id, "needed": bool(status), "file": path})

@@ -89,8 +89,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
             for each in own:
                 erasing.erase(Form(each.app, each.form), each.document)
         if own and not tree.is_database:
-            with owner.acting(tree.home):
-                _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
+            _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
     request.end(begun, found)
     _say_end(len(begun.documents), found, request.certificate, as_json=as_json)
 
@@ -140,8 +139,7 @@ class _Request:
         """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
         found = {each.backup: each for each in (before.backups if before is not None else ())}
         for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
-            with owner.acting(backup):
-                files_ = backup_erasure.copies(backup, _names(documents))
+            files_ = backup_erasure.copies(backup, _names(documents))
             known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
             erased = {each.path: each for each in known.files}
             erased |= {each.path: ErasedFile(each.path, each.size, each.digest) for each in files_}
@@ -173,8 +171,7 @@ class _Request:
         for each in begun.backups:
             if each.removed:
                 if os.path.lexists(each.backup):  # it may have gone since the run before
-                    with owner.acting(each.backup):
-                        backup_erasure.remove_copies(each.backup, _names(begun.documents))
+                    backup_erasure.remove_copies(each.backup, _names(begun.documents))
             else:
                 remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
         if self.backups is None and not begun.backups:

@@ -44,7 +44,7 @@ from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.export_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
 from persistence.settings import Effective
-from persistence.storage import files, owner
+from persistence.storage import files
 from persistence.storage.root import tree_around
 from persistence.storage.storage import NOBODY
 
@@ -203,7 +203,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
                 f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
             )
     keys = open_encryption_keys(settings, properties)
-    with owner.acting(settings.home), OfflineProviders(settings, properties, NOBODY) as providers:
+    with OfflineProviders(settings, properties, NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0

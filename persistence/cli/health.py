@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from persistence.cli.options import address_options, load
+from persistence.cli.options import address_options, read_settings
 from persistence.cli.statuses import FAILED
 from persistence.cli.terminal import json_option, say, say_json
 from persistence.client.connection import CallPolicy
@@ -48,7 +48,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     """  # noqa: D301 - click's mark for lines that stay apart
     address, home = url or "", ""
     if url is None:
-        effective = load(options)
+        effective = read_settings(options)
         address, home = own_url(effective), effective.settings.home
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):

@@ -23,7 +23,7 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.limits import MOST_NAMED
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.locations import open_encryption_keys, own_directories, root_of
+from persistence.providers.locations import open_encryption_keys, root_of
 from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import open_index
 from persistence.services.codec import EncryptionCodec
@@ -34,7 +34,7 @@ from persistence.services.imports.report import ImportReport
 from persistence.services.imports.revisions import ImportOutcome, ImportResult, ImportSource
 from persistence.services.imports.sources import open_source
 from persistence.settings import Settings
-from persistence.storage import nofollow, owner
+from persistence.storage import nofollow
 
 _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
 
@@ -67,7 +67,6 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
-        owner.become(own_directories(settings, properties))
         importer = _importer(settings, properties, opened)
         try:
             with progress("importing", source.count) as bar:

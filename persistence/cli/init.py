@@ -63,7 +63,8 @@ def make_service_directory(path: str) -> tuple[str, str]:
     Keys will be beside the data directory, not in it.
     """
     file, data = f"{path}/{DEFAULT_FILE}", f"{path}/{Settings().data}"
-    with owner.acting(path), disk_errors(f"directory {path}"):
+    owner.require_closed(path)
+    with disk_errors(f"directory {path}"):
         directories.ensure(path)
         _require_empty(path)
         root.init(data)
@@ -90,5 +91,4 @@ def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
     if choice.trees[0].is_database:
         return [init_database(choice.settings, choice.trees[0].place)]
     path = choice.trees[0].root
-    with owner.acting(path):
-        return [(path, root.init(path))]
+    return [(path, root.init(path))]

@@ -34,24 +34,22 @@ class Managed:
 @contextmanager
 def managing(tree: ChosenTree) -> Iterator[Managed]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
-    with owner.acting(tree.home):
-        if tree.is_database:
-            with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
-                yield _opened(providers, tree.place, lambda: None)
-            return
-        root = StoreReader(tree.root).root
-        with disk_errors(f"data directory {root}"):
-            owner.require(root)
-        with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
-            yield _opened(providers, root, journal.leave)
+    if tree.is_database:
+        with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
+            yield _opened(providers, tree.place, lambda: None)
+        return
+    root = StoreReader(tree.root).root
+    with disk_errors(f"data directory {root}"):
+        owner.require(root)
+    with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
+        yield _opened(providers, root, journal.leave)
 
 
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     """Open a place for reports, for a block; nothing is changed."""
     if not tree.is_database:
-        with owner.acting(tree.root):
-            yield tree.reader()
+        yield tree.reader()
         return
     with managing(tree) as place:
         yield reader_of(tree, place)

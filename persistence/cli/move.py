@@ -13,7 +13,7 @@ from functools import partial
 import click
 
 from persistence.cli.attachments import WITH_DATA, Attachments, attachments_option, open_attachments
-from persistence.cli.options import address_options, allow_open_files, load, usage_errors
+from persistence.cli.options import address_options, allow_open_files, read_settings, usage_errors
 from persistence.cli.statuses import FAILED, REMAINS
 from persistence.cli.terminal import json_option, json_text, progress, quiet_option, safe, say_json, summarize
 from persistence.errors import BadRequestError
@@ -30,7 +30,6 @@ from persistence.settings import Effective, Settings
 from persistence.storage import owner, root
 from persistence.storage.layout import LAYOUT
 from persistence.storage.managed import ListedBodies
-from persistence.storage.owner import Identity
 from persistence.storage.storage import Revisions
 
 _LONG_PASS = 10.0
@@ -72,13 +71,14 @@ def move(  # noqa: PLR0913 - each is an option
     settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
     from the source. A move that was interrupted goes on when it is called again.
     """
-    settings = (effective := load(options)).settings
+    settings = (effective := read_settings(options)).settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
     there, here = _apart(resolved_place(source or settings.data), resolved_place(destination))
     allow_open_files()
-    caller = Identity.current()
-    with owner.acting(_home(settings, there, here)), ExitStack() as opened:
+    for place in (there, here):
+        owner.require_closed(settings.local if is_database(place) else place)
+    with ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         bodies = open_attachments(settings, effective.properties, here, attachments)
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
@@ -97,8 +97,7 @@ def move(  # noqa: PLR0913 - each is an option
             line = f"everything is in {here}: {advice}"
             status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
             if not status:
-                with owner.being(caller):
-                    status = _switched(command)
+                status = _switched(command)
     sys.exit(status)
 
 
@@ -130,10 +129,6 @@ def _source(effective: Effective, origin: Place, attachments: Attachments | None
         return origin.storage if keeps_objects and place_of(form) is not None else origin.revisions(form)
 
     return MoveSource(origin.name, origin.storage, revisions, place_of, keeps_objects)
-
-
-def _home(settings: Settings, there: str, here: str) -> str:
-    return next((place for place in (there, here) if not is_database(place)), settings.local)
 
 
 def _apart(there: str, here: str) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from persistence import settings
 from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, one_line
-from persistence.keys import Keys
 from persistence.maintenance import needed_keys
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
@@ -32,7 +31,6 @@ from persistence.providers.locations import (
     database_of,
     definitions_root,
     open_encryption_keys,
-    open_keys,
     root_of,
 )
 from persistence.settings import DEFAULT_FILE, Effective, Settings
@@ -54,9 +52,6 @@ _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file 
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
 _WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes; 0: one for each processor, 2 to 4.")
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads in each worker.")
-_SERVER = click.option(
-    "--server", type=click.Choice(["gunicorn", "granian"]), help="Code that reads and writes HTTP in the workers."
-)
 _INSECURE = click.option(
     "--insecure", is_flag=True, flag_value=True, default=None, help="Let everybody call who reaches the service."
 )
@@ -66,7 +61,7 @@ def _options(*options: Option) -> Option:
     return lambda command: reduce(lambda each, option: option(each), reversed(options), command)
 
 
-settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _SERVER, _INSECURE)
+settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
 tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
@@ -79,11 +74,19 @@ address_options = _options(_CONFIG, _DIALECT)
 """The options of commands that have another option for the place that they work on."""
 
 
-def load(options: Mapping[str, object]) -> Effective:
+def read_settings(options: Mapping[str, object]) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options."""
     flags = {name: value for name, value in options.items() if name != "file"}
     file = options["file"]
     return settings.load(None if file is None else str(file), flags)
+
+
+def load(options: Mapping[str, object]) -> Effective:
+    """Return the settings in force for a command that works on their trees, which root must own."""
+    effective = read_settings(options)
+    for each in (*effective.settings.roots, effective.settings.home):
+        owner.refuse_root(each)
+    return effective
 
 
 class Duration(click.ParamType[float]):
@@ -176,7 +179,7 @@ class ChosenTree:
 
     @property
     def home(self) -> str:
-        """The directory as whose owner a command works on the place."""
+        """The directory in which a command notes what it does with the place."""
         return self.settings.local if self.is_database else self.place
 
     def reader(self) -> TreeReader:
@@ -291,21 +294,13 @@ def choose_data(
     return (choice.tree_of(form),), form, version
 
 
-@contextmanager
-def opened_keys(settings: Settings) -> Iterator[Keys]:
-    """Yield the file of API keys, signing keys and passwords, for a block as the owner of the file."""
-    with owner.being(owner.identity_for(settings.keys, settings.home)):
-        yield open_keys(settings)
-
-
 def encryption_remark(settings: Settings, properties: Properties, wanted: Iterable[str] | None = None) -> str | None:
-    """Return a line about encryption keys that are missing, as ``needed_keys.remark``, by the owner of their file."""
+    """Return a line about encryption keys that are missing, as ``needed_keys.remark``."""
     try:
         keys = open_encryption_keys(settings, properties)
     except StartupError:  # no service starts with such a file, and says why
         return None
-    with owner.being(owner.identity_for(settings.encryption_keys, settings.home)):
-        return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
+    return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:
@@ -316,19 +311,19 @@ def say_where(effective: Effective, name: str) -> None:
 
 
 def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:
-    """Do ``work`` on each tree as its owner; return the worst exit status.
+    """Do ``work`` on each tree; return the worst exit status.
 
     If there are several trees, ``work`` gets a prefix for its lines, the name of the tree. A tree that cannot be used
     is then reported on standard error, and the others are worked on all the same.
     """
     if len(trees) == 1:
-        with owner.acting(trees[0].home):
-            return work(trees[0], "")
+        owner.require_closed(trees[0].home)
+        return work(trees[0], "")
     statuses = []
     for tree in trees:
         try:
-            with owner.acting(tree.home):
-                statuses.append(work(tree, f"{tree.name}: "))
+            owner.require_closed(tree.home)
+            statuses.append(work(tree, f"{tree.name}: "))
         except PersistenceError as error:
             say_failed(tree.name, error)
             statuses.append(FAILED)

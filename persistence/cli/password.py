@@ -6,8 +6,9 @@ import sys
 
 import click
 
-from persistence.cli.options import common_options, load, opened_keys, say_where, usage_errors
+from persistence.cli.options import common_options, load, say_where, usage_errors
 from persistence.cli.terminal import json_option, print_table, say_json
+from persistence.providers.locations import open_keys
 
 _PASSWORD_HEADINGS = ("NAME", "SET")
 _LINE = 4096
@@ -36,7 +37,8 @@ def set_password(*, name: str, **options: str | None) -> None:
         text = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
     else:
         text = sys.stdin.readline(_LINE).rstrip("\r\n")
-    with opened_keys(settings) as keys, usage_errors():
+    keys = open_keys(settings)
+    with usage_errors():
         keys.set_password(name, text)
     click.echo(f"{name} may sign in at /admin/ with this password; a digest of it is in {settings.keys}", err=True)
     say_where(effective, "keys")
@@ -47,8 +49,7 @@ def set_password(*, name: str, **options: str | None) -> None:
 @common_options
 def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
-    with opened_keys(load(options).settings) as keys:
-        passwords = keys.passwords()
+    passwords = open_keys(load(options).settings).passwords()
     if not passwords:
         click.echo("there are no passwords", err=True)
     elif as_json:
@@ -63,5 +64,4 @@ def list_passwords(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def remove_password(*, name: str, **options: str | None) -> None:
     """Remove the password of NAME: the sessions that it has begun end now."""
-    with opened_keys(load(options).settings) as keys:
-        keys.remove_password(name)
+    open_keys(load(options).settings).remove_password(name)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import click
@@ -33,7 +33,7 @@ from persistence.providers.places import bucket_of, open_place
 from persistence.providers.preparing import init_database
 from persistence.services.moving.places import MoveTarget
 from persistence.services.rules import Revert
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
@@ -207,19 +207,17 @@ def _filling(
     part = chosen.manifest.part(name)
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {location}")
-    home = settings.local if is_database(location) else location  # where attachments are received and noted
-    with nullcontext() if attachments is None else owner.acting(home):
-        bodies = open_attachments(settings, properties, location, attachments)
-        if is_database(location):
-            init_database(settings, location)
-        else:
-            root.init(location)
-        with open_place(settings, properties, location) as place:
-            target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
-            run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
-            if attachments is None:
-                run.bucket_of = partial(bucket_of, properties)
-            yield run
+    bodies = open_attachments(settings, properties, location, attachments)
+    if is_database(location):
+        init_database(settings, location)
+    else:
+        root.init(location)
+    with open_place(settings, properties, location) as place:
+        target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+        if attachments is None:
+            run.bucket_of = partial(bucket_of, properties)
+        yield run
 
 
 def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
@@ -301,8 +299,7 @@ def _extra_to_restore(
         yield manifest.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
     if not keys:
         return
-    with owner.being(owner.identity_of(source, trusting=True)):
-        held = {name: path for name, path in key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
+    held = {name: path for name, path in key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
     if not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
     for name, path in held.items():

@@ -29,7 +29,7 @@ from persistence.providers.router import Router
 from persistence.services.definitions import Definitions
 from persistence.services.reverting import Reverting, republish
 from persistence.services.rules import Revert
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import FORMAT
 from persistence.storage.storage import Readable, RevisionStorage
@@ -101,7 +101,7 @@ class PathRestore:
     def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
         tree = self.choice.tree_of(self.form)
         part = self._part(tree)
-        with owner.acting(tree.home), opened_documents(tree) as documents:
+        with opened_documents(tree) as documents:
             _require_format(f"{self.chosen.path}/{part.path(LAYOUT)}")
             source, router = source_in(self.chosen, part, self.bodies_of), documents.router
             kept = Router(

@@ -20,7 +20,6 @@ from persistence.services.access import as_administrator
 from persistence.services.documents import Documents
 from persistence.services.reverting import RestorePlan, Reverting, before_current
 from persistence.services.rules import Revert
-from persistence.storage import owner
 
 
 @click.command(short_help="Bring back an older revision, or what was deleted.")
@@ -52,7 +51,7 @@ def revert(
     with usage_errors():
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
-    with owner.acting(tree.home), opened_documents(tree) as documents:
+    with opened_documents(tree) as documents:
         reverting = Reverting(documents)
         asked = Revert(instant=instant or before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)

@@ -30,7 +30,6 @@ from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
 from persistence.providers.trees import open_index
-from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
@@ -103,7 +102,6 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
             yield run, lambda: None
         return
     with (
-        owner.acting(tree.root),
         indexes.writable_tree(tree.root) as view,
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):

@@ -1,4 +1,4 @@
-"""``persistence serve``: gunicorn with the service's own settings, and with its own workers or granian in them."""
+"""``persistence serve``: gunicorn with the service's own settings and workers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence import processors, starting
+from persistence import processors, starting, worker
 from persistence.app import wired
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.cli.server_log import require_log
 from persistence.errors import DiskError, PersistenceError
 from persistence.http.logs import announce, choose
-from persistence.metrics import shared
-from persistence.providers.locations import own_directories
+from persistence.metrics import service as metrics
 from persistence.providers.preparing import init_places
 from persistence.settings import require_own
 from persistence.starting import Served
-from persistence.storage import owner
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
@@ -42,14 +40,11 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("limit_request_line", 8190)
         self.cfg.set("limit_request_field_size", 16380)
         self.cfg.set("forwarder_headers", "")
-        # gunicorn takes them down when it is imported: root then was not yet the user to whom the data belongs.
-        self.cfg.set("user", os.geteuid())
-        self.cfg.set("group", os.getegid())
         if os.path.exists(settings.gunicorn):
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
-        self.cfg.set("worker_class", starting.worker_class(settings))
+        self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", list(settings.binds))
@@ -57,6 +52,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         self.cfg.set("on_starting", _begin_metrics)
+        self.cfg.set("child_exit", worker.forget)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
@@ -89,7 +85,7 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 
 def _begin_metrics(_arbiter: object) -> None:
     try:
-        shared.begin()
+        metrics.begin()
     except DiskError as error:
         announce(str(error), "error")
 
@@ -103,7 +99,7 @@ def _announce(served: Served, *first: str) -> None:
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
 def serve(*, is_init: bool, **options: object) -> None:
-    """Serve forms over HTTP until stopped, where root starts it as the user to whom the data directory belongs.
+    """Serve forms over HTTP until stopped. Run it as the user to whom the data directories belong.
 
     \b
     Signals: TERM   stop when the requests that run are answered
@@ -114,11 +110,9 @@ def serve(*, is_init: bool, **options: object) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
     effective = load(options)
-    owner.become(own_directories(effective.settings, effective.properties))
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
-    starting.worker_class(served.settings)
     for bind in served.settings.binds:
         starting.require_free(bind)
     require_log(served.settings)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import Duration, common_options, load, opened_keys, say_where, usage_errors, version_number
+from persistence.cli.options import Duration, common_options, load, say_where, usage_errors, version_number
 from persistence.cli.terminal import json_option, print_table, safe, say_json
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form, TokenSubject
+from persistence.providers.locations import open_keys
 from persistence.services.tokens import GRANTABLE, AccessTokens
 
 _SIGNING_KEY_HEADINGS = ("ID", "MADE", "DOES")
@@ -33,10 +34,10 @@ def token(*, document: str, operations: str, expires: float, as_json: bool, **op
     with usage_errors():
         subject = _subject(document)
         validity = effective.properties.of(subject.form).token_validity
-        with opened_keys(settings) as keys:
-            tokens = AccessTokens(keys.ensured_signing_secrets)
-            names = filter(None, map(str.strip, operations.split(",")))
-            made = tokens.issue(subject, names, expires, validity)
+        keys = open_keys(settings)
+        tokens = AccessTokens(keys.ensured_signing_secrets)
+        names = filter(None, map(str.strip, operations.split(",")))
+        made = tokens.issue(subject, names, expires, validity)
     if as_json:
         say_json({"token": made, "valid_seconds": expires})
     else:
@@ -69,8 +70,7 @@ def new_signing_key(*, as_json: bool, **options: str | None) -> None:
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
     effective = load(options)
-    with opened_keys(effective.settings) as keys:
-        made = keys.add_signing()
+    made = open_keys(effective.settings).add_signing()
     if as_json:
         say_json({"id": made})
     else:
@@ -83,8 +83,7 @@ def new_signing_key(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
-    with opened_keys(load(options).settings) as file:
-        keys = file.signing()
+    keys = open_keys(load(options).settings).signing()
     if as_json:
         for each in keys:
             say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
@@ -101,5 +100,4 @@ def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def retire_signing_key(*, key_id: str, **options: str | None) -> None:
     """Forget the signing key ID: access tokens that it has signed are refused from now on."""
-    with opened_keys(load(options).settings) as keys:
-        keys.remove_signing(key_id)
+    open_keys(load(options).settings).remove_signing(key_id)

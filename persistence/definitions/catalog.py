@@ -7,7 +7,7 @@ published, and what a person has edited.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -23,7 +23,6 @@ from persistence.definitions.contents import (
     published_from,
     salvaged_permissions,
 )
-from persistence.definitions.summaries import FormsFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.forms.outline import Outline
@@ -34,10 +33,7 @@ from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
-_SUMMARY = "summary"
 _CONTROLS = "controls"
-_FEW_FRESH = 20
-"""The file is written when more than one in so many of the summaries are not in it."""
 
 T = TypeVar("T")
 
@@ -79,7 +75,7 @@ class Definition:
         """The summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
-        return self._part(_SUMMARY, self._catalog.read_summary, self._catalog.weigh)
+        return self._part("summary", published_from, self._catalog.weigh)
 
     @property
     def permissions(self) -> Permissions | None:
@@ -141,6 +137,13 @@ class Definition:
         except DamagedError:
             return False
 
+    def is_current(self) -> bool:
+        """Return whether this is still the published definition; ``False`` where it is not published, or not known."""
+        known = self.parts.get("summary")
+        if known is None or known.deleted:
+            return False
+        return self._catalog.storage.fingerprint(self.address) == self.fingerprint
+
     def stored(self) -> StoredRevision | None:
         """Return the stored revision, its content open; ``None`` where the version was never published."""
         return self._catalog.storage.read(self.address, content=True)
@@ -179,7 +182,7 @@ class _KnownForm:
 
     def __init__(self) -> None:
         self.versions: dict[int, Definition] = {}
-        self.listed: tuple[Iterable[tuple[int, Fingerprint]], tuple[PublishedVersion, ...]] = ((), ())
+        self.listed: tuple[tuple[tuple[int, Fingerprint], ...], tuple[PublishedVersion, ...]] = ((), ())
 
 
 _UNKNOWN_FORM = _KnownForm()
@@ -189,16 +192,12 @@ _UNKNOWN_FORM = _KnownForm()
 class Catalog:
     """The definitions of one storage, one cached snapshot for each version.
 
-    When there are too many snapshots, or bytes in their parts, it begins with an empty cache. ``file`` has summaries
-    for workers that start.
+    It caches one snapshot for each version. When there are too many, or too many bytes in their parts, it begins with
+    an empty cache: parts are read again when they are used.
     """
 
-    def __init__(self, storage: Readable, file: FormsFile | None = None) -> None:
+    def __init__(self, storage: Readable) -> None:
         self.storage = storage
-        self._file = file
-        self._filing = threading.Lock()
-        self._is_loaded = False
-        self._fresh = 0
         self._lock = threading.Lock()
         self._known: dict[Form, _KnownForm] = {}
         self._count = 0
@@ -231,24 +230,21 @@ class Catalog:
     def forms(
         self, app: str | None = None, name: str | None = None
     ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
-        """Return the undamaged versions of every form, of an application or of a form name."""
-        self._load()
+        """Return the versions of every form, of an application or of a form name; without damaged ones."""
         for form in self.storage.forms(app):
             if name is None or form.name == name:
                 yield form, self.published(form, skips_damaged=True)
-        self._save()
 
     def published(self, form: Form, *, skips_damaged: bool = False) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first."""
-        fingerprints = self.storage.fingerprints(form)
+        fingerprints = tuple(self.storage.fingerprints(form))
         known = self._known.get(form)
-        # A list may have thousands of versions: a storage that watches for changes gives the same value until one.
-        if known is not None and known.listed[0] is fingerprints:
+        if known is not None and known.listed[0] == fingerprints:
             return iter(known.listed[1])
         return self._published(form, fingerprints, skips_damaged=skips_damaged)
 
     def _published(
-        self, form: Form, fingerprints: Iterable[tuple[int, Fingerprint]], *, skips_damaged: bool
+        self, form: Form, fingerprints: tuple[tuple[int, Fingerprint], ...], *, skips_damaged: bool
     ) -> Iterator[PublishedVersion]:
         found, is_damaged = [], False
         for number, fingerprint in fingerprints:
@@ -273,10 +269,6 @@ class Catalog:
                 definition.weight += size
                 self._weight += size
                 self._bound(definition)
-
-    def read_summary(self, storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
-        self._fresh += 1
-        return published_from(storage, address)
 
     def weigh(self, published: PublishedVersion | None) -> int:
         """Return the bytes of a summary; shared permissions count for the first that has them."""
@@ -313,28 +305,3 @@ class Catalog:
             self._count = 1
             self._weight = newest.weight
             self._weighed = set()
-            self._file = None  # what does not fit would be written again and again
-
-    def _load(self) -> None:
-        with self._filing:
-            if self._is_loaded or self._file is None:
-                return
-            self._is_loaded = True
-            for fingerprint, summary in summaries_in(self._file):
-                if summary.version not in self._known.get(summary.form, _UNKNOWN_FORM).versions:
-                    definition = Definition(summary.form, summary.version, fingerprint, self)
-                    definition.parts[_SUMMARY] = summary
-                    definition.weight = self.weigh(summary)
-                    self._keep(definition)
-
-    def _save(self) -> None:
-        file, is_due = self._file, self._fresh * _FEW_FRESH > self._count
-        if file is None or not is_due or not self._filing.acquire(blocking=False):
-            return
-        try:
-            self._fresh = 0
-            with self._lock:
-                every = [each for known in self._known.values() for each in known.versions.values()]
-            file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
-        finally:
-            self._filing.release()

@@ -16,7 +16,7 @@ from persistence.dialect import Dialect
 from persistence.http.application import IS_STRANGER, METRICS_PATH, ROOT_PATH, add_route
 from persistence.http.responses import Headers, whole
 from persistence.http.scopes import Touches
-from persistence.metrics.metrics import CONTENT_TYPE, Metrics
+from persistence.metrics.service import CONTENT_TYPE, Metrics
 from persistence.model.addresses import PUBLIC_PREFIX
 
 _NOT_STORED = ("Cache-Control", "no-store")

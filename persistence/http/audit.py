@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from flask import Flask, Response, request
@@ -61,7 +60,6 @@ _PAGE = _Route("", "", is_read=True)
 """A page: one that shows form data notes its action (``note_in_audit``), and the others have no line."""
 
 
-@lru_cache(maxsize=256)
 def _route(rule: str, method: str) -> _Route | None:
     """Return the action of a rule; ``None`` for requests that are never in the audit."""
     prefix = next((each for each in (PUBLIC_PREFIX, SERVICE_PREFIX) if rule.startswith(f"{each}/")), "")

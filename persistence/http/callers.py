@@ -14,7 +14,6 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from werkzeug.datastructures import Authorization
@@ -38,7 +37,7 @@ from persistence.http.paths import path_of
 from persistence.http.responses import headers_of, refusal
 from persistence.http.scopes import LIMITED_KEY
 from persistence.keys import TRUSTED, Key, key_of
-from persistence.limits import HOST_LENGTH, HOSTS_KEPT
+from persistence.limits import HOST_LENGTH
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ _UNREADABLE = "the keys of callers cannot be read: the log of the service says w
 
 _ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
-_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID", "HTTP_X_SENT_URI"})
-"""Headers that are not for another service: the id is sent by itself, and the URI there is another one."""
+_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID"})
+"""Headers that are not for another service: the id is sent by itself."""
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 
@@ -165,7 +164,6 @@ class AllowedSites:
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, *map(host_of, own)) if host)
         self._is_everywhere = any(map(binds_everywhere, own))
         self._origins = frozenset(origin.lower() for origin in origins)
-        self._is_own = lru_cache(HOSTS_KEPT)(self._look_up)
 
     def check(self, environ: WSGIEnvironment, *, has_key: bool) -> None:
         """Check the name under which a caller without a key has reached the service, which a browser always sends.
@@ -189,7 +187,7 @@ class AllowedSites:
     def _is_own_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or (host != "" and origin in (f"http://{host}", f"https://{host}"))
 
-    def _look_up(self, host: str) -> bool:
+    def _is_own(self, host: str) -> bool:
         name = host_of(host).lower().rstrip(".")
         found = address(name)
         return (

@@ -293,7 +293,6 @@ def rfc1123(instant: Instant) -> str:
     return http_date(to_datetime(instant))
 
 
-@lru_cache(maxsize=1024)
 def _utf_8(text: str) -> str:
     if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
         text = one_line(text)

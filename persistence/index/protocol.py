@@ -189,7 +189,7 @@ class RebuildJob(Protocol):
         """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
 
     def run(self, progress: Callable[[int], None]) -> None:
-        """Do it in this process, with all processors, after a process that rebuilds an index already.
+        """Do it in this process, after a process that rebuilds an index already.
 
         ``progress`` gets the number of documents that have been read since. This process must have no other thread than
         that of the lease, which nothing here waits for.

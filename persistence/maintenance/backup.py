@@ -79,9 +79,9 @@ class Backup:
         self.missing: dict[str, str] = {}
         self._destination = os.path.realpath(destination)
         self._sources = sources
-        # Root reads a tree as its owner, and writes the backup as the destination's: neither leads it anywhere else.
-        self._keeper = owner.identity_of(self._destination, trusting=os.geteuid() != 0)
-        self._owners = {name: owner.identity_of(tree.root) for name, tree in sources.trees.items()}
+        owner.refuse_root(self._destination)
+        for tree in sources.trees.values():
+            owner.require_closed(tree.root)
         if os.path.lexists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
         for path in (*(tree.root for tree in sources.trees.values()), *sources.bases.values()):
@@ -94,9 +94,6 @@ class Backup:
 
         If a tree cannot be used, the others are saved all the same.
         """
-        yield from owner.each_as(self._keeper, self._run())
-
-    def _run(self) -> Iterator[str | None]:
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(exclusively(self._destination))
@@ -110,8 +107,7 @@ class Backup:
 
     def total(self) -> int:
         """Count the files to be verified. Raises ``OSError``."""
-        with owner.being(self._keeper):
-            return manifest.count(self.path)
+        return manifest.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
         """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
@@ -119,17 +115,16 @@ class Backup:
         The next backup links nothing to a backup in which a file was wrong.
         """
         with disk_errors(f"verifying {self.path}"):
-            for problem in owner.each_as(self._keeper, manifest.verify(self.path)):
+            for problem in manifest.verify(self.path):
                 if problem is not None:
-                    with owner.being(self._keeper):
-                        files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
+                    files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
         found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
             try:
-                with owner.being(self._owners[name]), disk_errors(f"data directory {tree.root}"):
+                with disk_errors(f"data directory {tree.root}"):
                     found[name] = _layout(tree, stack)
             except PersistenceError as error:
                 errors.append(error)
@@ -152,7 +147,7 @@ class Backup:
     ) -> Iterator[str | None]:
         sources = self._sources
         with previous_backup(newest) as previous:
-            backup = NewBackup(directory, previous, self._keeper)
+            backup = NewBackup(directory, previous)
             self.count = backup.count
             parts = self._parts()
             saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
@@ -160,7 +155,7 @@ class Backup:
             for name, (layout, nanoseconds) in layouts.items():
                 saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
                 tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
-                for problem in owner.each_as(self._owners[name], tree.run()):
+                for problem in tree.run():
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += tree.folders
             for name, database in sources.databases.items():

@@ -15,7 +15,6 @@ from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, digest_text, digits_of, shows_stamp, stamp
 from persistence.storage import copies, directories, files, nofollow
-from persistence.storage.owner import Identity, being
 
 
 @dataclass(slots=True)
@@ -55,11 +54,10 @@ def previous_backup(path: str | None) -> Iterator[PreviousBackup | None]:
 
 
 class NewBackup:
-    """A new directory with the digest of every file in it; ``keeper`` writes it. Methods raise ``OSError``."""
+    """A new directory with the digest of every file in it. Methods raise ``OSError``."""
 
-    def __init__(self, directory: str, previous: PreviousBackup | None, keeper: Identity) -> None:
+    def __init__(self, directory: str, previous: PreviousBackup | None) -> None:
         self.count = BackupCount()
-        self.keeper = keeper
         self.previous = previous
         self.directory = directory
         directories.ensure(directory)
@@ -85,15 +83,13 @@ class PartFiles:
 
     def has(self, path: str) -> bool:
         """Return whether something has this path already."""
-        with being(self._backup.keeper):
-            return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
+        return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
 
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
         """Add a small file with a modification time."""
-        with being(self._backup.keeper):
-            self._note(hashlib.sha256(data).hexdigest(), path)
-            if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
-                copies.write_new(self._target(path, len(data)), [data], nanoseconds)
+        self._note(hashlib.sha256(data).hexdigest(), path)
+        if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
+            copies.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Add a content, which ``sidecar`` describes."""
@@ -107,15 +103,14 @@ class PartFiles:
                 last.checksums.digest(at) == expected
             )  # the digest of the copied bytes, which the sidecar may not have
 
-        with being(self._backup.keeper):
-            if expected is not None and self._link(path, size, nanoseconds, earlier, is_same):
-                self._note(digits_of(expected), path)
-                return
-            target = self._target(path, size)
-            try:
-                copies.write_new(target, chunks(source, path, hashing.update), nanoseconds)
-            finally:
-                self._note(hashing.hexdigest(), path)
+        if expected is not None and self._link(path, size, nanoseconds, earlier, is_same):
+            self._note(digits_of(expected), path)
+            return
+        target = self._target(path, size)
+        try:
+            copies.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+        finally:
+            self._note(hashing.hexdigest(), path)
         if expected not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {expected}")
 
@@ -127,21 +122,19 @@ class PartFiles:
         def is_same(last: PreviousBackup, at: str) -> bool:
             return last.checksums.digest(at) == sidecar.digest
 
-        with being(self._backup.keeper):
-            is_linked = self._link(path, sidecar.size, stamp(sidecar), earlier, is_same)
-            if is_linked:
-                self._note(digits_of(sidecar.digest), path)
+        is_linked = self._link(path, sidecar.size, stamp(sidecar), earlier, is_same)
+        if is_linked:
+            self._note(digits_of(sidecar.digest), path)
         return is_linked
 
     def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
         """Copy a content that is in no file, with the stamp of its revision."""
         hashing = hashlib.sha256()
-        with being(self._backup.keeper):
-            target = self._target(path, sidecar.size)
-            try:
-                copies.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
-            finally:
-                self._note(hashing.hexdigest(), path)
+        target = self._target(path, sidecar.size)
+        try:
+            copies.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+        finally:
+            self._note(hashing.hexdigest(), path)
         if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {sidecar.digest}")
 

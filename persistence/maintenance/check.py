@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -39,9 +39,10 @@ from persistence.maintenance.repair import Repair
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, lease, nofollow, owner, root
+from persistence.storage import files, nofollow, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
+from persistence.storage.lease import Lease
 from persistence.storage.locks import STRIPES, LockFile, stripe
 from persistence.storage.storage import ChangeEvents
 
@@ -110,7 +111,7 @@ class Check:
                 yield self._treat_in_root(finding)
             if self._changes:
                 root.make_own(layout.root)  # a copy may have come without locks
-                stack.enter_context(lease.held(layout.root))
+                stack.enter_context(closing(Lease(layout.root)))
             self._file, self._is_part = self._file_of(only), bool(only)
             if _is_file(layout.own(SERVICE)):
                 stack.enter_context(LockFile(layout.own(SERVICE)).shared())

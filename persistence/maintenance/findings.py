@@ -54,7 +54,7 @@ _NEW_SIDECAR = (
     "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision"
 )
 _OWN_SIDECAR = "puts the content's own sidecar beside it, and the other one into .quarantine"
-_CORRECT_BIT = "corrects it if one bit was flipped; else name the file to --adopt"
+_ADOPT_OR_RESTORE = "restore it from a backup, or name the file to --adopt"
 _CORRECT_VERSION = "correct the version in the sidecar, or put the file where it belongs"
 _PUBLISH = "publish the form with the mark in a control whose bind leads to an element"
 _PUT_BACK = "put it back where it was encrypted, or restore it from a backup"
@@ -72,7 +72,7 @@ class FindingKind(Enum):
     TORN_COPY = ("torn-copy", _DAMAGE, _REPAIR, _OWN_SIDECAR)
     CONTENT_DAMAGED = ("content-damaged", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
     DIGEST_WRONG = ("digest-wrong", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
-    SIDECAR_CHANGED = ("sidecar-changed", _DAMAGE, _REPAIR, _CORRECT_BIT, Adopts.NAMED)
+    SIDECAR_CHANGED = ("sidecar-changed", _DAMAGE, _NONE, _ADOPT_OR_RESTORE, Adopts.NAMED)
     MISPLACED = ("misplaced", _DAMAGE, _NONE, "put it back where it belongs, or name it to --adopt", Adopts.MOVED)
     BODY_DAMAGED = ("body-damaged", _DAMAGE, _NONE, _RESTORE)
     ENCRYPTION_WRONG = ("encryption-wrong", _DAMAGE, _NONE, _PUT_BACK)

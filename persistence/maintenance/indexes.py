@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property, partial
 
 from persistence.dialect import Dialect
@@ -30,8 +30,9 @@ from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.access import searched_versions
 from persistence.services.searching import unknown_controls, unpublished_version
-from persistence.storage import directories, files, lease, owner, root
+from persistence.storage import directories, files, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
+from persistence.storage.lease import Lease
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 
@@ -51,7 +52,7 @@ def writable_tree(path: str) -> Iterator[StoreReader]:
             owner.require(view.root)
             root.make_own(view.root)  # a copy may have come without
             stack.enter_context(LockFile(Layout(view.root).own(SERVICE)).shared())
-            stack.enter_context(lease.held(view.root))
+            stack.enter_context(closing(Lease(view.root)))
         yield view
 
 

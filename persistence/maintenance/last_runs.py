@@ -15,7 +15,7 @@ import msgspec
 from persistence.errors import PersistenceError, disk_errors
 from persistence.maintenance.findings import FindingTotals, Severity
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, nofollow, owner, root
+from persistence.storage import files, nofollow, root
 from persistence.storage.layout import PAGES, Layout
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -64,7 +64,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 
 def record(home: str, run: msgspec.Struct) -> None:
     """Keep a record in a home directory in place of the one before."""
-    with suppress(OSError, PersistenceError), owner.acting(home):
+    with suppress(OSError, PersistenceError):
         root.ensure_pages(home)
         files.write_durably(_path(home, type(run)), msgspec.json.encode(run))
 

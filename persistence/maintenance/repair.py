@@ -30,11 +30,9 @@ from persistence.maintenance.folder_files import (
 from persistence.maintenance.tree import Folder
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
-from persistence.storage import commit, copies, directories, files, nofollow, root, sidecars, stored_revision
+from persistence.storage import commit, copies, directories, files, nofollow, root, stored_revision
 from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 from persistence.storage.root import FORMAT, LayoutFile
-
-_CORRECTED = "corrected the one bit that was flipped in its sidecar"
 
 
 def repair_path(finding: Finding, quarantine: Quarantine) -> None:
@@ -59,7 +57,6 @@ class Repair:
         self._adoption = adoption
         self._repairs: dict[FindingKind, Callable[[Folder, Finding, FilePaths], str | None]] = {
             FindingKind.SIDECAR_UNREADABLE: self._sidecar_unreadable,
-            FindingKind.SIDECAR_CHANGED: self._sidecar_changed,
             FindingKind.CONTENT_DAMAGED: self._content_damaged,
             FindingKind.DIGEST_WRONG: self._content_damaged,
             FindingKind.SIDECAR_MISSING: self._sidecar_missing,
@@ -120,11 +117,6 @@ class Repair:
         if kept is None or not is_whole(place, kept[1]):
             self._quarantine.keep(place.content, finding)
 
-    def _sidecar_changed(self, _folder: Folder, _finding: Finding, place: FilePaths) -> str:
-        if not _corrected(place):
-            raise DamagedError("more than a bit was changed: restore it from a backup, or take it in with --adopt PATH")
-        return _CORRECTED
-
     def _content_damaged(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         if place.is_older:
             self._quarantine_both(finding, place)
@@ -138,14 +130,10 @@ class Repair:
         return f"went back to the revision of {newest[1].modified}; the damaged file is in .quarantine"
 
     def _revision_damaged(self, _folder: Folder, finding: Finding, place: FilePaths) -> str:
-        if os.path.isfile(place.sidecar) and _corrected(place):
-            return _CORRECTED
         self._quarantine_both(finding, place)
         return "moved what is left of it to .quarantine"
 
     def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
-        if os.path.isfile(place.sidecar) and _corrected(place):
-            return _CORRECTED
         has_content = os.path.lexists(place.content)
         if not stat.S_ISREG(os.lstat(place.sidecar).st_mode):
             known = self._known(folder, place) if has_content else None
@@ -267,12 +255,3 @@ class Repair:
         for path in (place.sidecar, place.content):
             if os.path.lexists(path):
                 self._quarantine.move(path, finding)
-
-
-def _corrected(place: FilePaths) -> bool:
-    with FileIO(nofollow.open_file(place.sidecar)) as file:
-        sidecar = sidecars.corrected(nofollow.read_small(file.fileno()), place.sidecar, place.address)
-    if sidecar is None:
-        return False
-    commit.replace_sidecar(place, sidecar)
-    return True

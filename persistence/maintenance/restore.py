@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from io import FileIO
@@ -28,7 +28,6 @@ from persistence.storage import copies, directories, files, nofollow, owner, roo
 from persistence.storage.integrity import digest_of_file, digest_of_open
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, RESTORED, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
-from persistence.storage.owner import Identity
 from persistence.storage.root import FORMAT, LayoutFile
 
 _RESTORING = ".restoring"
@@ -50,7 +49,7 @@ class ChosenBackup:
 def choose(source: str) -> ChosenBackup:
     """Return the backup at a path, or the newest complete one in it."""
     path = os.path.realpath(source)
-    with owner.being(owner.identity_of(path, trusting=True)), disk_errors(f"backup {source}"):
+    with disk_errors(f"backup {source}"):
         if os.path.lexists(f"{path}/{SUMS}"):
             return ChosenBackup(path, manifest.read(path))
         found = complete(path) if os.path.isdir(path) else []
@@ -83,20 +82,18 @@ class Restore:
         self.count = RestoreCount()
         self.source = backup.path
         self._extra = extra
-        # Root reads the backup as its owner, and writes as that of the directory: neither leads it anywhere else.
-        self._reader = owner.identity_of(self.source, trusting=True)
-        writers = {name: owner.identity_of(path) for name, path in roots.items()}
-        with owner.being(self._reader), disk_errors(f"backup {self.source}"):
+        for path in roots.values():
+            owner.require_closed(path)
+        with disk_errors(f"backup {self.source}"):
             self._targets = [
-                (_Tree if part.kind == "tree" else _Target)(part, roots[part.name], self.source, writers[part.name])
+                (_Tree if part.kind == "tree" else _Target)(part, roots[part.name], self.source)
                 for part in backup.manifest.parts
                 if part.name in roots and not part.missing
             ]
 
     def total(self) -> int:
         """Count the files of the backup. Raises ``OSError``."""
-        with owner.being(self._reader):
-            return manifest.count(self.source)
+        return manifest.count(self.source)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
@@ -107,88 +104,85 @@ class Restore:
         """
         to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
-            with owner.being(self._reader):
-                file = stack.enter_context(manifest.open_sums(self.source))
+            file = stack.enter_context(manifest.open_sums(self.source))
             for _ in manifest.listed(file):  # the whole list can be read: known before anything is changed
                 pass
             due = self._due()
-            _at_each(due, lambda each: each.prepare())
-            _at_each(due, lambda each: stack.enter_context(each.locked()))
-            _at_each(due, lambda each: each.check())  # again, as nobody else can change it now
-            _at_each(due, lambda each: each.begin())
+            for each in due:
+                each.prepare()
+            for each in due:
+                stack.enter_context(each.locked())
+            for each in due:
+                each.check()  # again, as nobody else can change it now
+            for each in due:
+                each.begin()
             file.seek(0)
             with ExitStack() as synced:
-                _at_each(due, lambda each: synced.enter_context(copies.synced(each.root)))
+                for each in due:
+                    synced.enter_context(copies.synced(each.root))
                 yield from self._fill(file, due)
-            _at_each(due, lambda each: each.finish())
+            for each in due:
+                each.finish()
 
     def is_begun(self) -> bool:
         """Return whether an earlier call was interrupted after it had marked a directory. Raises ``DiskError``."""
-        begun = list[bool]()
         with disk_errors(f"restoring {self.source}"):
-            _at_each(self._targets, lambda each: begun.append(each.is_half() or each.is_whole()))
-        return any(begun)
+            return any(each.is_half() or each.is_whole() for each in self._targets)
 
     def end(self) -> None:
         """Remove the markers: everything else is restored, too. Raises ``DiskError``."""
         with disk_errors(f"restoring {self.source}"):
-            _at_each(self._targets, lambda each: each.end())
+            for each in self._targets:
+                each.end()
 
     def _opened(self, path: str) -> FileIO:
-        with owner.being(self._reader):
-            try:
-                return FileIO(nofollow.open_file(f"{self.source}/{path}"))
-            except OSError as error:
-                if error.errno in _NOT_OPENED:
-                    raise DamagedError("a link, or no regular file, in the backup") from error
-                raise
+        try:
+            return FileIO(nofollow.open_file(f"{self.source}/{path}"))
+        except OSError as error:
+            if error.errno in _NOT_OPENED:
+                raise DamagedError("a link, or no regular file, in the backup") from error
+            raise
 
     def _due(self) -> list[_Target]:
-        states = list[tuple[bool, bool]]()
-        _at_each(self._targets, lambda each: states.append((each.is_half(), each.is_whole())))
+        states = [(each.is_half(), each.is_whole()) for each in self._targets]
         due = self._targets
         if states and any(states[-1]):
             due = [each for each, (is_half, _) in zip(self._targets, states, strict=True) if is_half]
-        _at_each(due, lambda each: each.check())
+        for each in due:
+            each.check()
         for path, there in self._extra.items():
             try:
                 with self._opened(path) as file:
                     digest = digest_of_open(file)
             except FileNotFoundError:
                 raise StartupError(f"{self.source} has no {os.path.basename(path)}") from None
-            with owner.being(self._owner_of(there)):
-                if files.exists(there) and digest_of_file(there) != digest:
-                    raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
+            if files.exists(there) and digest_of_file(there) != digest:
+                raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
         return due
-
-    def _owner_of(self, path: str) -> Identity:
-        return owner.identity_for(path, self._targets[0].root if self._targets else os.path.dirname(path))
 
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
         for digest, path in manifest.listed(sums):
             if there := self._extra.get(path):
-                with owner.being(self._owner_of(there)):
-                    problem = self._restore_extra(path, digest, there)
+                problem = self._restore_extra(path, digest, there)
                 if problem:
                     yield problem
             for each in due:
                 if (inside := each.inside(path)) is not None:
-                    with owner.being(each.writer):
-                        problem = self._restore(each, path, inside, digest)
+                    problem = self._restore(each, path, inside, digest)
                     if problem:
                         yield problem
             yield None
         yield from self._unlisted(due)
 
     def _unlisted(self, due: list[_Target]) -> Iterator[str]:
-        for directory, _, names in owner.each_as(self._reader, os.walk(self.source)):
+        """Yield a line for each file in the backup that is not in its list, which may have lost its end."""
+        for directory, _, names in os.walk(self.source):
             for name in names:
                 path = os.path.relpath(f"{directory}/{name}", self.source)
                 for each in due:
                     if path == SUMS or (inside := each.inside(path)) is None:
                         continue
-                    with owner.being(each.writer):
-                        is_there = any(os.path.lexists(f"{base}/{inside}") for base in (each.root, each.quarantine))
+                    is_there = any(os.path.lexists(f"{base}/{inside}") for base in (each.root, each.quarantine))
                     if not is_there:
                         yield f"{path}: not in {SUMS}, and not restored"
 
@@ -242,14 +236,8 @@ class Restore:
             return True
 
 
-def _at_each(targets: list[_Target], act: Callable[[_Target], object]) -> None:
-    for each in targets:
-        with owner.being(each.writer):
-            act(each)
-
-
 class _Target:
-    """The directory that a part is restored to, as ``writer``. Methods raise ``OSError``.
+    """The directory that a part is restored to. Methods raise ``OSError``.
 
     This one is of attachments: a file of its own is the marker. Services lock their trees, and not this.
     """
@@ -257,9 +245,8 @@ class _Target:
     own = frozenset({SPOOL, TRASH, QUARANTINE})
     """The names that an empty directory may have."""
 
-    def __init__(self, part: BackupPart, path: str, backup: str, writer: Identity) -> None:
+    def __init__(self, part: BackupPart, path: str, backup: str) -> None:
         self.root = os.path.realpath(path)
-        self.writer = writer
         self._part = part
         self._backup = backup
         self._layout = Layout(self.root)
@@ -323,8 +310,8 @@ class _Tree(_Target):
 
     own = frozenset(OWN)
 
-    def __init__(self, part: BackupPart, path: str, backup: str, writer: Identity) -> None:
-        super().__init__(part, path, backup, writer)
+    def __init__(self, part: BackupPart, path: str, backup: str) -> None:
+        super().__init__(part, path, backup)
         saved = f"{backup}/{part.path(LAYOUT)}"
         layout = root.read_layout(saved)
         if layout is None:

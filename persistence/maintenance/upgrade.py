@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import FileIO
 from itertools import islice
@@ -18,8 +18,9 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import next_after
-from persistence.storage import copies, directories, files, lease, nofollow, owner, root, sidecars
+from persistence.storage import copies, directories, files, nofollow, owner, root, sidecars
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
+from persistence.storage.lease import Lease
 from persistence.storage.locks import LockFile
 from persistence.storage.root import FORMAT, LayoutFile
 
@@ -115,7 +116,7 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         directories.make(layout.own(LOCKS))
         files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
-        with LockFile(service).exclusive(in_use), lease.held(path):
+        with LockFile(service).exclusive(in_use), closing(Lease(path)):
             began = LayoutFile(FORMAT, found.steps, upgrading_from=found.upgrading_from or found.format)
             root.write_layout(file, began)
             done = dict(found.steps)

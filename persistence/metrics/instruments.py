@@ -1,14 +1,32 @@
-"""The instruments: all metrics that workers count, with their names and labels. ``docs/metrics.md`` explains them.
+"""The instruments of a worker process: what it counts of requests and other work, and samples of that for plots.
 
-Labels have few values, whatever clients send: no names of users, forms or documents.
+``docs/metrics.md`` explains them. Labels have few values, whatever clients send: no names of users, forms or documents.
+What is known of a request is put down while it is answered, and counted a second later: most of the work is done for
+many requests at once, and no client waits for it. The samples are what was counted by the end of each ten seconds, for
+three hours, in one file that all workers map. Whichever worker looks first in a span takes its sample; the place of a
+sample follows from its time. If two do so at once they write the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import mmap
+import os
+import re
+import struct
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.utils import floatToGoString
+
+from persistence.limits import OBSERVATIONS_KEPT
+from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
+from persistence.storage import files
 
 LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper bounds of the classes of latencies, in seconds."""
@@ -21,7 +39,6 @@ SECONDS = "persistence_request_seconds"
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "persistence_info": ("Version and dialect of the service; always 1.", ("version", "dialect")),
     "persistence_start_time_seconds": ("When the service was started, in seconds since the epoch.", ()),
-    "persistence_workers": ("Worker processes that are alive.", ()),
     "persistence_index_waiting": ("Documents whose changes are not in the index yet.", ("place",)),
     "persistence_leases": ("Leases in force.", ("place",)),
     "persistence_last_check_time_seconds": ("When the last check of everything ended, in seconds since the epoch.", ()),
@@ -74,6 +91,7 @@ class Instruments:
             "persistence_database_open_connections", "Connections that are open, in use or not.", own
         )
         self.pool_most = _summed("persistence_database_most_connections", "Connections that may be open.", own)
+        self.workers = _summed("persistence_workers", "Worker processes that are alive.", own)
         self.index_delay = Gauge(
             "persistence_index_delay_seconds",
             "Seconds for which the oldest change has not been in the index.",
@@ -111,3 +129,246 @@ def count_in_bulk(child: Histogram, classes: list[int], total: float) -> None:
     for bucket, number in zip(child._buckets, classes, strict=True):  # noqa: SLF001
         if number:
             bucket.inc(number)
+
+
+Answered = tuple[str, str, int, float, int, int]
+"""Method, path, status, seconds until the response could begin, bytes received and sent."""
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"})
+_OTHER = "other"
+_LEASES = frozenset({"LOCK", "UNLOCK"})
+_SERVICE = SERVICE_PREFIX.split("/")[1:]
+_KINDS = {
+    "form": "form",
+    "search": "search",
+    "distinct-values": "search",
+    "history": "history",
+    "export": "export",
+    "import": "import",
+    "admin": "pages",
+    "healthz": "health",
+    "readyz": "health",
+    "metrics": "health",
+    "version": "health",
+    "openapi.yaml": "health",
+    "": "health",
+}
+"""Kinds of resources by the first name of a path."""
+_RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([^/]*))?|\Z)")
+"""Paths of resources without the prefix of the face: their collection, and the next two names."""
+_MAIN = frozenset({None, "", FORM_XHTML})
+_MAIN_OF_DATA = frozenset({None, "", DATA_XML})
+_COUNTED_AT_ONCE = OBSERVATIONS_KEPT // 2
+
+
+def kind_of(method: str, path: str) -> str:
+    """Return the kind of resource that a request is for."""
+    if method in _LEASES:
+        return "lease"
+    found = _RESOURCE.match(path, len(PUBLIC_PREFIX) if path.startswith(PUBLIC_PREFIX) else 0)
+    if found is not None:
+        collection, first, second = found.groups()
+        is_main = first in _MAIN if collection == "form" else second in _MAIN_OF_DATA
+        return str(collection) if is_main else "attachment"
+    names = path.removeprefix(PUBLIC_PREFIX).split("/")
+    if path.startswith(f"{SERVICE_PREFIX}/") and names[1:3] == _SERVICE:
+        if names[-1] == "attachments":
+            return "attachment"
+        return "form" if "publish" in names[-2:] else _OTHER
+    return _KINDS.get(names[1], _OTHER) if len(names) > 1 else _OTHER
+
+
+@dataclass(slots=True)
+class _Total:
+    """The sum of some requests of one method and kind."""
+
+    seconds: float = 0.0
+    received: int = 0
+    sent: int = 0
+    classes: list[int] = field(default_factory=lambda: [0] * len(LATENCIES))
+    statuses: dict[int, int] = field(default_factory=dict)
+
+
+class RequestFigures:
+    """Counts requests in the instruments. ``add`` puts one down; ``count`` counts those that were put down."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._answered: deque[Answered] = deque(maxlen=OBSERVATIONS_KEPT)
+
+    def add(self, answered: Answered) -> None:
+        """Put a request down that was answered."""
+        self._answered.append(answered)
+        if len(self._answered) >= _COUNTED_AT_ONCE:  # where nobody counts them each second
+            self.count()
+
+    def count(self) -> None:
+        """Count what was put down; several threads may do so."""
+        totals: dict[tuple[str, str], _Total] = {}
+        for method, path, status, seconds, received, sent in self._taken():
+            key = (method if method in _METHODS else _OTHER, kind_of(method, path))
+            total = totals.get(key)
+            if total is None:
+                total = totals[key] = _Total()
+            total.seconds += seconds
+            total.received += received
+            total.sent += sent
+            total.classes[bisect_left(LATENCIES, seconds)] += 1
+            total.statuses[status] = total.statuses.get(status, 0) + 1
+        for key, total in totals.items():
+            self._count(*key, total)
+
+    def _taken(self) -> list[Answered]:
+        taken: list[Answered] = []
+        try:
+            for _ in range(len(self._answered)):
+                taken.append(self._answered.popleft())  # noqa: PERF401 - another thread may take some of them
+        except IndexError:
+            pass
+        return taken
+
+    def _count(self, method: str, kind: str, total: _Total) -> None:
+        own = self._instruments
+        for status, number in total.statuses.items():
+            own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
+        count_in_bulk(own.seconds.labels(method, kind), total.classes, total.seconds)
+        if total.received:
+            own.received.labels(kind).inc(total.received)
+        if total.sent:
+            own.sent.labels(kind).inc(total.sent)
+
+
+PLOTS = "plots"
+"""The file of samples for plots."""
+PLOTS_BYTES = 1 << 18
+"""Its bytes."""
+
+SPAN = 10
+"""Seconds between two samples."""
+
+_FORMAT = struct.Struct(f"<dddd{len(LATENCIES)}d")
+_COUNT = 3 * 3600 // SPAN
+_NOT_SHOWN = frozenset({"health", "pages"})
+_LONGEST_GAP = 6 * SPAN
+"""Seconds between two samples between which nothing can be said: no worker was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums of what all workers have counted since the service was started.
+
+    ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
+    ``classes`` are the requests by class of latency, as ``LATENCIES`` has them.
+    """
+
+    at: float
+    requests: float
+    errors: float
+    seconds: float
+    classes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The requests between two samples; ``at`` is the end, in seconds since the epoch.
+
+    ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
+    and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
+    """
+
+    at: float
+    rate: float
+    error_rate: float
+    median: float | None
+    slow: float | None
+
+
+class Plots:
+    """The samples of a service, by the path of its directory."""
+
+    def __init__(self, directory: str) -> None:
+        descriptor = files.open_shared(f"{directory}/{PLOTS}")
+        try:
+            self._map = mmap.mmap(descriptor, PLOTS_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether nobody has taken the sample of the span of an instant."""
+        (at,) = struct.unpack_from("<d", self._map, _place(now))
+        return int(at) // SPAN != int(now) // SPAN
+
+    def put(self, totals: Totals) -> None:
+        """Keep a sample."""
+        sample = _FORMAT.pack(totals.at, totals.requests, totals.errors, totals.seconds, *totals.classes)
+        place = _place(totals.at)
+        self._map[place : place + len(sample)] = sample
+
+    def spans(self, seconds: float) -> list[Span]:
+        """Return the spans of the last ``seconds``, the oldest first; none where nobody has taken samples."""
+        since = time.time() - seconds
+        samples = sorted((each for each in self._samples() if each.at >= since), key=lambda each: each.at)
+        return [
+            _span(before, after)
+            for before, after in pairwise(samples)
+            if after.at - before.at <= _LONGEST_GAP and after.requests >= before.requests
+        ]
+
+    def _samples(self) -> Iterator[Totals]:
+        for number in range(_COUNT):
+            at, requests, errors, seconds, *classes = _FORMAT.unpack_from(self._map, number * _FORMAT.size)
+            if at:
+                yield Totals(at, requests, errors, seconds, tuple(classes))
+
+
+@cache
+def plots_in(directory: str) -> Plots:
+    """Return the samples of a service, whose file a process maps once."""
+    return Plots(directory)
+
+
+def totals_of(collected: Iterable[Metric], at: float) -> Totals:
+    """Return the totals of what was collected, but for the requests of supervisors and of the pages themselves."""
+    requests = errors = seconds = 0.0
+    classes = [0.0] * len(LATENCIES)
+    places = {floatToGoString(bound): number for number, bound in enumerate(LATENCIES)}
+    for metric in collected:
+        for sample in metric.samples if metric.name in {REQUESTS, SECONDS} else ():
+            if sample.labels["kind"] in _NOT_SHOWN:
+                continue
+            if metric.name == REQUESTS:
+                requests += sample.value
+                errors += sample.value if sample.labels["status"] == "5xx" else 0
+            elif sample.name.endswith("_sum"):
+                seconds += sample.value
+            elif sample.name.endswith("_bucket"):
+                classes[places[sample.labels["le"]]] += sample.value
+    return Totals(at, requests, errors, seconds, tuple(b - a for a, b in pairwise((0.0, *classes))))
+
+
+def _span(before: Totals, after: Totals) -> Span:
+    seconds = after.at - before.at
+    classes = [b - a for a, b in zip(before.classes, after.classes, strict=True)]
+    return Span(
+        after.at,
+        (after.requests - before.requests) / seconds,
+        (after.errors - before.errors) / seconds,
+        _quantile(classes, 0.5),
+        _quantile(classes, 0.95),
+    )
+
+
+def _quantile(classes: list[float], part: float) -> float | None:
+    rank = sum(classes) * part
+    if rank <= 0:
+        return None
+    below, lower = 0.0, 0.0
+    for number, upper in zip(classes, LATENCIES, strict=True):
+        if below + number >= rank:
+            return lower if upper == LATENCIES[-1] else lower + (upper - lower) * (rank - below) / number
+        below, lower = below + number, upper
+    return lower
+
+
+def _place(at: float) -> int:
+    return (int(at) // SPAN % _COUNT) * _FORMAT.size

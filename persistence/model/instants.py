@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import NewType
 
 from persistence.errors import BadRequestError
@@ -93,7 +92,6 @@ def shortest(instant: Instant) -> str:
     return f"{instant[:19]}Z" if instant.endswith(".000Z") else instant
 
 
-@lru_cache(maxsize=1024)
 def epoch_nanoseconds(instant: Instant) -> int:
     """Return nanoseconds since 1970, UTC, exact to the millisecond; ``ValueError`` for a day that does not exist."""
     return math.floor(to_datetime(instant).timestamp()) * _SECOND + int(instant[20:23]) * 1_000_000

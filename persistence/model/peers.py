@@ -29,7 +29,6 @@ def address(text: str) -> IPv4Address | IPv6Address | None:
     return found if isinstance(found, IPv4Address) else found.ipv4_mapped or found
 
 
-@lru_cache(maxsize=1024)
 def is_loopback(peer: Peer) -> bool:
     return isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
 

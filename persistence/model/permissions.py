@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 
 import msgspec
 
@@ -37,7 +36,6 @@ UNRESTRICTED = Operations(None)
 """No permissions are defined: everything is allowed."""
 
 
-@lru_cache(256)
 def in_order(names: frozenset[str]) -> Operations:
     """Return exactly the named operations; other names are left out."""
     return Operations(tuple(name for name in OPERATIONS if name in names))

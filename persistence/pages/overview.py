@@ -14,8 +14,8 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys
 from persistence.maintenance import needed_keys
 from persistence.maintenance.last_runs import LastBackup, LastCheck, last
-from persistence.metrics.metrics import Metrics
-from persistence.metrics.plots import Span
+from persistence.metrics.instruments import Span
+from persistence.metrics.service import Metrics
 from persistence.pages.plots import Series, line_plot
 from persistence.pages.recent_errors import RecentErrors
 from persistence.pages.site import ROOT, Site

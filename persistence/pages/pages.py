@@ -9,7 +9,7 @@ from flask import Flask
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.maintenance.manifest import tree_name
-from persistence.metrics.metrics import Metrics
+from persistence.metrics.service import Metrics
 from persistence.pages.api_keys import KeysPage
 from persistence.pages.audit_page import AuditPage
 from persistence.pages.background import BackgroundCommand

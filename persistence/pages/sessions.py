@@ -6,23 +6,52 @@ is none the pages are off. A session is a signed cookie; it ends with the key or
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from flask import Request
-from msgspec.structs import replace
+from itsdangerous import BadData, URLSafeSerializer
 from werkzeug.wrappers import Response
 
 from persistence import passwords
-from persistence.crypto import session_cookies
-from persistence.crypto.session_cookies import LoginSession, credential_of
 from persistence.keys import Key, Keys, key_of
 from persistence.limits import LONGEST_IDLE, LONGEST_NOTICE, LONGEST_SESSION, SESSION_RENEWED
 from persistence.pages.logins import LoginRecord
 
 COOKIE = "persistence_session"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginSession:
+    """The login of an administrator, as the browser keeps it: it can read the cookie, and not change it.
+
+    ``credential`` says which key or password began it (``credential_of``). ``began`` and ``seen`` are in seconds.
+    ``csrf`` is in every form of its pages. ``is_secure`` says whether the browser has logged in through TLS.
+    ``notice`` is shown on the next page, once.
+    """
+
+    id: str
+    name: str
+    credential: str
+    began: int
+    seen: int
+    csrf: str
+    is_secure: bool
+    notice: str = ""
+
+
+def serializer(*keys: bytes) -> URLSafeSerializer:
+    """Return what signs cookies with the last key, and reads those that any of the keys has signed."""
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    return URLSafeSerializer(keys, salt="session-of-the-pages", signer_kwargs=options)
+
+
+def credential_of(digest: str, created: str, secret: bytes) -> str:
+    """Return a text that is another one when a key or password is replaced; it says nothing of the digest."""
+    return hmac.new(secret, f"{digest} {created}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +111,12 @@ class Sessions:
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
 
     def of(self, request: Request) -> LoginSession | None:
-        found = session_cookies.decode(request.cookies.get(COOKIE, ""), self.administrators.keys.session_secret())
-        if found is None:
+        secret = self.administrators.keys.session_secret()
+        if not secret:
+            return None
+        try:
+            found = LoginSession(*serializer(secret).loads(request.cookies.get(COOKIE, "")))
+        except (BadData, TypeError):  # another signature, or the fields of another version
             return None
         now = time.time()
         is_young = now - found.began < LONGEST_SESSION and now - found.seen < LONGEST_IDLE
@@ -102,10 +135,10 @@ class Sessions:
             kept = replace(kept, notice=notice[:LONGEST_NOTICE])
         elif now - session.seen < SESSION_RENEWED:
             return
-        cookie = session_cookies.encode(kept, self.administrators.keys.ensured_session_secret())
+        cookie = serializer(self.administrators.keys.ensured_session_secret()).dumps(astuple(kept))
         response.set_cookie(
             COOKIE,
-            cookie,
+            str(cookie),
             path=_path(request),
             secure=session.is_secure,
             httponly=True,

@@ -21,7 +21,7 @@ from persistence.limits import (
     STATEMENT_ANSWER_SECONDS,
     STATEMENT_SECONDS,
 )
-from persistence.observed import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
+from persistence.metrics.observations import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
 from persistence.postgresql.address import DatabaseAddress
 from persistence.postgresql.failures import RETRY_AFTER, UnconfirmedError, cause, database_errors
 from persistence.postgresql.probes import Probe, awaits_replicas

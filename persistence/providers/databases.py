@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import quote
 
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, StartupError, disk_errors
 from persistence.index.protocol import ReindexingStatus
@@ -29,7 +27,6 @@ from persistence.providers.locations import local_directory
 from persistence.providers.provider import Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import directories, file_system, root
-from persistence.storage.layout import FORMS, Layout
 from persistence.storage.storage import Storage
 
 
@@ -139,8 +136,7 @@ class _OpenDatabase:
         self._rows = IndexRows(database, numbers, self._source_of)
         self._flat = FlatRows(database, self._source_of)
         self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
-        summaries = FormsFile(f"{Layout(local).own(FORMS)}.{quote(str(database.address), safe='')}")
-        self._catalog = Catalog(self._storage, summaries)
+        self._catalog = Catalog(self._storage)
         self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
 
     def provider(self) -> Provider:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from urllib.parse import quote
 
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
@@ -20,7 +18,6 @@ from persistence.remote.remote_bodies import RemoteBodies
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.remote.remote_leases import RemoteLeases
 from persistence.remote.remote_store import RemoteStore
-from persistence.storage.layout import FORMS, Layout
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
@@ -43,7 +40,6 @@ class Remotes:
         self._dialect = DIALECTS[settings.dialect]
         self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
         self._locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
-        self._layout = Layout(root)
         self._connections: dict[str, Connections] = {}
 
     def provider(self, configured: ProviderProperties) -> Provider:
@@ -60,9 +56,7 @@ class Remotes:
             is_exact=client.names.theirs.restricts_searches,
         )
         storage = RemoteStore(client, self._root, self._locks)
-        summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(configured.name, safe='')}")
-        catalog = Catalog(storage, summaries)
-        return Provider(storage, catalog, index, None, RemoteReindexing(client), RemoteLeases(client))
+        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client), RemoteLeases(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         return RemoteBodies(self._client(configured), self._root, main.sidecar)

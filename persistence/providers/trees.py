@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
@@ -32,10 +31,10 @@ from persistence.providers.locations import (
 )
 from persistence.providers.provider import Opening, Provider, engine_of
 from persistence.settings import Settings
-from persistence.storage import owner, root
+from persistence.storage import root
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import FORMS, JOURNAL, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, ChangeListener, KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store
@@ -67,7 +66,7 @@ class Trees:
         settings, properties = opening.settings, opening.properties
         self._roots = settings.roots
         integrity = integrity_of(settings)
-        catalog_at = catalogs(integrity, summary_file)
+        catalog_at = catalogs(integrity)
         self.by_root = {
             path: opening.closing.enter_context(_serving(opening, path, catalog_at)) for path in settings.roots
         }
@@ -94,21 +93,16 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
         yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog), index)
 
 
-def catalogs(integrity: Integrity, file_of: Callable[[str], FormsFile | None] = lambda _: None) -> CatalogAt:
+def catalogs(integrity: Integrity) -> CatalogAt:
     """Return a function to one catalog for each root."""
     lock = threading.Lock()  # two threads that ask first would make two of them
-    made = cache(lambda root: Catalog(StoreReader(root, integrity), file_of(root)))
+    made = cache(lambda root: Catalog(StoreReader(root, integrity)))
 
     def catalog_at(root: str) -> Catalog:
         with lock:
             return made(root)
 
     return catalog_at
-
-
-def summary_file(path: str) -> FormsFile:
-    """Return the file of a tree in which workers leave each other the summaries of published versions."""
-    return FormsFile(Layout(path).own(FORMS))
 
 
 def open_index(
@@ -161,18 +155,12 @@ def integrity_of(settings: Settings) -> Integrity:
 def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     """Make every missing tree of the settings; return each root, and whether it was made."""
     check(properties, settings.roots)
-    made = []
-    for each in settings.roots:
-        with owner.acting(each):
-            made.append((each, root.init(each)))
-    return made
+    return [(each, root.init(each)) for each in settings.roots]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Return the reason why the service cannot write into a tree for now."""
     check(properties, settings.roots)
-    for path in (*settings.roots, *bases_of(properties)):
-        owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
     if buckets_of(properties):

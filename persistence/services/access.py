@@ -1,9 +1,7 @@
 """Access: the permissions in force, decisions about documents, and which documents a user finds (spec crud 6).
 
-The scope of a search is the versions of a form that it looks at, and the documents of them that its user may see.
-Where the property restricts searches, these are the documents that a GET by the same user shows: each is judged by the
-permissions of its own version. Otherwise they are as in spec search 1.8, by the permissions of one version. Of a
-singleton form a user has one document, among those found (spec crud 4.12).
+A search finds the documents that a GET by the same user shows, by the permissions of each version, where the property
+restricts searches; otherwise those of spec search 1.8, by the permissions of one version.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, 
 from persistence.model.permissions import FINDING, Operations, Permissions
 from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSets, User
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
@@ -56,9 +54,8 @@ def permissions_on_data(definition: Definition, configured: FormProperties) -> P
 class Subject:
     """The subject of a decision: a resource of a document, and the definition whose permissions hold for it.
 
-    ``document`` is the sidecar of the living ``data.xml`` that decides: version and owner count for the attachments of
-    a document too. A draft of a saved document ``is_of_saved``: the saved document decides. ``document`` is ``None``
-    where a document is being created.
+    ``document`` is the sidecar of the living ``data.xml`` that decides, that of the saved document for a draft that
+    ``is_of_saved``. It is ``None`` where a document is being created.
     """
 
     address: DocumentAddress
@@ -70,31 +67,25 @@ class Subject:
 
 def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None, version: int) -> Subject:
     """Return the facts that decide about a resource; ``version`` is for a document that is being created."""
-    saved = _saved(route, address) if address.is_draft else None
-    decides = saved or document
+    saved = route.storage.sidecar(address.main.moved(Collection.DATA)) if address.is_draft else None
+    is_of_saved = saved is not None and not saved.deleted
+    decides = saved if is_of_saved else document
     definition = route.catalog.of(address.form, version if decides is None else decides.version)
-    return Subject(address, decides, saved is not None, definition, route.properties)
-
-
-def _saved(route: Route, draft: DocumentAddress) -> Sidecar | None:
-    saved = route.storage.sidecar(draft.main.moved(Collection.DATA))
-    return None if saved is None or saved.deleted else saved
+    return Subject(address, decides, is_of_saved, definition, route.properties)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Lets requests for documents go on or not; returns what else the user may do with the document.
+    """Decides about requests for documents, and returns all operations of the user on the document.
 
-    A user who may save a document may write and discard its draft, no matter who began the draft. A ``token`` is what
-    the request brings; it counts for a document that exists and has permissions, and a wrong one is refused there even
-    if the user needs none (spec crud 6.6). Methods raise ``ForbiddenError``.
+    A user who may save a document may write and discard its draft, no matter who began the draft. A wrong ``token`` is
+    refused even if the user needs none (spec crud 6.6).
     """
 
     dialect: Dialect
     tokens: AccessTokens
 
     def to_read(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        """Decide about a GET or HEAD."""
         return self._allow(_READ, subject, user, token)
 
     def to_write(self, subject: Subject, user: User, token: str | None = None) -> Operations:
@@ -104,7 +95,6 @@ class Access:
         return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
 
     def to_delete(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        """Decide about a DELETE."""
         if subject.is_of_saved:
             return self._allow(_DISCARD, subject, user, token)
         return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
@@ -123,17 +113,14 @@ class Access:
             owner = subject.document.facts.owner
             allowed = permissions.on_data(defined, user, owner)
             if token is not None:
-                added = permissions.by_token(defined, user, owner, self._granted(token, subject, subject.document))
+                bound = TokenSubject(subject.address.form, subject.document.version, subject.address.document)
+                granted = self.tokens.operations(token, bound, subject.configured.token_validity)
+                added = permissions.by_token(defined, user, owner, granted)
                 allowed = permissions.in_order(added.union(allowed.allowed or ()))
         if not allowed.allows(*any_of):
             reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
-
-    def _granted(self, token: str, subject: Subject, document: Sidecar) -> frozenset[str]:
-        address = subject.address
-        bound = TokenSubject(address.form, document.version, address.document)
-        return self.tokens.operations(token, bound, subject.configured.token_validity)
 
     def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
         missing = permissions.missing_headers(defined, user, any_of)
@@ -146,7 +133,7 @@ class Access:
 
 
 class AdministratorAccess(Access):
-    """Lets everything go on: a command's, whose user may read and write the files."""
+    """Allows everything: a command's user may read and write the files."""
 
     __slots__ = ()
 
@@ -158,14 +145,11 @@ def as_administrator(dialect: Dialect) -> AdministratorAccess:
     return AdministratorAccess(dialect, AccessTokens(list))
 
 
-_NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
-
-
 @dataclass(frozen=True, slots=True)
 class SearchedVersions:
     """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
 
-    ``definition`` is the one that counts for permissions, ``indexed`` the one by which the index reads its data.
+    ``definition`` gives the permissions, ``indexed`` is the one by which the index reads data.
     """
 
     catalog: Catalog
@@ -177,11 +161,7 @@ class SearchedVersions:
 
     @property
     def index_paths(self) -> tuple[str, ...] | None:
-        """Return the paths of the indexed controls, in the order of the index.
-
-        The paths of the designer's own form are built in. Return ``None`` where the version is not published, or
-        its definition cannot be read.
-        """
+        """Return the paths of the indexed controls, in the order of the index; ``None`` where none is published."""
         if self.is_designer:
             return tuple(key.path for key in DESIGNER_KEYS)
         found = self.indexed.index_keys(self.configured.data_format)
@@ -208,7 +188,7 @@ def searched_versions(
         return versions(None, DESIGNER_VERSION)
     latest = catalog.latest(form)
     if latest is None:
-        # Deleted versions still say who may see their data: those count that say the same as the highest.
+        # Deleted versions still have permissions: the highest counts, with all that have the same ones.
         same = catalog.same_permissions(form)
         return versions(same, same[0]) if same else versions(None, 1)
     numbers = None if asked is Searched.ALL else (latest.version,)
@@ -220,7 +200,7 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
     seen = _seen(searched, user, any_of)
     configured = searched.configured
     if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
-        seen = _NOBODYS if drafts.kind is Drafts.ONLY else seen
+        seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
     return Scope(searched.numbers, drafts, seen, any_of)
 
@@ -269,7 +249,7 @@ def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Vi
 def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
     """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
 
-    Counted are the documents that the user would find: where everyone sees their own only, everyone has one.
+    The documents count that the user would find (spec crud 4.12).
     """
     form, version = definition.form, definition.version
     with route.data.storage.creating(form):
@@ -279,13 +259,12 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
 
 
 def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
-    """Return whether a version of a form is a singleton: as its definition says, else as the property does."""
+    """Return whether a version of a form is a singleton, by its definition, else by the property."""
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own
 
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:
-    """Look for a document of the owners whose documents count as those of the user (spec crud 4.12)."""
     owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
     owners = owners_of(permissions_on_data(definition, route.properties), user, FINDING)
     if owners == NOBODY:
@@ -294,18 +273,13 @@ def _has_document(route: Route, definition: Definition, user: User) -> bool:
     scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
     try:
         return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
-    except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
-        return _is_stored(route, definition, owners)
-
-
-def _is_stored(route: Route, definition: Definition, owners: OwnerSet) -> bool:
-    form = definition.form
-    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
-    saved = (route.storage.sidecar(address) for address in addresses)
-    return any(
-        sidecar is not None
-        and not sidecar.deleted
-        and sidecar.version == definition.version
-        and owners.includes(sidecar.facts.owner)
-        for sidecar in saved
-    )
+    except (BusyError, DiskError):  # no PUT depends on an index
+        form, names = definition.form, route.data.storage.documents(definition.form)
+        saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
+        return any(
+            sidecar is not None
+            and not sidecar.deleted
+            and sidecar.version == definition.version
+            and owners.includes(sidecar.facts.owner)
+            for sidecar in saved
+        )

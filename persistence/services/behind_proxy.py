@@ -1,9 +1,7 @@
 """Definitions and documents of a provider behind a proxy, which has decided already (spec crud 2 and 11).
 
-The proxy of a runtime sends a HEAD before each PUT and DELETE, and reports what it has found. That decides whether a
-resource is created or replaced, and who may do so. What only the provider can know is still decided under the lock: a
-version that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document
-of a form that has only one.
+The proxy of a runtime sends a HEAD before each PUT and DELETE, and reports what it has found. The versions,
+preconditions and singleton forms that only the provider knows are still decided under the lock.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 
 class DefinitionsBehindProxy(Definitions):
-    """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
+    """Form definitions of versions that are always named."""
 
     __slots__ = ()
 
@@ -55,10 +53,7 @@ class DefinitionsBehindProxy(Definitions):
 
 
 class DocumentsBehindProxy(Documents):
-    """Form data and drafts without permissions, which the proxy has checked.
-
-    Methods raise the domain errors of ``persistence.errors``.
-    """
+    """Form data and drafts without permissions, which the proxy has checked."""
 
     __slots__ = ()
 
@@ -79,8 +74,8 @@ class DocumentsBehindProxy(Documents):
     ) -> Decision:
         """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
 
-        A document that is there all the same is updated, and keeps creation and owner: proxies before 2023.1.4 do not
-        say what they have found (spec runtime 2), and others may have looked too early.
+        A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
+        runtime 2), and others may have looked too early.
         """
         version = versions.must_be_sent(number, address)
         stored = self.checked(route, address, over, put, version)
@@ -116,8 +111,8 @@ class DocumentsBehindProxy(Documents):
             writer.discard_draft(form, document)
         return Removed(address, version, None, None)
 
-    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other."""
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - inherited
+        """Refuse: the proxy searches, and deletes one document after the other."""
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
 
@@ -138,9 +133,9 @@ def _as_stored(origin: Origin | None, stored: StoredRevision | None) -> Origin |
     """
     if origin is None or stored is None:
         return origin
-    said, known = origin.owner, stored.sidecar.facts.owner
-    if known.group is not None and in_latin_1(known.group) == said.group:
-        said = replace(said, group=known.group)
-    if known.name is not None and in_latin_1(known.name) == said.name:
-        said = replace(said, name=known.name, organization=known.organization)
-    return replace(origin, owner=said)
+    owner, known = origin.owner, stored.sidecar.facts.owner
+    if known.group is not None and in_latin_1(known.group) == owner.group:
+        owner = replace(owner, group=known.group)
+    if known.name is not None and in_latin_1(known.name) == owner.name:
+        owner = replace(owner, name=known.name, organization=known.organization)
+    return replace(origin, owner=owner)

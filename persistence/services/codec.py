@@ -1,7 +1,6 @@
 """The codec between the bytes that a client sees and those that are stored.
 
-The codec of the public face encrypts the values of encrypted controls before they are stored, and decrypts them in
-answers. That is what the proxy of a form runtime does, so it is done for those who call the service as one (spec forms
+That of the public interface encrypts and decrypts encrypted controls, as the proxy of a form runtime does (spec forms
 4).
 """
 
@@ -29,32 +28,27 @@ from persistence.model.versions import Place
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.rules import Get, Read
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.markup import may_mention
+from persistence.xml.markup import WordWatch, may_mention
 
 
 class EncodedContent(Protocol):
-    """A content on its way in, as it is to be stored."""
+    """A content on its way in, as it will be stored."""
 
     @property
     def chunks(self) -> Iterable[bytes]:
-        """The bytes, to be read once."""
+        """The bytes, which are read once."""
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar with the facts about the bytes; to be called under the lock, when all are read.
-
-        ``definition`` is the one that holds then.
+        """Return the sidecar with the facts about the bytes, by the definition that is current under the lock.
 
         Raises:
-            BusyError: the definition is not the one by which the bytes were made, or their key was retired.
+            BusyError: the definition or the key was replaced since the bytes were encrypted.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedContent:
-    """A content as it is received: for a resource, by the definition of its version, over a revision.
-
-    ``holder`` is as in ``Put``. ``may_read`` returns whether the caller may read a resource.
-    """
+    """A content as it is received; ``holder`` is as in ``Put``, and ``may_read`` is about another resource."""
 
     address: DocumentAddress
     definition: Definition
@@ -64,7 +58,7 @@ class ReceivedContent:
     chunks: Iterable[bytes]
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar as it is: this is an ``EncodedContent`` in which nothing is changed."""
+        """Return the sidecar as it is."""
         del over, definition
         return sidecar
 
@@ -98,10 +92,9 @@ class EncryptionCodec(Codec):
     _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return a body in which the encrypted controls of the version's definition are encrypted.
+        """Return a content in which the encrypted controls of the version's definition are encrypted.
 
-        An attachment that arrives encrypted, as somebody read it from another address who may read it there decrypted
-        as well, is encrypted for its new address (spec forms 4.3, last paragraph).
+        An attachment that is received as it is stored at another address is encrypted for its new one (spec forms 4.3).
         """
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
@@ -131,27 +124,22 @@ class EncryptionCodec(Codec):
                 read = replace(read, found=found)
             if found.file is None:
                 return read
-            if address.is_main:
-                return self._decoded_data(read, found.file, address)
-            return self._decoded_attachment(read, address) if get.decrypt else read
+            if not address.is_main:
+                return self._decoded_attachment(read, address) if get.decrypt else read
+            with disk_errors("reading", address):
+                has_encrypted = self._may_have_encrypted(found, found.file)
+            # An adopted edit by hand may have none.
+            must_have = bool(found.sidecar.encrypted) and not found.sidecar.adopted
+            decryption = partial(self.at_rest.decrypted, address, must_have=must_have)
+            return replace(read, decryption=decryption) if has_encrypted else read
         except Exception:
             found.close()
             raise
 
-    def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:
-        with disk_errors("reading", address):
-            has_encrypted = self._may_have_encrypted(read.found, file)
-        # Of an edit by hand that an administrator has taken over, nothing is known.
-        sidecar = read.found.sidecar
-        must_have = bool(sidecar.encrypted) and not sidecar.adopted
-        decryption = partial(self.at_rest.decrypted, address, must_have=must_have)
-        return replace(read, decryption=decryption) if has_encrypted else read
-
     def _may_have_encrypted(self, found: StoredRevision, file: BinaryIO) -> bool:
         """Return whether a value in form data may be encrypted. Raises ``OSError``.
 
-        The sidecar says so, if it describes this content. Sidecars of older services do not, nor do sidecars of
-        contents that have the word in another place: such a content is read, once in each process.
+        The content is read once in each process where the sidecar does not say it, such as one of an older service.
         """
         if found.is_edited:
             return _mentions_encryption(file)
@@ -180,19 +168,27 @@ class _EncryptedData:
     @property
     def chunks(self) -> Iterator[bytes]:
         paths = self._wanted.paths
-        source = iter(self._content.chunks)
-        head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
-        if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
-            yield head  # most data that is saved: nothing in it is to be changed
-            return
+        source, head = iter(self._content.chunks), bytearray()
+        if not paths:
+            for chunk in source:
+                head += chunk
+                if len(head) > SEARCHED_AT_ONCE:
+                    break
+            else:
+                watch = WordWatch(MARKER_WORD)
+                watch.feed(bytes(head))
+                if not (watch.may_be_there or PUBLIC_PREFIX.encode() in head):
+                    yield bytes(head)  # as most data: nothing in it will be changed
+                    return
         with ValueEncrypter(
             paths, self._wanted.values, self._encrypt, self._encrypting.seal, self._is_encrypted
         ) as sealing:
-            yield from sealing.edited(chain((head,), source))
+            yield from sealing.edited(chain((bytes(head),), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         address = self._content.address
-        if self._at_rest.to_encrypt(address, definition, over) != self._controls:
+        is_same = definition is self._content.definition and self._controls is not None
+        if not is_same and self._at_rest.to_encrypt(address, definition, over) != self._controls:
             raise _published_meanwhile(address)
         if not self._values:
             return sidecar
@@ -210,7 +206,7 @@ class _EncryptedData:
     def _encrypt(self, text: str, place: Place) -> str:
         self._values += 1
         if self._values > MOST_ENCRYPTED:
-            raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values that are to be encrypted")
+            raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values to encrypt")
         return self._encrypting.encrypt(text, place)
 
     def _is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
@@ -222,10 +218,7 @@ class _EncryptedData:
 
 @dataclass(slots=True)
 class _EncryptedAttachment:
-    """An attachment, encrypted if it must be.
-
-    ``is_encrypted`` and ``key_id`` say so, and with which key, when its chunks have been asked for.
-    """
+    """An attachment, encrypted if it must be; ``is_encrypted`` and ``key_id`` are set when its chunks are read."""
 
     at_rest: EncryptionAtRest
     content: ReceivedContent
@@ -235,17 +228,19 @@ class _EncryptedAttachment:
 
     @property
     def chunks(self) -> Iterable[bytes]:
-        source = iter(self.content.chunks)
-        head = _head(source, lambda so_far: len(so_far) <= frames.LONGEST_BEGINNING and frames.may_begin(so_far))
+        source, begin = iter(self.content.chunks), bytearray()
+        for chunk in source:
+            begin += chunk
+            if len(begin) > frames.LONGEST_BEGINNING or not frames.may_begin(begin):
+                break
+        head = bytes(begin)
         header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = chain((head,), source)
         elif self.content.may_read(header.address):
             plain = self._decrypted(chain((head[len(header.raw) :],), source), header)
         else:
-            raise ForbiddenError(
-                "the body is an encrypted attachment of a document that you may not read or that is gone"
-            )
+            raise ForbiddenError("the body is an encrypted attachment of a document that you may not read")
         self.is_encrypted = self.is_encrypted_control or header is not None
         if self.is_encrypted:
             ring = self.at_rest.keys.ring()
@@ -267,7 +262,7 @@ class _EncryptedAttachment:
         try:
             yield from frames.decrypted(chunks, header, self.at_rest.keys.ring())
         except DamagedError as error:
-            raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
+            raise BadRequestError("the body is an encrypted attachment that was changed") from error
 
 
 def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None) -> bool:
@@ -276,19 +271,6 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
         return False
     path = tuple(holder.strip().strip("/").split("/"))
     return path in controls.paths or (path[-1] == ITEM and path[:-1] in controls.paths)
-
-
-def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:
-    head = bytearray()
-    for chunk in source:
-        head += chunk
-        if not wants_more(head):
-            break
-    return bytes(head)
-
-
-def _may_say_encrypted(data: bytes) -> bool:
-    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
 
 
 def _mentions_encryption(file: BinaryIO) -> bool:

@@ -18,10 +18,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 
 def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
-    """Return the living revision that a GET selects, its content open if that is wanted.
-
-    It is the current one, that of an instant, or the one that was current at an instant.
-    """
+    """Return the living revision that a GET selects, with ``content`` open."""
     if get.as_of is not None:
         return must_live(as_of(route.storage, address, get.as_of, content=content), address)
     if get.instant is None:
@@ -35,7 +32,7 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
 def as_of(storage: Revisions, address: Address, moment: Instant, *, content: bool) -> StoredRevision:
     """Return the revision that was current at a moment, perhaps a tombstone."""
     found = storage.read(address, content=content)
-    # Another service does not say since when something is deleted, or that it was ever there: its history does.
+    # Only the history of another service says since when something is deleted.
     if found is not None and not found.sidecar.deleted and found.sidecar.modified <= moment:
         return found
     if found is not None:
@@ -65,7 +62,7 @@ def living_revisions(
     for collection in (Collection.DRAFT, Collection.DATA):
         main = DocumentAddress(form, collection, document, DATA_XML)
         for name in store.names(main):
-            yield from _of_resource(store, rewriter, main.moved(collection, name), problems)
+            yield from _revisions_of(store, rewriter, main.moved(collection, name), problems)
 
 
 def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> StoredRevision | None:
@@ -79,7 +76,7 @@ def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> Store
     return found
 
 
-def _of_resource(
+def _revisions_of(
     store: ManagedStorage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
 ) -> Iterator[DataRevision]:
     current = ""

@@ -1,4 +1,4 @@
-"""Decisions about writes to form data: by what is stored, for what has arrived."""
+"""Decisions about writes to form data: by what is stored, for what was received."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT: the sidecar to store, and the definition that decided.
+    """The decision about a PUT, the definition that decided, and the user's operations on the document.
 
-    ``operations`` are what the user may do with the document; ``creates`` says whether the document or attachment is
-    new, and ``is_only`` whether it must be the only document of its user.
+    With ``is_only`` it must become the only document of its user.
     """
 
     put: Put
@@ -52,23 +51,35 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A PUT whose body was received as an upload: ``number`` is the version that it names."""
+class EarlyDecision:
+    """The decision about a PUT before its body is read.
+
+    ``number`` is the version that the PUT names, and ``over`` the revision that was stored then.
+    """
+
+    number: int | None
+    over: StoredRevision | None
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class PutRequest:
+    """A PUT whose body was received as an upload."""
 
     route: Route
     address: DocumentAddress
     put: Put
-    number: int | None
+    early: EarlyDecision
     encoded: EncodedContent
     upload: Upload
     received: Received
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """An arrival that was decided about under the lock, and is to be stored ``over`` a revision with a sidecar."""
+class PreparedCommit:
+    """A PUT that was decided about under the lock: its sidecar will be stored ``over`` a revision."""
 
-    arrival: Arrival
+    request: PutRequest
     decision: Decision
     over: StoredRevision | None
     sidecar: Sidecar

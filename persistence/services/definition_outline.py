@@ -47,14 +47,14 @@ def shown_definition(route: Route, version: int, language: str | None) -> ShownD
     except (BadRequestError, DamagedError) as error:
         return ShownDefinition(cause=f"The definition cannot be read: {error}")
     lines = list[OutlineLine]()
-    for line in _lines(outline.root, controls, language, (), 0):
+    for line in _outline_lines(outline.root, controls, language, (), 0):
         if len(lines) == VALUES_SHOWN:
             return ShownDefinition(tuple(lines), outline.languages, f"Only the first {VALUES_SHOWN} lines are shown.")
         lines.append(line)
     return ShownDefinition(tuple(lines), outline.languages)
 
 
-def _lines(
+def _outline_lines(
     node: OutlineNode, controls: dict[tuple[str, ...], Control], language: str | None, path: tuple[str, ...], depth: int
 ) -> Iterator[OutlineLine]:
     for element, inner in node.inside.items():
@@ -64,16 +64,9 @@ def _lines(
         if control is not None:
             marks = {"is_indexed": control.is_indexed, "is_encrypted": control.is_encrypted}
             yield OutlineLine(depth, control.kind, label, control.name, "/".join(here), is_control=True, **marks)
-        elif inner.name and not _is_of_repeat(inner, node):
-            kind = "repeat" if inner.is_iteration or _repeats(inner) else ("section" if label else "grid")
+        elif inner.name and not (inner.is_iteration and inner.name == node.name):
+            repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
+            kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
             yield OutlineLine(depth, kind, label, inner.name, "/".join(here))
             deeper = depth + 1
-        yield from _lines(inner, controls, language, here, deeper)
-
-
-def _repeats(node: OutlineNode) -> bool:
-    return any(each.is_iteration and each.name == node.name for each in node.inside.values())
-
-
-def _is_of_repeat(inner: OutlineNode, node: OutlineNode) -> bool:
-    return inner.is_iteration and inner.name == node.name
+        yield from _outline_lines(inner, controls, language, here, deeper)

@@ -47,8 +47,8 @@ from persistence.storage.uploads import Upload
 class Replaces(Enum):
     """The part of a stored file that a publication replaces."""
 
-    ANYTHING = "whatever is there"
-    OTHER_CONTENT = "not the same content"
+    ANYTHING = "any content"
+    OTHER_CONTENT = "other content"
     NOTHING = "nothing: it only fills a gap"
 
 
@@ -65,10 +65,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
+    """Reading, publishing and deleting below ``form/``, without permissions (4.2).
 
-    There are no permissions and no operations here: these paths are to be protected as a service (4.2). With
-    ``refuses_marks`` a definition with a mark without effect is refused; behind a proxy it is what a runtime publishes.
+    With ``refuses_marks`` a definition that has a mark without effect is refused.
     """
 
     router: Router
@@ -79,7 +78,7 @@ class Definitions:
         route = self.router.of(form)
         asked = _asked(route, get.version)
         if asked.for_document is not None:
-            version = _version_of(route, asked.for_document)
+            version = _version_of_document(route, asked.for_document)
         else:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
         address = DefinitionAddress(form, version, name)
@@ -100,13 +99,13 @@ class Definitions:
     def receiving(
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
     ) -> AbstractContextManager[tuple[Upload, Received]]:
-        """Receive a file that is to be published, for the length of a block; raises as ``receiving`` does."""
+        """Receive a file that will be published, for the length of a block."""
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store received files of one version, in turn, while no other request publishes the form.
+        """Store received files of one version while no other request publishes the form, then make its flat views.
 
-        Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
+        Where flat views cannot be made, the files are stored nevertheless (spec search 7.1).
         """
         parts = list(parts)
         route = self.router.of(form)
@@ -143,22 +142,21 @@ class Definitions:
         return Removed(address, version, tombstone, None)
 
     def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
-        """Require that there is a file to delete."""
         must_live(found, address)
 
 
 def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
-    """Return whether a publication is to have flat views (spec search 7.1)."""
+    """Return whether a publication will have flat views (spec search 7.1)."""
     form, properties = route.form, route.properties
     put = next((part.put for part in parts if part.name == FORM_XHTML), None)
     if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
         return False
     is_apart = route.definition is not route.data  # trees of this service have no address
     if is_apart and properties.route.definition.uri != properties.route.data.uri:
-        raise NotSupportedError(f"flat views are made where the data of {form} is: publish the form there, too")
+        raise NotSupportedError(f"flat views of {form} need its definition where its data is: publish the form there")
     if properties.data_format != V4_0_0:
         raise NotSupportedError(
-            f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
+            f"flat views need data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
         )
     return True
 
@@ -178,7 +176,7 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
     return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
-def _version_of(route: Route, asked: ForDocument) -> int:
+def _version_of_document(route: Route, asked: ForDocument) -> int:
     collection = Collection.DRAFT if asked.is_draft else Collection.DATA
     address = DocumentAddress(route.form, collection, asked.document, DATA_XML)
     sidecar = route.storage.sidecar(address)
@@ -195,8 +193,10 @@ def _commit(
     own = writer.current(address)
     there = living(own)
     check_precondition(part.put.precondition, address, there)
-    if there is not None and _may_stay(there, part):
-        return Written(address, there.sidecar, created=False, operations=None)
+    if there is not None:
+        is_same = not there.is_edited and there.sidecar.digest == part.received.digest
+        if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
+            return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
     if address.is_main:  # existing views stay, no matter what is published next
@@ -204,9 +204,3 @@ def _commit(
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
-
-
-def _may_stay(there: StoredRevision, part: Part) -> bool:
-    if part.replaces is Replaces.OTHER_CONTENT:
-        return not there.is_edited and there.sidecar.digest == part.received.digest
-    return part.replaces is Replaces.NOTHING

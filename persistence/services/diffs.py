@@ -1,7 +1,6 @@
 """The differences between revisions of form data, as a reader of both sees them (spec crud 8.1).
 
-A revision is read as a GET with its ``last-modified-time`` reads it: it is refused for the same reasons, and its values
-are decrypted. Each is read once for a page of the history.
+A revision is read as by a GET with its ``last-modified-time``, once for a page of the history.
 """
 
 from __future__ import annotations
@@ -62,19 +61,20 @@ class RevisionPair:
 
 @dataclass(frozen=True, slots=True)
 class RevisionDiffs:
-    """Compares revisions. Methods raise the domain errors of ``persistence.errors``."""
+    """Compares revisions."""
 
     documents: Documents
 
     def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
         """Return the XML of the differences between two revisions."""
-        found = self._compared(address, pair, reader, options.language, by_position=self._by_position)
+        by_position = self.documents.dialect.has_proxy
+        found = self._compared(address, pair, reader, options.language, by_position=by_position)
         return options.writer().write(found, pair.older, pair.newer).encode()
 
     def lines(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
     ) -> list[str]:
-        """Return a line for each difference, for a terminal or as a JSON object; raises as ``between``."""
+        """Return a line for each difference, for a terminal or as a JSON object."""
         write = diffs_text.as_json if as_json else diffs_text.as_line
         found = self._compared(address, pair, reader, options.language)
         return [write(each, options.language, options.truncation) for each in found]
@@ -82,13 +82,9 @@ class RevisionDiffs:
     def rows(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
     ) -> list[DiffRow]:
-        """Return at most so many differences as rows of a table; raises as ``between``."""
+        """Return at most so many differences as rows of a table."""
         found = self._compared(address, pair, reader, options.language)
         return [diffs_text.as_row(each, options.language, options.truncation) for each in islice(found, most)]
-
-    @property
-    def _by_position(self) -> bool:
-        return self.documents.dialect.has_proxy
 
     def _compared(
         self,
@@ -118,28 +114,24 @@ class RevisionDiffs:
     ) -> Iterator[str]:
         """Yield the XML of the differences of each revision, but the last, to the one after it, which is older.
 
-        Of a pair that cannot be compared it is said only that something differs: one is deleted, damaged, larger than
-        is compared or of another version, or the reader may not read it.
+        Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
+        version, or may not be read.
         """
         reading, writer = _Reading(self.documents, address, reader), options.writer()
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
             found: Iterator[Difference] | list[Difference] = [OTHER]
-            version = _common_version(newer, older)
-            if version is not None:
+            sidecars = newer.sidecar, older.sidecar
+            versions_of = {None if each is None or each.deleted else each.version for each in sidecars}
+            version = next(iter(versions_of))
+            if len(versions_of) == 1 and version is not None:
                 outline = reading.outline_if_known(version)
                 known = last is not None and last[0] == newer.instant
                 after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
-                found = _between(before, after, outline, by_position=self._by_position)
+                found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
             yield writer.write(found, older.instant)
-
-
-def _common_version(newer: ListedRevision, older: ListedRevision) -> int | None:
-    if newer.sidecar is None or older.sidecar is None or newer.sidecar.deleted or older.sidecar.deleted:
-        return None
-    return newer.sidecar.version if newer.sidecar.version == older.sidecar.version else None
 
 
 def _between(
@@ -152,7 +144,7 @@ def _between(
 
 @dataclass(slots=True)
 class _Reading:
-    """The revisions of a document as somebody reads them, as far as one response compares them."""
+    """The revisions of a document as somebody reads them, for one response."""
 
     documents: Documents
     address: DocumentAddress

@@ -1,6 +1,6 @@
 """The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
 
-Permissions of forms do not count: whoever may see the table decides that. Encrypted controls are not indexed.
+Permissions of forms do not count. Encrypted controls are not indexed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from persistence.model.search import (
     Sort,
 )
 from persistence.providers.provider import Route
-from persistence.services.export_tables import BETWEEN, FACTS, CsvLines, distinct_headings
+from persistence.services.export_tables import BETWEEN, FACTS, CsvLines, distinct_headings, facts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class VersionTable:
-    """The table of one version. Methods raise as those of an index."""
+    """The table of one version."""
 
     route: Route
     version: int
@@ -62,14 +62,13 @@ class VersionTable:
         return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:
-        """Return a page of the documents that a query finds."""
         scope = Scope((self.version,), DraftFilter(drafts))
         return self.route.data.index.search(self.route.form, scope, query, Budget())
 
     def stored(self, offset: int, size: int) -> Hits:
-        """Return a part of the saved documents by what is stored, those saved last first, without values of controls.
+        """Return a part of the saved documents without an index or values of controls, those saved last first.
 
-        It needs no index. Of a large form, the first ``STORED_LISTED`` in no order are looked at.
+        Of a large form, ``STORED_LISTED`` documents in any order are read.
         """
         storage = self.route.data.storage
         names = list(islice(storage.documents(self.route.form), STORED_LISTED + 1))
@@ -85,15 +84,14 @@ class VersionTable:
     def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
         """Yield all documents that a query finds as CSV in UTF-8, in the order in which they were created.
 
-        Each piece is searched for by itself, from the creation on at which the last one ended. So a document that is
-        saved or deleted meanwhile does not move others out of sight.
+        Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
         """
         lines = CsvLines()
         lines.add([*FACTS, *(column.label for column in self.columns)])
         yield "\ufeff".encode()
         for hit in self._by_creation(query, drafts):
             values = (BETWEEN.join(hit.values.get(column.path, ())) for column in self.columns)
-            lines.add([*_facts(hit), *values])
+            lines.add([*facts_of(hit.document, hit.facts), *values])
             if lines.size > _PIECE:
                 yield lines.taken()
         yield lines.taken()
@@ -133,9 +131,3 @@ def outline_of(route: Route, version: int) -> Outline:
         return route.catalog.of(route.form, version).outline(route.properties.data_format) or NO_OUTLINE
     except (BadRequestError, DamagedError):
         return NO_OUTLINE
-
-
-def _facts(hit: Hit) -> tuple[str, ...]:
-    facts = hit.facts
-    names = (facts.creator or "", facts.modifier or "", facts.stage or "")
-    return (hit.document, facts.created, facts.modified, *names, str(facts.version))

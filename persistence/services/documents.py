@@ -24,8 +24,8 @@ from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
 from persistence.services.data_revisions import selected
-from persistence.services.decisions import Arrival, Decision, Deletion, Ready, Stored
-from persistence.services.leasing import protecting, require_unleased
+from persistence.services.decisions import Decision, Deletion, EarlyDecision, PreparedCommit, PutRequest, Stored
+from persistence.services.leasing import protecting
 from persistence.services.purging import forget_history
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
@@ -51,8 +51,7 @@ from persistence.storage.stored_revision import StoredRevision
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``codec`` translates between answers to clients and stored content. Methods raise the domain errors of
-    ``persistence.errors``.
+    ``codec`` translates between answers to clients and stored content.
     """
 
     router: Router
@@ -76,35 +75,42 @@ class Documents:
             found.close()
             raise
         read = self.codec.decode(Read(address, found, operations), address, get)
-        return read if get.content else _without_content(read)
+        if not get.content:
+            read.found.close()
+            read = replace(read, found=replace(read.found, file=None))
+        return read
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         route = self.router.of(address.form)
-        with self.receiving(route, address, put, chunks) as arrival, route.storage.writing(address) as writer:
-            ready = self.ready(writer, arrival)
+        with self.receiving(route, address, put, chunks) as request, route.storage.writing(address) as writer:
+            prepared = self.prepared(writer, request)
             with protecting(route, address, put.user):
-                return commit(writer, ready)
+                return commit(writer, prepared)
 
     @contextmanager
-    def receiving(self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Iterator[Arrival]:
+    def receiving(
+        self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]
+    ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
-        number, over, early = self.decided_early(route, address, put)
+        early = self.decided_early(route, address, put)
+        definition = early.decision.definition
         may_read = partial(self.may_read, put, address)
-        content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
-        encoded = self.codec.encode(content)
-        checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
+        encoded = self.codec.encode(ReceivedContent(address, definition, early.over, put.holder, may_read, chunks))
+        checking = route.data.index.checking(route.indexed(definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received):
-            yield Arrival(route, address, put, number, encoded, upload, received)
+            yield PutRequest(route, address, put, early, encoded, upload, received)
 
-    def ready(self, writer: Writing, arrival: Arrival) -> Ready:
-        """Decide about what was received again, under the lock: by what is stored now."""
-        over = writer.current(arrival.address)
-        decision = self.decided(arrival.route, arrival.address, arrival.put, arrival.number, over)
+    def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
+        """Decide again about what was received, under the lock: by what is stored now."""
+        over, early = writer.current(request.address), request.early
+        decision = early.decision
+        if not _still_holds(request, over):
+            decision = self.decided(request.route, request.address, request.put, early.number, over)
         definition, put = decision.definition, decision.put
-        sidecar = next_revision(put, arrival.received, definition.version, over=over, owner=put.user)
-        return Ready(arrival, decision, over, arrival.encoded.described(sidecar, over, definition))
+        sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
+        return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -128,15 +134,13 @@ class Documents:
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
-        raise BadAddressError(f"there are no resources under the path of the draft {document} alone")
+        raise BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
 
-        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were, and
-        the next call goes on. An access token, which is for one document, does not count here. Drafts of documents that
-        were never saved stay. A damaged document does not keep the others from being deleted; it is reported when they
-        are.
+        Each document is deleted under its own lock; a damaged one is reported when the others are deleted. Access
+        tokens do not count here, and drafts of documents that were never saved stay.
         """
         route = self.router.of(form)
         number = _number(route.properties, delete.version, "deleting all data of a form")
@@ -156,25 +160,24 @@ class Documents:
         return Cleared(count, refused, refusal)
 
     def _delete_one(self, route: Route, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
-        if not _is_to_go(route, address, route.storage.sidecar(address), number):
+        if not _is_cleared(route, address, route.storage.sidecar(address), number):
             return False
         with route.storage.writing(address) as writer:
             own = writer.current(address)
-            if own is None or not _is_to_go(route, address, own.sidecar, number):
+            if own is None or not _is_cleared(route, address, own.sidecar, number):
                 return False
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
             self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user)
             with protecting(route, address, delete.user):
-                _delete(route, writer, address, own, tombstone_of(own, delete.user))
+                writer.delete(address, tombstone_of(own, delete.user), over=own)
+                forget_history(route, writer, address)
+                writer.discard_draft(address.form, address.document)
             return True
 
     def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:
-        """Return whether the caller of a request for ``own`` may read a resource of a document that is there.
-
-        The token of the request counts for its own document only.
-        """
+        """Return whether the caller of a request for ``own``, whose token counts for that only, may read a resource."""
         token = asked.token if (own.form, own.document) == (address.form, address.document) else None
         route = self.router.of(address.form)
         main = route.storage.sidecar(address.main)
@@ -198,23 +201,17 @@ class Documents:
             check_data_format(data_format, configured.data_format_name)
         return _number(configured, asked, "form data")
 
-    def admitted_to_write(self, route: Route, address: DocumentAddress, put: Put) -> int | None:
-        """Return the version number a PUT names: the designer's data has one version only (spec crud 5.4)."""
+    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> EarlyDecision:
+        """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
-        if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
+        if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
-        return number
-
-    def decided_early(
-        self, route: Route, address: DocumentAddress, put: Put
-    ) -> tuple[int | None, StoredRevision | None, Decision]:
-        """Decide about a PUT without a lock; return also the version number that it names, and what is stored."""
-        number = self.admitted_to_write(route, address, put)
         with route.storage.deciding(address):
             over = route.storage.read(address, content=False)
-            early = self.decided(route, address, put, number, over)
-            require_unleased(route, address, put.user)
-        return number, over, early
+            decision = self.decided(route, address, put, number, over)
+            if route.properties.enforces_leases:
+                route.data.leases.require(address, put.user)
+        return EarlyDecision(number, over, decision)
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
@@ -223,16 +220,23 @@ class Documents:
         stored = self.checked(route, address, over, put, number)
         is_main, own = address.is_main, stored.own
         is_settled = own is not None and (is_main or stored.main is not None)
-        is_exempt = is_settled or number is not None or self._has_one_version(route)
-        if self.dialect.requires_version and not is_exempt:
+        is_exempt = is_settled or number is not None or not route.properties.has_versions
+        if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
             raise VersionError(f"{address} is new: its form definition version must be sent")
-        version = number or self._version_of(route, address, stored)
+        known = stored.current or stored.main
+        version = number or (
+            version_of_new(route.storage, route.catalog, self.dialect, address)
+            if known is None
+            else known.sidecar.version
+        )
         document = own if is_main else stored.main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
+        definition = subject.definition
+        if definition.version != version:
+            definition = route.catalog.of(route.form, version)
         if route.properties.needs_publication:
-            self.require_published(route, _of_version(route, subject.definition, version))
+            self.require_published(route, definition)
         operations = self.access.to_write(subject, put.user, put.token)
-        definition = _of_version(route, subject.definition, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
 
@@ -270,10 +274,9 @@ class Documents:
         return Stored(current, own, main)
 
     def require_published(self, route: Route, definition: Definition) -> None:
-        """Refuse data of a version that was never published; a property says that this is to be done.
+        """Refuse data of a version that was never published, where a property asks for that.
 
-        A deleted version was published: its tombstone keeps its permissions, and users can save documents that they
-        have begun. The designer's own form never is.
+        A deleted version was published: users can save documents that they have begun.
         """
         if definition.is_stored or self.dialect.is_designer(route.form):
             return
@@ -283,18 +286,17 @@ class Documents:
             f" versions only: the property {name} is true"
         )
 
-    def _has_one_version(self, route: Route) -> bool:
-        return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
-    def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
-        known = stored.current or stored.main
-        if known is not None:
-            return known.sidecar.version
-        return version_of_new(route.storage, route.catalog, self.dialect, address)
+def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
+    """Return whether the revision and the definition are those of the early decision.
 
-
-def _of_version(route: Route, definition: Definition, version: int) -> Definition:
-    return definition if definition.version == version else route.catalog.of(route.form, version)
+    Other decisions are made again: they depend also on the clock (a token), or on another document or version.
+    """
+    before, put = request.early.over, request.put
+    if before is None or over is None or put.token is not None or not counts(request.address):
+        return False
+    is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
+    return is_same and request.early.decision.definition.is_current()
 
 
 def counts(address: DocumentAddress) -> bool:
@@ -302,7 +304,7 @@ def counts(address: DocumentAddress) -> bool:
     return address.is_main and not address.is_draft
 
 
-def _is_to_go(route: Route, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:
+def _is_cleared(route: Route, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:
     if sidecar is None or number not in (None, sidecar.version):
         return False
     return not sidecar.deleted or _is_half_deleted(route, address, sidecar)
@@ -315,58 +317,39 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def _delete(
-    route: Route, writer: Writing, address: DocumentAddress, own: StoredRevision, tombstone: Sidecar
-) -> Sidecar:
-    stored = writer.delete(address, tombstone, over=own)
-    forget_history(route, writer, address)
-    if address.is_main:
-        writer.discard_draft(address.form, address.document)
-    return stored
-
-
-def commit(writer: Writing, ready: Ready) -> Written:
+def commit(writer: Writing, prepared: PreparedCommit) -> Written:
     """Store what was decided about, while others are kept from leasing the document.
 
     Saving a document removes its draft with its attachments (spec crud 4.11).
     """
-    arrival, decision = ready.arrival, ready.decision
-    address = arrival.address
-    with _only_one(arrival.route, decision) if decision.is_only else nullcontext():
-        sidecar = writer.commit(address, ready.sidecar, arrival.upload, over=ready.over)
-    if address.is_main and not address.is_draft:
+    request, decision = prepared.request, prepared.decision
+    address, route = request.address, request.route
+    alone: AbstractContextManager[None] = nullcontext()
+    if decision.is_only:
+        alone = only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
+    with alone:
+        sidecar = writer.commit(address, prepared.sidecar, request.upload, over=prepared.over)
+    if counts(address):
         writer.discard_draft(address.form, address.document)
     return Written(address, sidecar, decision.creates, decision.operations)
 
 
-def _only_one(route: Route, decision: Decision) -> AbstractContextManager[None]:
-    definition = route.catalog.of(route.form, decision.definition.version)
-    return only_document(route, definition, decision.put.user)
-
-
-def _without_content(read: Read) -> Read:
-    read.found.close()
-    return replace(read, found=replace(read.found, file=None))
-
-
-def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int | None:
-    number = versions.number_only(asked, what)
+def _number(configured: FormProperties, asked: VersionRequest, subject: str) -> int | None:
+    number = versions.number_only(asked, subject)
     if not configured.has_versions:
         versions.only_first(asked)
     return number
 
 
 def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
-    """Return the version of a new document where none is named.
+    """Return the version of a new document where none is named: the latest published one, else 1.
 
-    It is the version of the document in the other collection, else the latest published one, else 1.
-
-    A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
+    A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
     """
     if dialect.is_designer(address.form):
         return DESIGNER_VERSION
     other = Collection.DATA if address.is_draft else Collection.DRAFT
-    twin = data.sidecar(address.main.moved(other))
-    if twin is not None and not twin.deleted:
-        return twin.version
+    counterpart = data.sidecar(address.main.moved(other))
+    if counterpart is not None and not counterpart.deleted:
+        return counterpart.version
     return definitions.latest_version(address.form) or 1

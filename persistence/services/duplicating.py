@@ -1,9 +1,9 @@
-"""Duplicating a document: the same data and attachments under a new id, owned by who asks (spec runtime 8)."""
+"""Duplicating a document: the same data and attachments under a new id, owned by the caller (spec runtime 8)."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -11,9 +11,9 @@ from functools import partial
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PersistenceError, disk_errors
 from persistence.forms.editing import as_content
 from persistence.forms.encryption import LeafEditor, OpenElement
-from persistence.forms.form_data import AttachmentHolder, HolderReader
+from persistence.forms.form_data import HolderReader
 from persistence.forms.messages import element, text
-from persistence.limits import CHUNK, LONGEST_NAME, LONGEST_PATH, MOST_QUERY_ELEMENTS
+from persistence.limits import LONGEST_NAME, LONGEST_PATH, MOST_QUERY_ELEMENTS
 from persistence.model.addresses import (
     DATA_XML,
     AttachmentRef,
@@ -37,7 +37,7 @@ _ID_BYTES = 20
 
 
 class Duplicating:
-    """Duplicates saved documents. Methods raise the domain errors of ``persistence.errors``."""
+    """Duplicates saved documents."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -45,9 +45,8 @@ class Duplicating:
     def duplicate(self, form: Form, body: Iterable[bytes], user: User) -> tuple[str, bytes]:
         """Return the id of the new document, and the answer in XML.
 
-        The user must be allowed to read the document and to create one. Attachments are stored first and ``data.xml``
-        last, so that nobody sees a part; if something fails, what was stored is removed again. Values and attachments
-        that are encrypted are encrypted anew. Attachments that are missing stay missing.
+        ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
+        attachments are encrypted anew; missing attachments stay missing.
         """
         source = DocumentAddress(form, Collection.DATA, _read_id(body), DATA_XML)
         require_plain(source.document)
@@ -57,7 +56,9 @@ class Duplicating:
             with closing(transformed(read, only_relevant=False)) as content:
                 self._copy(source, new, read, content, user)
         except Exception:
-            self._forget(new)
+            storage = self._documents.router.of(new.form).storage
+            with suppress(PersistenceError, OSError), storage.writing(new) as writer:
+                writer.discard_document(new.form, new.document)
             raise
         return new.document, element(_ID, content=text(new.document)).encode()
 
@@ -68,27 +69,17 @@ class Duplicating:
             holders = {each.held.name: each for each in reader.read(content.pieces()).holders}
         sidecar = read.found.sidecar
         version = VersionRequest(number=sidecar.version)
-        for holder in holders.values():
+        for name, holder in holders.items():
             with suppress(NotFoundError, DeletedError):
-                self._copy_attachment(source, new, holder, Put(version=version, user=user))
+                found = self._documents.read(source.moved(Collection.DATA, name), Get(user=user, decrypt=True))
+                kind, own = found.found.sidecar.content_type, "/".join(holder.path)
+                put = Put(version, user=user, content_type=kind, holder=own)
+                self._documents.write(new.moved(Collection.DATA, name), put, found.pieces())
         put = Put(
             version=version, user=user, content_type=sidecar.content_type, valid=sidecar.valid, stage=sidecar.stage
         )
         with _HolderMover(partial(_moved, source, new)) as editor:
             self._documents.write(new, put, editor.edited(content.pieces()))
-
-    def _copy_attachment(
-        self, source: DocumentAddress, new: DocumentAddress, holder: AttachmentHolder, put: Put
-    ) -> None:
-        name = holder.held.name
-        read = self._documents.read(source.moved(Collection.DATA, name), Get(user=put.user, decrypt=True))
-        sidecar, own = read.found.sidecar, "/".join(holder.path)
-        put = Put(put.version, user=put.user, content_type=sidecar.content_type, holder=own)
-        self._documents.write(new.moved(Collection.DATA, name), put, _pieces(read))
-
-    def _forget(self, new: DocumentAddress) -> None:
-        with suppress(PersistenceError, OSError), self._documents.router.of(new.form).storage.writing(new) as writer:
-            writer.discard_document(new.form, new.document)
 
 
 def _is_own(source: DocumentAddress, held: AttachmentRef) -> bool:
@@ -99,13 +90,8 @@ def _moved(source: DocumentAddress, new: DocumentAddress, held: AttachmentRef) -
     return document_holder_path(new.moved(Collection.DATA, held.name)) if _is_own(source, held) else None
 
 
-def _pieces(read: Read) -> Iterator[bytes]:
-    with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        yield from iter(partial(file.read, CHUNK), b"")
-
-
 class _HolderMover(LeafEditor):
-    """An editor that puts other paths in the place of those of attachments; ``moved`` returns one, or ``None``."""
+    """Replaces the paths of attachments by those that ``moved`` returns, unless that is ``None``."""
 
     def __init__(self, moved: Callable[[AttachmentRef], str | None]) -> None:
         super().__init__()
@@ -125,8 +111,6 @@ class _HolderMover(LeafEditor):
 
 
 class _IdReader(Streaming):
-    """Collects the text of the root element."""
-
     most_elements = MOST_QUERY_ELEMENTS
 
     def __init__(self) -> None:

@@ -1,6 +1,5 @@
 """Encryption at rest: the values of encrypted controls are encrypted where they are stored (spec forms 4).
 
-The rules and the primitives, for requests (``codec``) and for stored content (``reencryption``).
 Definitions and the designer's storage are never encrypted.
 """
 
@@ -25,7 +24,6 @@ from persistence.forms.encryption import ValueDecrypter
 from persistence.model.addresses import AttachmentRef, DocumentAddress
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.model.versions import Place
-from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.rules import living
 from persistence.storage.stored_revision import StoredRevision
@@ -45,9 +43,9 @@ class EncryptionAtRest:
     def to_encrypt(
         self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
     ) -> EncryptedControls | None:
-        """Return the controls whose values are to be encrypted in a content that replaces a revision.
+        """Return the controls whose values will be encrypted in a content that replaces a revision.
 
-        What belongs to a version that was never published is encrypted as any published version would have it.
+        For a version that was never published, these are the encrypted controls of all published ones.
         """
         encrypted = definition.encrypted
         if encrypted is not None:
@@ -55,8 +53,8 @@ class EncryptionAtRest:
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
             raise ConfigurationError(
-                f"{address} is encrypted, and the definition of version {definition.version}, which says what to"
-                " encrypt, is gone"
+                f"{address} is encrypted, and the definition of version {definition.version}, with its encrypted"
+                " controls, is gone"
             )
         return self._encrypted_by_others(definition)
 
@@ -65,17 +63,18 @@ class EncryptionAtRest:
         route = self.router.of(form)
         every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
         published = [encrypted for each in every if (encrypted := each.encrypted) is not None]
-        if any(_has_encrypted(route, each) for each in ((definition,) if published else every)):
-            raise ConfigurationError(
-                f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
-            )
+        for each in (definition,) if published else every:
+            sidecar = route.definition.storage.sidecar(each.address)
+            if sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts:
+                raise ConfigurationError(
+                    f"the definition of version {definition.version} of {form}, with its encrypted controls, is gone"
+                )
         return reduce(or_, published) if published else None
 
     def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
-        """Return whether an attachment is stored encrypted.
+        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here.
 
-        The stored attachment decides. The holder decides only where the attachment is not known here, or cannot be read
-        now. A file that a proxy has encrypted has no note in its sidecar: then the file says so itself.
+        The sidecar of a file that a proxy has encrypted does not say so, but the file does.
         """
         if held.collection is None:
             return False
@@ -98,9 +97,7 @@ class EncryptionAtRest:
     def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
         """Return the plain content of an open attachment; ``None`` where it is not encrypted.
 
-        The sidecar says whether it is. A file that was stored through the provider face, or put into the tree, says so
-        itself: as one of this service if its header names its address, as one of the real system's if a password
-        decrypts it.
+        A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
         """
         file, size, ring = found.opened, found.size, self.keys.ring()
         header = None if found.sidecar.encrypted else frames.read_header(file)
@@ -113,7 +110,7 @@ class EncryptionAtRest:
         return plain
 
     def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
-        """Make sure that a key with which a content was encrypted while it was received is still there."""
+        """Refuse a content if the key with which it was encrypted was retired since."""
         if key_id not in self.keys.ring().keys:
             raise BusyError(
                 f"the key that {address} was encrypted with was retired while it was received: send it again"
@@ -125,7 +122,7 @@ class EncryptionAtRest:
     def decrypted(
         self, address: DocumentAddress, pieces: Iterable[bytes], *, must_have: bool = False
     ) -> Iterator[bytes]:
-        """Yield stored form data with its values decrypted. With ``must_have`` there must be encrypted ones."""
+        """Yield stored form data with its values decrypted; with ``must_have``, without any it is damaged."""
         values = DataCipher(self.cipher(address))
         try:
             with ValueDecrypter(values.decrypt) as opening:
@@ -134,7 +131,7 @@ class EncryptionAtRest:
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
         if must_have and not values.count:
-            raise DamagedError(f"{address} has no encrypted value, and its sidecar says that there are some")
+            raise DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
@@ -145,11 +142,10 @@ class EncryptionAtRest:
         return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=encrypted)
 
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
-        """Return the sidecar where nothing is encrypted any more."""
         return msgspec.structs.replace(self.with_hash(sidecar, address), encrypted=None, sealed_hash=None)
 
     def with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
-        """Return the sidecar with the client's hash; without it where it does not decrypt, for it is only a hint."""
+        """Return the sidecar with the client's hash; without it if it cannot be decrypted: it is only a hint."""
         if sidecar.sealed_hash is None:
             return sidecar
         try:
@@ -157,11 +153,6 @@ class EncryptionAtRest:
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
-
-
-def _has_encrypted(route: Route, definition: Definition) -> bool:
-    sidecar = route.definition.storage.sidecar(definition.address)
-    return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
 
 def _hash_place(address: DocumentAddress) -> Place:

@@ -1,13 +1,12 @@
-"""Erasing documents: everything of them that is in a storage, with a certificate of what was removed.
+"""Erasing documents, as law may demand: all their files in a storage, with a certificate of what was removed.
 
-Law may ask for that. A document is erased in steps, each of which leaves the storage in order: attachments whose bodies
-are elsewhere, the saved document, its draft, and then what is left elsewhere. So an erasure that was killed goes on
-when it is called again, with the documents that the certificate names.
+Each step leaves the storage in order. An erasure that was killed goes on when it is called again, with the documents
+that the certificate names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,11 +18,11 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.purge_plans import RemovedFile
 from persistence.services.purging import StoragePurge, remove_file
-from persistence.storage.managed import BodiesOf, ManagedStorage, TracedFile, Traces
+from persistence.storage.managed import BodiesOf, ManagedStorage, Traces
 
 
 class ErasedFile(msgspec.Struct, frozen=True):
-    """A file that is erased: its path below a root or in a backup, its size in bytes and its digest."""
+    """An erased file: its path below a root or in a backup, its size in bytes and its digest."""
 
     path: str
     size: int
@@ -31,7 +30,7 @@ class ErasedFile(msgspec.Struct, frozen=True):
 
 
 class ErasedDocument(msgspec.Struct, frozen=True):
-    """A document that is erased: its tree, its owner as far as one is known, and its files."""
+    """An erased document: its tree, its owner as far as one is known, and its files."""
 
     tree: str
     app: str
@@ -52,7 +51,7 @@ class ErasedCopies(msgspec.Struct, frozen=True):
 class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete.
 
-    ``by`` is the user of the system who ran it. ``remaining`` says what is left elsewhere.
+    ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
     """
 
     format: int
@@ -68,9 +67,9 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class OwnedDocuments:
-    """The documents of a user, and how many revisions of others name the user as who has saved them, or as owner.
+    """The documents of a user, the number of revisions of others that name the user, and of documents that are damaged.
 
-    ``damaged`` counts further documents, whose owner cannot be read.
+    The owner of a damaged document cannot be read.
     """
 
     documents: tuple[tuple[Form, str], ...]
@@ -80,7 +79,7 @@ class OwnedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
-    """Erases documents of one storage, which is called ``name``. Methods raise the errors of a storage."""
+    """Erases documents of one storage, which is called ``name``."""
 
     name: str
     store: ManagedStorage
@@ -88,26 +87,28 @@ class Erasing:
     bodies_of: BodiesOf
 
     def owned(self, user: str) -> OwnedDocuments:
-        """Return the documents and drafts of an owner, as their current sidecars say.
-
-        One that was never saved is its attachments, and belongs to whoever has stored any of them.
-        """
+        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in self.purge.forms(None):
             for document in self.purge.store.documents_and_drafts(form):
                 mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
-                deciding = list(self._current(mains)) or list(self._current(self._attachments(mains)))
+                files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))
+                deciding = list(self._current(mains)) or list(self._current(files))
                 if any(each is not None and each.creator == user for each in deciding):
                     found.append((form, document))
                 else:
                     damaged += None in deciding
-                    mentions += sum(_mentions(each, user) for each in self._revisions(mains[0]))
+                    mentions += sum(user in (each.modifier, each.creator) for each in self._revisions(mains[0]))
         return OwnedDocuments(tuple(found), mentions, damaged)
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
         """Return the record of a document, with all its files."""
         with disk_errors("looking for the files of", f"{form}/data/{document}"):
-            found = [_erased(each) for traces in self._traces(form, document) for each in traces.listed()]
+            found = [
+                ErasedFile(each.path, each.size, each.digest)
+                for traces in self._traces(form, document)
+                for each in traces.listed()
+            ]
         if not found:
             raise NotFoundError(f"{form}/data/{document} does not exist")
         mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
@@ -117,43 +118,34 @@ class Erasing:
     def erase(self, form: Form, document: str) -> None:
         """Erase a document with its history, attachments, draft and lease, and its traces.
 
-        The caller rebuilds the index of the form: what a database removes stays in its file for a while.
+        The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
         """
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         traces = list(self._traces(form, document))
         with disk_errors("looking for links to", main):
             links = [list(each.links()) for each in traces]
         storage = self.purge.storage_of(form)
-        if storage is not self.store:
-            self._remove_bodies(main)
+        for name in () if storage is self.store else self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            with suppress(DamagedError):
+                current = None if address.is_main else self.store.sidecar(address)
+                if current is not None:
+                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
         with storage.writing(main) as writer:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
-            # Under the lock: without it somebody may have saved the document again, and that is not to go.
+            # Under the lock: otherwise somebody may have saved the document again.
             with disk_errors("erasing", main):
                 for each, own in zip(traces, links, strict=True):
                     each.remove(own)
         with suppress(NotFoundError):
             self.store.leases.broken(document)
 
-    def _remove_bodies(self, main: DocumentAddress) -> None:
-        storage = self.purge.storage_of(main.form)
-        for name in self.store.names(main):
-            address = main.moved(Collection.DATA, name)
-            with suppress(DamagedError):
-                current = None if address.is_main else self.store.sidecar(address)
-                if current is not None:
-                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
-
     def _traces(self, form: Form, document: str) -> Iterator[Traces]:
         yield self.store.traces(form, document)
         bodies = self.bodies_of(form)
         if bodies is not None:
             yield bodies.traces(form, document)
-
-    def _attachments(self, mains: Sequence[DocumentAddress]) -> Iterator[DocumentAddress]:
-        for main in mains:
-            yield from (main.moved(main.collection, name) for name in self.store.names(main))
 
     def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
         for address in addresses:
@@ -172,11 +164,3 @@ class Erasing:
             return
         found = (history.revision(position) for position in range(history.total)) if history is not None else ()
         yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
-
-
-def _mentions(sidecar: Sidecar, user: str) -> bool:
-    return user in (sidecar.modifier, sidecar.creator)
-
-
-def _erased(file: TracedFile) -> ErasedFile:
-    return ErasedFile(file.path, file.size, file.digest)

@@ -1,7 +1,6 @@
-"""The revisions that an export contains, found document by document through the protocol of storages.
+"""The revisions that an export contains, found document by document, with only the facts of one document in memory.
 
-Nothing is held but the facts of one document. Documents in a range of dates are found by their sidecars, which are read
-one after the other: an index need not be there, and some 30,000 in a second are read.
+Documents in a range of dates are found by their sidecars, of which some 30,000 are read in a second: no index is used.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LEFT_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class ExportedRevision:
-    """A revision to export, as it was when its document was looked at."""
+    """A revision to export, as it was when its document was read."""
 
     storage: Revisions
     address: Address
@@ -82,7 +81,7 @@ Found = ExportedRevision | PersistenceError
 
 @dataclass(frozen=True, slots=True)
 class SelectedForm:
-    """A form of which versions are exported."""
+    """A form, and the versions of it to export."""
 
     route: Route
     query: ExportQuery
@@ -92,15 +91,16 @@ class SelectedForm:
         """Yield what belongs together: a version of the definition, a document, or a draft."""
         contents = self.query.contents
         if ExportedContent.DEFINITIONS in contents:
-            for version in self._definitions():
+            storage = self.route.definition.storage
+            for version in filter(self.versions.__contains__, storage.versions(self.route.form)):
                 main = DefinitionAddress(self.route.form, version, FORM_XHTML)
-                yield _left_out(_Folder(self.route.definition.storage, main, self.query, self.versions).found())
+                yield _left_out(_Folder(storage, main, self.query, self.versions).found())
         if ExportedContent.DATA in contents:
             for address in self.documents():
                 yield _left_out(_Folder(self.route.storage, address, self.query, self.versions).found())
 
     def documents(self) -> Iterator[DocumentAddress]:
-        """Yield the documents and drafts that are looked at, of all versions."""
+        """Yield the documents and drafts that are read, of all versions."""
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
             storage, named = self.route.data.storage, self.query.document
@@ -114,12 +114,8 @@ class SelectedForm:
         found = {each.version for each in known if each is not None and (is_old_wanted or not each.deleted)}
         numbers = frozenset(each for each in found if each in self.versions)
         if not numbers:
-            raise NotFoundError(f"there is no document {self.query.document} of {self.route.form} in such a version")
+            raise NotFoundError(f"{self.route.form} has no document {self.query.document} of such a version")
         return replace(self, versions=VersionFilter(numbers))
-
-    def _definitions(self) -> Iterator[int]:
-        every = self.route.definition.storage.versions(self.route.form)
-        return (version for version in every if version in self.versions)
 
 
 def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
@@ -141,7 +137,7 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A ``data.xml`` or ``form.xhtml``, with everything that is stored beside it."""
+    """A ``data.xml`` or ``form.xhtml``, with all files beside it."""
 
     storage: Revisions
     main: Address
@@ -154,9 +150,12 @@ class _Folder:
         if isinstance(own, PersistenceError):
             raise own
         version = next((each.version for each in (own, *known.values()) if isinstance(each, Sidecar)), None)
-        if version is None or version not in self.versions or not self._is_alive(own):
+        is_gone = own is not None and own.deleted and not self._has_history
+        if version is None or version not in self.versions or is_gone:
             return
-        is_wanted = own is None and not self._is_dated
+        is_wanted = own is None and not (
+            self._is_data and (self.query.since is not None or self.query.until is not None)
+        )
         for revision in () if own is None else self._revisions(self.main, own):
             if isinstance(revision, PersistenceError) or self._is_chosen(revision):
                 is_wanted = True
@@ -172,15 +171,8 @@ class _Folder:
         return isinstance(self.main, DocumentAddress)
 
     @property
-    def _is_dated(self) -> bool:
-        return self._is_data and (self.query.since is not None or self.query.until is not None)
-
-    @property
     def _has_history(self) -> bool:
         return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
-
-    def _is_alive(self, own: Sidecar | None) -> bool:
-        return self._has_history or own is None or not own.deleted
 
     def _is_chosen(self, revision: ExportedRevision) -> bool:
         is_older_only = self.query.history is RevisionHistory.ONLY and self._is_data and self._has_history
@@ -188,15 +180,15 @@ class _Folder:
         return is_in_range and not (is_older_only and revision.is_current)
 
     def _stable(self) -> dict[str, Sidecar | PersistenceError]:
-        known = self._looked_at()
+        known = self._sidecars()
         for _ in range(_ATTEMPTS):
-            again = known if len(known) <= 1 else self._looked_at()
+            again = known if len(known) <= 1 else self._sidecars()
             if _states(again) == _states(known):
                 return again
             known = again
         raise BusyError(f"{self.main} is being written too often to be exported")
 
-    def _looked_at(self) -> dict[str, Sidecar | PersistenceError]:
+    def _sidecars(self) -> dict[str, Sidecar | PersistenceError]:
         known: dict[str, Sidecar | PersistenceError] = {}
         for name in self.storage.names(self.main):
             try:

@@ -22,7 +22,7 @@ from persistence.forms.values import PathState, readable
 from persistence.limits import CHUNK
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.exports import ExportedContent, ExportQuery
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.services.export_source import LEFT_OUT, ExportedRevision, SelectedForm, select_forms
 from persistence.services.exporting import Exporting
 
@@ -51,7 +51,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of the controls of a version: their headings, each of which is there once, and where values are."""
+    """The columns of the controls of a version: their distinct headings, and the places of their values."""
 
     headings: tuple[str, ...]
     matcher: PathState[CellPlace]
@@ -68,13 +68,17 @@ class Row:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        sidecar = self.sidecar
-        names = (sidecar.creator or "", sidecar.modifier or "", sidecar.stage or "")
-        return (self.address.document, sidecar.created, sidecar.modified, *names, str(sidecar.version))
+        return facts_of(self.address.document, self.sidecar.facts)
+
+
+def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
+    """Return the cells of a document under ``FACTS``."""
+    names = (facts.creator or "", facts.modifier or "", facts.stage or "")
+    return (document, facts.created, facts.modified, *names, str(facts.version))
 
 
 class TableExport:
-    """One export of tables. Methods raise ``DiskError`` where the disk refuses, and what select_forms raises."""
+    """One export of tables."""
 
     def __init__(self, exporting: Exporting, query: ExportQuery, options: TableOptions) -> None:
         query = replace(query, contents=frozenset({ExportedContent.DATA}))
@@ -85,7 +89,7 @@ class TableExport:
         self._columns: dict[tuple[Form, int], Columns] = {}
 
     def count(self) -> int:
-        """Count the documents and drafts that will be looked at."""
+        """Count the documents and drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
@@ -121,8 +125,10 @@ class TableExport:
                         if isinstance(found, PersistenceError):
                             report(str(found))
                         elif found.address.is_main and isinstance(found.address, DocumentAddress):
-                            columns = self._known_columns(form, found.sidecar.version, report)
-                            yield self._row(columns, found, found.address)
+                            key = form.route.form, found.sidecar.version
+                            if key not in self._columns:
+                                self._columns[key] = self._known_columns(form, found.sidecar.version, report)
+                            yield self._row(self._columns[key], found, found.address)
                             done()
                     except LEFT_OUT as error:
                         report(str(error))
@@ -149,14 +155,11 @@ class TableExport:
         return form, numbers[0]
 
     def _known_columns(self, form: SelectedForm, version: int, report: Callable[[str], None]) -> Columns:
-        key = form.route.form, version
-        if key not in self._columns:
-            try:
-                self._columns[key] = self._columns_of(form, version)
-            except LEFT_OUT as error:
-                report(f"{error}: no values in the rows of {form.route.form} version {version}")
-                self._columns[key] = Columns((), cell_matcher(()))
-        return self._columns[key]
+        try:
+            return self._columns_of(form, version)
+        except LEFT_OUT as error:
+            report(f"{error}: no values in the rows of {form.route.form} version {version}")
+            return Columns((), cell_matcher(()))
 
     def _columns_of(self, form: SelectedForm, version: int) -> Columns:
         data_format = form.route.properties.data_format
@@ -175,7 +178,7 @@ class TableExport:
 
 
 def distinct_headings(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield labels; one that several columns would have gets the path of its control behind it."""
+    """Yield labels, each that several columns have with the path of its control."""
     counts = Counter((*FACTS, *labels))
     for label, path in zip(labels, paths, strict=True):
         yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
@@ -190,11 +193,10 @@ class CsvLines:
 
     @property
     def size(self) -> int:
-        """The characters that are held."""
         return self._file.tell()
 
     def add(self, cells: list[str]) -> None:
-        self._writer.writerow(map(_guarded, cells))
+        self._writer.writerow(map(_without_formula, cells))
 
     def taken(self) -> bytes:
         """Return what is held, and forget it."""
@@ -204,6 +206,6 @@ class CsvLines:
         return text.encode()
 
 
-def _guarded(cell: str) -> str:
+def _without_formula(cell: str) -> str:
     is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
     return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell

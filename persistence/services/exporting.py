@@ -1,7 +1,7 @@
-"""The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory.
+"""The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory, without permissions.
 
-Permissions of forms do not count: whoever may export decides that. What cannot be read is left out, and named in the
-last entry. A disk that refuses ends the archive before its end, so that nobody takes it for a whole one.
+Revisions that cannot be read are left out, and named in the last entry. After an error of the disk the archive has no
+end, so that nobody takes it for a whole one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from persistence.services.export_source import LEFT_OUT, ExportedRevision, Selec
 from persistence.services.rules import Get, Read
 from persistence.services.transforms import TransformedContent, transformed
 from persistence.services.zip_stream import ZipStream
-from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
 """Beginnings of content types that are worth compressing; most attachments are compressed already."""
@@ -35,7 +35,7 @@ _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """An open content: its facts, and its pieces. ``is_decrypted`` says that they are not the bytes that are stored."""
+    """An open content with its facts; if it ``is_decrypted``, it differs from the stored bytes."""
 
     sidecar: Sidecar
     size: int | None
@@ -61,7 +61,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class Exporting:
-    """Exports what the providers of a router have. ``codec`` decrypts."""
+    """Exports from the providers of a router."""
 
     router: Router
     codec: Codec
@@ -71,10 +71,10 @@ class Exporting:
         return Export(self, selected if query.document is None else [each.of_document() for each in selected], query)
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
-        """Open a revision, decrypted if that is asked for; then it was read once, and can be read."""
+        """Open a revision, decrypted if that is asked for; then it was read once, so that it will not fail."""
         address, found = revision.address, revision.opened()
         if not query.decrypts or not isinstance(address, DocumentAddress):
-            return ExportedFile(found.sidecar, _size(found), None, found, is_decrypted=False)
+            return ExportedFile(found.sidecar, Read(address, found, None).size, None, found, is_decrypted=False)
         read = self.codec.decode(Read(address, found, None), address, Get(decrypt=True))
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
@@ -82,7 +82,7 @@ class Exporting:
         if read.is_decrypted:
             _check(read)
             return ExportedFile(_plain(read.found.sidecar), read.size, None, read.found, is_decrypted=True)
-        return ExportedFile(read.found.sidecar, _size(read.found), None, read.found, is_decrypted=False)
+        return ExportedFile(read.found.sidecar, read.size, None, read.found, is_decrypted=False)
 
 
 class _Hashing:
@@ -106,7 +106,7 @@ class _Hashing:
 
 @dataclass(frozen=True, slots=True)
 class _Problems:
-    """The lines about what is left out, each of which is reported at once."""
+    """Lines about revisions that are left out, each of which is reported at once."""
 
     report: Callable[[str], None]
     lines: list[str] = field(default_factory=list)
@@ -127,14 +127,11 @@ class Export:
     query: ExportQuery
 
     def count(self) -> int:
-        """Count the versions of definitions, the documents and the drafts that will be looked at."""
+        """Count the versions of definitions, the documents and the drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.groups())
 
     def archive(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
-        """Yield the archive in pieces.
-
-        ``report`` gets a line for all that is left out, ``done`` is called after each document.
-        """
+        """Yield the archive in pieces; report each revision that is left out, and call ``done`` after each document."""
         problems = _Problems(report)
         with disk_errors("exporting"), ZipStream() as archive:
             for form in self.forms:
@@ -161,18 +158,15 @@ class Export:
                 return
             with closing(file):
                 pieces = _Hashing(file.pieces())
-                compresses = _is_compressible(revision, file.sidecar)
+                is_textual = not file.sidecar.encrypted and (file.sidecar.content_type or "").startswith(_TEXTUAL)
+                compresses = revision.address.is_main or is_textual
                 yield from archive.add(entry.path, times, pieces, file.size, compresses=compresses)
             sidecar, is_decrypted = _described(file, pieces), file.is_decrypted
             if pieces.digest != sidecar.digest:
-                problems.add(f"{revision.address} of {sidecar.modified} has not the digest of its sidecar")
+                problems.add(f"{revision.address} of {sidecar.modified} does not have the digest of its sidecar")
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
-
-
-def _is_compressible(revision: ExportedRevision, sidecar: Sidecar) -> bool:
-    return revision.address.is_main or (not sidecar.encrypted and (sidecar.content_type or "").startswith(_TEXTUAL))
 
 
 def _described(file: ExportedFile, hashing: _Hashing) -> Sidecar:
@@ -182,10 +176,6 @@ def _described(file: ExportedFile, hashing: _Hashing) -> Sidecar:
     if found.is_edited and not file.is_decrypted:
         sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
     return sidecar
-
-
-def _size(found: StoredRevision) -> int | None:
-    return None if found.size == UNKNOWN_SIZE else found.size
 
 
 def _plain(sidecar: Sidecar) -> Sidecar:

@@ -1,4 +1,4 @@
-"""The services behind the requests of one face, wired to each other."""
+"""The services behind the requests of one API, wired to each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from persistence.services.transforms import Attachments
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services behind the requests of one face."""
+    """The services behind the requests of one API."""
 
     definitions: Definitions
     documents: Documents
@@ -48,7 +48,7 @@ class Services:
         codec: Codec = AS_STORED,
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
-        """Wire the services of the public face; ``codec`` translates between clients and storage."""
+        """Wire the services of the public API; ``codec`` translates between clients and storage."""
         documents = Documents(router, access.dialect, access)
         definitions = Definitions(router, refuses_marks=True)
         return cls._wired(documents, replace(documents, codec=codec), definitions, admins, purge_of)
@@ -62,7 +62,7 @@ class Services:
         admins: Iterable[Admin] = (),
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
-        """Wire the services of the provider face for a provider; in some dialects behind a proxy (spec crud 11).
+        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).
 
         Definitions are read and published there, while rules go by the definitions that ``router`` finds.
         """

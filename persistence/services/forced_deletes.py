@@ -1,14 +1,14 @@
 """Purging over HTTP: single revisions and attachments (spec crud 4.9), and all that is old enough (spec crud 8.5).
 
-Only administrators get here. For a single revision they also need the permission to delete, as its own owner gives it.
-The current revision of a document always stays, unlike in the real system: there the one before would become current.
+Only administrators get here. The current revision of a document always stays, unlike in the real system: there the one
+before would become current.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -56,8 +56,7 @@ class StoragePurges:
 class ForcedDeletes:
     """Removes single revisions, and attachments with all their revisions, without a trace.
 
-    Without ``access``, a proxy has decided about permissions (spec crud 11). Methods raise the domain errors of
-    ``persistence.errors``.
+    Without ``access``, a proxy has decided about permissions (spec crud 11).
     """
 
     documents: Documents
@@ -65,7 +64,7 @@ class ForcedDeletes:
     purge_of: PurgeOf
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
-        """Return the facts of a revision for a HEAD, those of a tombstone, too."""
+        """Return the facts of a revision, or of a tombstone, for a HEAD."""
         route = self.documents.router.of(address.form)
         found = self._found(route, address, get.instant)
         if self.access is None:
@@ -78,16 +77,16 @@ class ForcedDeletes:
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
         """Remove the revision of an instant, or without one an attachment with all its revisions."""
         if address.is_draft:
-            raise BadRequestError("a draft has no history: a DELETE without force-delete leaves nothing of it")
+            raise BadRequestError("a draft has no history: delete it without force-delete")
         if address.is_main != (instant is not None):
             raise BadRequestError("force-delete needs last-modified-time for data.xml, and none for an attachment")
         route = self.documents.router.of(address.form)
         number = self.documents.admitted(route, address, delete.version, None)
         if instant is None:
-            return self._file(route, address, delete, number)
-        return self._revision(route, address, delete, number, instant)
+            return self._delete_attachment(route, address, delete, number)
+        return self._delete_revision(route, address, delete, number, instant)
 
-    def _revision(
+    def _delete_revision(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, instant: Instant
     ) -> Removed:
         purge = self.purge_of(route)
@@ -110,14 +109,14 @@ class ForcedDeletes:
     def _purged(
         self, route: Route, writer: Writing, address: DocumentAddress, current: StoredRevision, user: User
     ) -> Sidecar | None:
-        """Return the tombstone that goes with the last older revision, in place of the current one.
+        """Return the tombstone that goes with the last older revision; ``None`` if another service has the request.
 
         A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once, an
-        older revision would be current again. ``None`` where another service has taken the request.
+        older revision would be current again.
         """
         instant = current.sidecar.modified
         if not current.sidecar.deleted:
-            raise ConflictError(f"{instant} is the current revision of {address}, which always stays: delete it")
+            raise ConflictError(f"{instant} is the current revision of {address}: delete the document first")
         if self.purge_of(route) is None:
             writer.discard_document(address.form, address.document)
             return None
@@ -128,7 +127,7 @@ class ForcedDeletes:
         writer.remove_older(address, [instant])
         return stored
 
-    def _file(self, route: Route, address: DocumentAddress, delete: Delete, number: int | None) -> Removed:
+    def _delete_attachment(self, route: Route, address: DocumentAddress, delete: Delete, number: int | None) -> Removed:
         found = self._found(route, address, None)
         removed = self._allowed(route, address, delete, number, found)
         if self.purge_of(route) is None:  # older revisions go with the current one there
@@ -137,14 +136,17 @@ class ForcedDeletes:
                 if current is not None:
                     writer.remove_current(address, over=current)
             return removed
-        file = RemovedFile(address, found.sidecar, _older(route, address, found.sidecar))
-        if not remove_file(route.storage, file, lambda: self._is_same(route, address, found.sidecar)):
+        history = route.storage.history(address)
+        instants = () if history is None else map(history.instant, range(history.total))
+        older = [each for each in instants if each != found.sidecar.modified]
+
+        def is_same() -> bool:
+            now = route.storage.sidecar(address)
+            return now is not None and now.id == found.sidecar.id
+
+        if not remove_file(route.storage, RemovedFile(address, found.sidecar, older), is_same):
             raise ConflictError(f"{address} was written by another request meanwhile")
         return removed
-
-    def _is_same(self, route: Route, address: DocumentAddress, sidecar: Sidecar) -> bool:
-        now = route.storage.sidecar(address)
-        return now is not None and now.id == sidecar.id
 
     def _found(self, route: Route, address: DocumentAddress, instant: Instant | None) -> StoredRevision:
         found = route.storage.removable(address, instant)
@@ -155,7 +157,7 @@ class ForcedDeletes:
     def _allowed(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, found: StoredRevision
     ) -> Removed:
-        """Judge a revision by its own owner, that of an attachment, too (spec crud 4.9)."""
+        """Decide by the owner of the revision itself, also for an attachment (spec crud 4.9)."""
         check_precondition(delete.precondition, address, found)
         versions.must_equal(number, found.sidecar.version, address)
         operations: Operations | None = None
@@ -169,31 +171,8 @@ def _has_older(route: Route, address: DocumentAddress) -> bool:
     return history is not None and history.total > 1
 
 
-def _older(route: Route, address: DocumentAddress, current: Sidecar) -> list[Instant]:
-    history = route.storage.history(address)
-    if history is None:
-        return []
-    found = [history.instant(position) for position in range(history.total)]
-    return [each for each in found if each != current.modified]
-
-
-@dataclass(slots=True)
-class _Summary:
-    totals: PurgeTotals = field(default_factory=PurgeTotals)
-    problems: list[str] = field(default_factory=list)
-
-    def add(self, result: PurgeTotals | PersistenceError) -> None:
-        if isinstance(result, PurgeTotals):
-            self.totals.add(result)
-        elif len(self.problems) < MOST_PURGE_PROBLEMS:
-            self.problems.append(str(result))
-
-
 class PurgeRequests:
-    """Purges for one caller at a time in a process. ``purges`` are those of all storages of a router's providers here.
-
-    Forms that another service has are left to it.
-    """
+    """Purges for one caller at a time in a process; forms of another service are left to it."""
 
     def __init__(self, purges: StoragePurges, router: Router) -> None:
         self._purges = purges
@@ -201,12 +180,15 @@ class PurgeRequests:
         self._turn = threading.Lock()
 
     def purge(self, app: str | None, name: str | None, document: str | None, rules: PurgeRules, *, dry: bool) -> bytes:
-        """Purge all that is old enough, or only find out what that would do if it is ``dry``; return the answer."""
+        """Purge all that is old enough, or with ``dry`` find out how much that is; return the answer in XML."""
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
-            for purge, form in self._forms(app, name):
-                documents = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
-                yield from purge_documents(purge, form, documents, rules, is_trial=dry)
+            for purge in self._purges:
+                for form in purge.forms(app):
+                    if name not in (None, form.name) or self._purges.of(self._router.of(form)) is not purge:
+                        continue
+                    every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
+                    yield from purge_documents(purge, form, every, rules, is_trial=dry)
 
         return self._answer(results(), dry=dry)
 
@@ -232,28 +214,23 @@ class PurgeRequests:
         if not self._turn.acquire(blocking=False):
             raise BusyError("another purge is being done", retry_after=30)
         try:
-            summary = _Summary()
+            totals, problems = PurgeTotals(), list[str]()
             for result in results:
-                summary.add(result)
-            return _answer(summary, dry=dry)
+                if isinstance(result, PurgeTotals):
+                    totals.add(result)
+                elif len(problems) < MOST_PURGE_PROBLEMS:
+                    problems.append(str(result))
+            return _answer(totals, problems, dry=dry)
         finally:
             self._turn.release()
-
-    def _forms(self, app: str | None, name: str | None) -> Iterator[tuple[StoragePurge, Form]]:
-        for purge in self._purges:
-            for form in purge.forms(app):
-                is_asked = name is None or form.name == name
-                if is_asked and self._purges.of(self._router.of(form)) is purge:
-                    yield purge, form
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentPurge:
     """The purge of one document by the query of ``selected``, for a ``user``.
 
-    A document whose newest revision is in the range of dates goes with its history. Without the history, its current
-    revision goes, and it stays deleted until older ones go. Of others, or if only the history is to go, older revisions
-    in the range go.
+    A document whose newest revision is in the range of dates is removed with its history. Without the history, only its
+    current revision is removed, and it stays deleted. Of others, older revisions in the range are removed.
     """
 
     selected: SelectedForm
@@ -262,16 +239,16 @@ class DocumentPurge:
     user: User
 
     def totals(self) -> PurgeTotals:
-        """Return what would go; nothing is changed."""
+        """Count what would be removed."""
         current = self.purging.store.sidecar(self.main)
         if current is None or current.version not in self.selected.versions:
             return PurgeTotals()
-        if self._goes(current):
+        if self._is_removed(current):
             return PurgeTotals(documents=1, freed=self.purging.store.freed_by_folder(self.main))
         return self.purging.plan(self.main.form, self.main.document, self._rules).totals
 
     def purge(self) -> PurgeTotals:
-        """Remove it; return what is gone."""
+        """Remove it; count what was removed."""
         totals = self.totals()
         if totals.documents:
             return totals if self._discard() else PurgeTotals()
@@ -284,7 +261,7 @@ class DocumentPurge:
             return PurgeRules()
         return PurgeRules(revisions=query.until or LAST, since=query.since)
 
-    def _goes(self, current: Sidecar) -> bool:
+    def _is_removed(self, current: Sidecar) -> bool:
         query = self.selected.query
         is_chosen = query.history is RevisionHistory.INCLUDE or (
             query.history is RevisionHistory.EXCLUDE and not current.deleted
@@ -295,7 +272,7 @@ class DocumentPurge:
         main, route = self.main, self.selected.route
         with route.storage.writing(main) as writer:
             current = writer.current(main)
-            if current is None or not self._goes(current.sidecar):  # somebody has saved it meanwhile
+            if current is None or not self._is_removed(current.sidecar):  # somebody has saved it meanwhile
                 return False
             tombstone = current.sidecar
             with protecting(route, main, self.user):
@@ -316,8 +293,7 @@ def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
     return [document]
 
 
-def _answer(summary: _Summary, *, dry: bool) -> bytes:
-    totals = summary.totals
+def _answer(totals: PurgeTotals, problems: Iterable[str], *, dry: bool) -> bytes:
     numbers = {
         "revisions": totals.revisions,
         "documents": totals.documents,
@@ -327,6 +303,4 @@ def _answer(summary: _Summary, *, dry: bool) -> bytes:
     }
     attributes = attribute("dry-run", "true" if dry else "false")
     attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())
-    return element(
-        "purged", attributes, "".join(element("problem", "", text(each)) for each in summary.problems)
-    ).encode()
+    return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()

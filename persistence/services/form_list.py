@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.instants import to_datetime
 from persistence.model.permissions import OPERATIONS, Permissions, on_creation
-from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
+from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery, FormSort
 from persistence.model.users import Admin, User, admin_entries, is_admin
 from persistence.model.versions import PublishedVersion
 from persistence.providers.provider import Route
@@ -25,14 +24,13 @@ from persistence.services.access import permissions_of
 
 
 class PublishedForms:
-    """Answers queries with XML. A version that cannot be read is left out; methods raise ``DiskError``."""
+    """Answers queries with XML. A version that cannot be read is left out."""
 
     def __init__(self, router: Router, admins: Iterable[Admin], *, is_strict: bool, filters: bool = True) -> None:
         """With ``is_strict``, refuse queries with unknown elements or attributes.
 
-        Without ``filters`` every version is listed, no matter who asks: the proxy of a runtime filters, sorts and
-        pages. It takes an empty list for "no permissions are defined" and for "nothing is published" (spec runtime 1).
-        So a damaged version of the form that is asked for is an error there, and is not left out.
+        Without ``filters`` every version is listed, because the proxy of a runtime filters, sorts and pages. It takes
+        an empty list for "no permissions are defined" (spec runtime 1), so a damaged version is an error there.
         """
         self._router = router
         self._is_strict = is_strict
@@ -97,21 +95,21 @@ _COMPARE: Mapping[FormMatch, Callable[[Any, Any], bool]] = {
 
 
 class Listed(NamedTuple):
-    """A published version, and the words for what the user may do with it: ``admin`` is the first, if it is one."""
+    """A published version, and the words for the operations of the user, for an administrator ``admin`` first."""
 
     published: PublishedVersion
     operations: tuple[str, ...]
 
 
 def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -> tuple[str, ...]:
-    """Return what a user may do with a form whose permissions are known (spec search 4.5)."""
+    """Return the words for the operations of a user on a form (spec search 4.5)."""
     allowed = on_creation(permissions, user).allowed
     words = (_ANYTHING,) if allowed is None else allowed
     return (ADMIN, *words) if is_admin else words
 
 
 def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
-    """How many versions a query finds among those that were looked up, and the page of them that it asks for."""
+    """Return the number of versions that a query finds, and the page of them that it asks for."""
     found = []
     left = LARGEST_LIST
     for one in listed:
@@ -120,31 +118,27 @@ def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed
             if left < 0:
                 raise BadRequestError(f"the forms of the list have more than {LARGEST_LIST} bytes: ask for fewer")
             found.append(one)
-    found.sort(key=_place)
+    found.sort(key=lambda one: (one.published.form.app, one.published.form.name, -one.published.version))
     found.sort(key=_key_of(query.sort), reverse=query.sort.is_descending)
-    return len(found), found if query.page is None else found[_window(query.page)]
+    if query.page is None:
+        return len(found), found
+    begin = (query.page.number - 1) * query.page.size
+    return len(found), found[begin : begin + query.page.size]
 
 
 def holds(condition: FormFilter, listed: Listed) -> bool:
     """Return whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
-        return isinstance(value, str) and str(wanted) in _folded(value)
+        return isinstance(value, str) and str(wanted) in value.casefold()
     if condition.match is FormMatch.TOKEN:
-        return isinstance(wanted, tuple) and _allow(listed.operations, wanted)
+        words = listed.operations
+        return isinstance(wanted, tuple) and all(
+            word in words or (word in OPERATIONS and _ANYTHING in words) for word in wanted
+        )
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
-        return _folded(value or "") == wanted
+        return (value or "").casefold() == wanted
     return _COMPARE[condition.match](value, wanted)
-
-
-@lru_cache(16)
-def _folded(text: str) -> str:
-    """A text without regard to case, kept because a query may have a hundred filters that look at the same title."""
-    return text.casefold()
-
-
-def _allow(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return all(word in words or (word in OPERATIONS and _ANYTHING in words) for word in wanted)
 
 
 def _is_visible(listed: Listed, query: FormQuery) -> bool:
@@ -171,21 +165,13 @@ def _value(listed: Listed, metadata: FormField, language: str) -> str | int | da
         case FormField.LAST_MODIFIED_BY:
             return published.modifier
         case FormField.TITLE:
-            return _title(published.metadata.titles, language)
+            titles = published.metadata.titles
+            first = next(iter(titles.values()), None)
+            return titles.get(language, first) if language else first
         case FormField.AVAILABLE:
             return published.metadata.available
         case FormField.OPERATIONS:
             return listed.operations
-
-
-def _title(titles: Mapping[str, str], language: str) -> str | None:
-    first = next(iter(titles.values()), None)
-    return titles.get(language, first) if language else first
-
-
-def _place(listed: Listed) -> tuple[str, str, int]:
-    published = listed.published
-    return published.form.app, published.form.name, -published.version
 
 
 def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
@@ -199,7 +185,3 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
         return value is not None, value.casefold() if isinstance(value, str) else value
 
     return key
-
-
-def _window(page: FormPage) -> slice:
-    return slice((page.number - 1) * page.size, page.number * page.size)

@@ -38,7 +38,7 @@ class ShownLine:
 
 @dataclass(slots=True)
 class ShownValues:
-    """The lines of a revision; ``cause`` says why there are none, or not all. ``xml`` is its XML, perhaps cut."""
+    """The lines of a revision; ``cause`` says why some are missing. ``xml`` is its XML, perhaps cut."""
 
     lines: list[ShownLine] = field(default_factory=list)
     cause: str = ""
@@ -47,7 +47,7 @@ class ShownValues:
 
 
 def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownValues:
-    """Return the values of a revision whose content is open, which is closed."""
+    """Return the values of a revision, whose open content is closed."""
     with read.found.opened as file, disk_errors(f"reading {address}"):
         data = file.read(LARGEST_SHOWN + 1)
     shown = _values(address, data, outline, language)
@@ -69,7 +69,7 @@ def _values(address: DocumentAddress, data: bytes, outline: Outline, language: s
     if tree is None:
         return ShownValues(cause="The data has too many elements to be shown: see the XML.")
     shown = ShownValues()
-    for line in _lines(tree, outline.root, address, language, 0):
+    for line in _value_lines(tree, outline.root, address, language, 0):
         if len(shown.lines) == VALUES_SHOWN:
             shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
             break
@@ -77,7 +77,7 @@ def _values(address: DocumentAddress, data: bytes, outline: Outline, language: s
     return shown
 
 
-def _lines(
+def _value_lines(
     node: DataNode, outline: OutlineNode, address: DocumentAddress, language: str | None, depth: int
 ) -> Iterator[ShownLine]:
     for element, known in outline.inside.items():
@@ -87,7 +87,7 @@ def _lines(
         for number, inner in enumerate(found, 1):
             if known.is_control:
                 values = [each for each in (inner.value, *inner.items) if not each.is_empty]
-                shown = tuple(_value(each, address) for each in values)
+                shown = tuple(_shown_text(each, address) for each in values)
                 yield ShownLine(depth, label or known.name, known.name, is_control=True, values=shown)
             elif known.is_iteration:
                 yield ShownLine(depth, f"{label or known.name} {number}", known.name, is_control=False)
@@ -95,10 +95,10 @@ def _lines(
             elif known.name and label:
                 yield ShownLine(depth, label, known.name, is_control=False)
                 deeper = depth + 1
-            yield from _lines(inner, known, address, language, deeper)
+            yield from _value_lines(inner, known, address, language, deeper)
 
 
-def _value(held: HeldValue, address: DocumentAddress) -> ShownText:
+def _shown_text(held: HeldValue, address: DocumentAddress) -> ShownText:
     if held.is_encrypted:
         return ShownText(is_encrypted=True)
     ref = parse_holder_path(held.text)

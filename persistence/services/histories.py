@@ -1,7 +1,7 @@
 """The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
 
-The revisions from a creation to the next are one life of a document: they have the same owner and version, so they are
-judged together, by the newest of them. Those that are shown are judged each for itself, too.
+The revisions from a creation to the next are one life of a document, with one owner and version: the newest decides for
+all. Each revision on a page is decided about by itself, too.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ class AnsweredHistory:
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """Lists revisions. Without ``access``, a proxy has decided already (spec crud 11).
-
-    Methods raise the domain errors of ``persistence.errors``.
-    """
+    """Lists revisions. Without ``access``, a proxy has decided already (spec crud 11)."""
 
     router: Router
     access: Access | None
@@ -48,15 +45,15 @@ class Histories:
     def page(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, *, with_older: bool = False
     ) -> HistoryPage:
-        """Return a page of the revisions that somebody may read; an empty one where nothing was ever stored.
+        """Return a page of the revisions that somebody may read, with the next ``older`` one only on request.
 
-        It is returned ``with_older`` only if that is wanted: another service may have to be asked for it.
+        The page is empty where nothing was ever stored.
         """
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
         if revisions is None:
             return HistoryPage(address, asked)
-        may_read = self._judge(route, address, reader)
+        may_read = self._revision_filter(route, address, reader)
         shown = self._shown(route, address, revisions, may_read, reader)
         total = sum(map(len, shown))
         begin = (asked.number - 1) * asked.size
@@ -74,7 +71,7 @@ class Histories:
     def answer(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, diffed: DiffOptions | None = None
     ) -> AnsweredHistory:
-        """Return a page as XML, of a document with differences if they are ``diffed``; raises as ``page``."""
+        """Return a page as XML, of a document with differences if they are ``diffed``."""
         diffed = diffed if address.is_main else None
         page = self.page(address, asked, reader, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
@@ -84,7 +81,7 @@ class Histories:
             write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
         )
 
-    def _judge(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
+    def _revision_filter(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         access, known = self.access, dict[tuple[object, ...], bool]()
         if access is None or not address.is_main:  # the document decides about its attachments
             return lambda _: True
@@ -115,17 +112,14 @@ class Histories:
             self.access.to_read(subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
         lives = _readable_lives(revisions, may_read)
         if not lives and (current is None or current.sidecar is None):
-            raise RemoteFailureError(f"what another service has of {address} is damaged")
-        if not lives:  # the permissions have changed, or their definition was lost, since the current one was judged
+            raise RemoteFailureError(f"the data of {address} in another service is damaged")
+        if not lives:  # the permissions have changed since the current revision was decided about
             raise ForbiddenError(f"no revision of {address} may be read")
         return lives
 
 
 def _readable_lives(revisions: RevisionList, may_read: _Judge) -> list[range]:
-    """Return the positions of the lives of a document that may be read.
-
-    A damaged revision says nothing of its life: as the newest of one it is not shown.
-    """
+    """Return the positions of readable lives; a life whose newest revision is damaged is not readable."""
     found: list[range] = []
     begin = looked_at = 0
     while begin < revisions.total:

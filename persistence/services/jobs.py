@@ -1,14 +1,11 @@
-"""Work on all data of a form on request, and its progress as XML: rebuilding indexes, and encrypting forms again.
-
-Sources: spec search 5, forms 4.5.
-"""
+"""Rebuilding indexes and encrypting forms again on request, with the progress as XML (spec search 5, forms 4.5)."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -29,23 +26,22 @@ _RETRY_AFTER = 30
 _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
 _LONGEST_END = 10.0
-"""Seconds for which ``close`` waits for the document that is just being encrypted."""
-
+"""Seconds for which ``close`` waits for the current document."""
 _LONGEST_BEGIN = 1.0
-"""Seconds for which a request waits until its job has begun; others may have to end before."""
+"""Seconds for which a request waits until its job has begun."""
 
 DocumentDone = Callable[[list[str]], None]
-"""Is called when a document is done, with the problems that it had."""
+"""Called after each document, with its problems."""
 
 
 class Reindexing:
-    """Rebuilds the indexes of the providers. Methods raise ``BusyError`` and ``DiskError``."""
+    """Rebuilds the indexes of the providers."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     def all(self) -> None:
-        """Rebuild the indexes of all active providers, one after the other; return when that is done."""
+        """Rebuild the indexes of all active providers, one after the other."""
         self._router.reindex_all()
 
     def version(self, form: Form, number: int) -> None:
@@ -53,7 +49,7 @@ class Reindexing:
         self._router.reindex(form, number)
 
     def status(self) -> bytes:
-        """Return the progress of the first provider that is rebuilding: the XML of the answer."""
+        """Return the progress of the first provider that is rebuilding, in XML."""
         status = self._router.reindexing_status()
         progress = attribute("state", status.state.value)
         if status.state is ReindexingState.INDEXING:
@@ -64,9 +60,9 @@ class Reindexing:
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The number of documents of a form that are done; ``version`` is ``None`` for all versions.
+    """The progress of a form; ``version`` is ``None`` for all versions.
 
-    A job that was asked for and has not begun ``waits``; the numbers are then those of the form's job before.
+    A job that has not begun ``waits``; the numbers are then those of the job before.
     """
 
     app: str
@@ -83,9 +79,9 @@ class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ReencryptionJob:
-    """All data of a form, or of one version of it, in one storage.
+    """The re-encryption of a form, or of one version of it, in one storage.
 
-    ``reindex`` rebuilds the index and the tables for reports: deleted rows of a database stay on the disk for a while.
+    ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
     """
 
     reencryption: Reencryption
@@ -93,31 +89,32 @@ class ReencryptionJob:
     version: int | None
     reindex: Callable[[Form], None]
     begun: threading.Event = field(default_factory=threading.Event)
-    """Is set when the record says that the job runs, or when it has ended without that."""
+    """Set when the job has begun or failed to."""
 
     @property
     def record(self) -> JobRecord:
         return self.reencryption.store.reencryption
 
     def note_waiting(self) -> None:
-        """Let every process know that the job was asked for, so that none takes the one before for it."""
+        """Record that the job waits, so that no process reports the state of the job before."""
         known = _progress_in(self.record)
         own = [each for each in known if each.form == self.form]
         before = own[-1] if own else ReencryptionProgress(self.form.app, self.form.name, self.version, 0, 0)
         waiting = msgspec.structs.replace(before, version=self.version, waits=True)
         others = known if self.record.is_taken() else [each for each in known if each not in own]
-        self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _same(each, waiting))]))
+        self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _is_same(each, waiting))]))
 
     def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
-        """Encrypt every document again, and report progress; returns how many revisions were rewritten.
+        """Encrypt every document again, and report progress; return the number of rewritten revisions.
 
         When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
         """
         count = 0
-        with self._turn(is_ending) as total:
+        with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
+            total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
             own = [each for each in _progress_in(self.record) if each.form == self.form]
             was_stopped = any(each.current < each.total for each in own)
-            report = _Report(self, total)
+            report = _ProgressWriter(self, total)
             self.begun.set()
             for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
                 rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
@@ -131,14 +128,9 @@ class ReencryptionJob:
             report.write(total, is_last=True)
         return count
 
-    @contextmanager
-    def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
-        with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
-            yield sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
 
-
-class _Report:
-    """Keeps the progress of a job where every process finds it, beside the progress of other jobs."""
+class _ProgressWriter:
+    """Writes the progress of a job into the record, beside the progress of other jobs."""
 
     def __init__(self, job: ReencryptionJob, total: int) -> None:
         self._record = job.record
@@ -150,8 +142,8 @@ class _Report:
         if not is_last and monotonic() < self._written + _PAUSE:
             return
         self._written = monotonic()
-        with suppress(PersistenceError):  # data of nobody
-            others = [each for each in _progress_in(self._record) if not _same(each, self._own)]
+        with suppress(PersistenceError):
+            others = [each for each in _progress_in(self._record) if not _is_same(each, self._own)]
             self._write(msgspec.structs.replace(self._own, current=current), others)
 
     def _write(self, own: ReencryptionProgress, others: list[ReencryptionProgress]) -> None:
@@ -159,7 +151,7 @@ class _Report:
             self._record.write(msgspec.json.encode([*others, own]))
 
 
-def _same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:
+def _is_same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:
     return (one.form, one.waits) == (other.form, other.waits)
 
 
@@ -170,23 +162,13 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
         return []
 
 
-def _states_of(record: JobRecord) -> list[tuple[ReencryptionProgress, str]]:
-    """Return the forms of a storage, each with its state; one at most is being encrypted, the latest.
-
-    The lock is looked at first: a job that ends meanwhile has finished, and does not count as stopped.
-    """
-    has_begun = record.is_taken()
-    forms = _progress_in(record)
-    return [(each, _state_of(each, has_begun, is_last=each is forms[-1])) for each in forms]
-
-
 def _state_of(progress: ReencryptionProgress, has_begun: bool, *, is_last: bool) -> str:  # noqa: FBT001
     if progress.waits:
         return "waiting" if has_begun else "stopped"
     return "finished" if progress.current >= progress.total else "encrypting" if has_begun and is_last else "stopped"
 
 
-def _written(progress: ReencryptionProgress, state: str) -> str:
+def _progress_xml(progress: ReencryptionProgress, state: str) -> str:
     fields = {
         "application-name": text(progress.app),
         "form-name": text(progress.name),
@@ -199,10 +181,7 @@ def _written(progress: ReencryptionProgress, state: str) -> str:
 
 
 class ReencryptionJobs(Closable):
-    """Begins jobs, and reports the progress in some ``records``. ``job_of`` makes one; ``log`` gets the failures.
-
-    It owns the thread that does one job after the other, as long as there are any.
-    """
+    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
 
     def __init__(
         self,
@@ -219,7 +198,7 @@ class ReencryptionJobs(Closable):
         self._is_ending = False
 
     def begin(self, form: Form, version: int | None) -> bool:
-        """Begin to encrypt a form again, and return whether there is such a form; the job goes on when this returns."""
+        """Begin to encrypt a form again in the background, and return whether the form exists."""
         job = self._job_of(form, version)
         if not job.reencryption.has_key:
             raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
@@ -248,12 +227,17 @@ class ReencryptionJobs(Closable):
             thread.join(_LONGEST_END)
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
-        """Return the progress of all forms, each with its state, one of the four of ``_state_of``."""
-        return [state for record in self._records for state in _states_of(record)]
+        """Return the progress of all forms, each with its state."""
+        states = list[tuple[ReencryptionProgress, str]]()
+        for record in self._records:
+            has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped
+            forms = _progress_in(record)
+            states += ((each, _state_of(each, has_begun, is_last=each is forms[-1])) for each in forms)
+        return states
 
     def status(self) -> bytes:
-        """Return the progress of all forms: the XML of the answer."""
-        return element("forms", content="".join(_written(*each) for each in self.states())).encode()
+        """Return the progress of all forms in XML."""
+        return element("forms", content="".join(_progress_xml(*each) for each in self.states())).encode()
 
     def _work(self) -> None:
         while True:
@@ -263,7 +247,7 @@ class ReencryptionJobs(Closable):
                     return
                 job = self._waiting.popleft()
             try:
-                job.run(partial(self._notify, job.form), lambda: self._is_ending)
+                job.run(partial(self._log_all, job.form), lambda: self._is_ending)
             except PersistenceError as error:
                 if not self._is_ending:
                     self._log(job.form, str(error))
@@ -272,6 +256,6 @@ class ReencryptionJobs(Closable):
             finally:
                 job.begun.set()
 
-    def _notify(self, form: Form, problems: list[str]) -> None:
+    def _log_all(self, form: Form, problems: list[str]) -> None:
         for problem in problems:
             self._log(form, problem)

@@ -1,12 +1,11 @@
-"""Search for what is encrypted with a key, in one storage: a key that nothing needs may be retired.
+"""Search for revisions that are encrypted with a key, in one storage: a key that none needs may be retired.
 
-Every revision is looked at, also older ones, drafts and what was deleted. A revision that cannot be read is a problem,
-because it may need the key.
+Older revisions, drafts and deleted documents count. A revision that cannot be read is a problem: it may need the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from persistence.crypto import frames
 from persistence.crypto.value_cipher import key_of
@@ -20,13 +19,13 @@ from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.split_attachments import RevisionRewriter
 from persistence.storage.stored_revision import StoredRevision
 
-_ROUNDS = 3
+_ATTEMPTS = 3
 
 
 class KeyReferences:
-    """Finds the revisions of one storage that are encrypted with a key. Methods raise the errors of a storage.
+    """Finds the revisions of one storage that are encrypted with a key.
 
-    Bodies of attachments of a form are not looked at if it ``keeps_bodies_elsewhere``, with another service.
+    Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
     """
 
     def __init__(
@@ -39,17 +38,16 @@ class KeyReferences:
 
     def of(self, form: Form, document: str) -> tuple[int, list[str]]:
         """Return how many revisions of a document, its attachments and its draft need the key, and problems."""
-        for _ in range(_ROUNDS):
+        for _ in range(_ATTEMPTS):
             problems = list[str]()
-            found = [self._needs_key(each, problems) for each in self._revisions(form, document, problems)]
-            if None not in found:  # else one was moved meanwhile to where this has looked before
+            found = [
+                self._needs_key(each, problems)
+                for each in living_revisions(self._store, self._rewriter, form, document, problems)
+                if each.sidecar.body is None or not self._keeps_bodies_elsewhere(form)
+            ]
+            if None not in found:  # else a revision was moved meanwhile to a place that was read before
                 return sum(map(bool, found)), problems
-        return 0, [f"{form}/data/{document} is written too often to be looked at: run this again"]
-
-    def _revisions(self, form: Form, document: str, problems: list[str]) -> Iterator[DataRevision]:
-        for each in living_revisions(self._store, self._rewriter, form, document, problems):
-            if each.sidecar.body is None or not self._keeps_bodies_elsewhere(form):
-                yield each
+        return 0, [f"{form}/data/{document} is written too often to be read: run this again"]
 
     def _needs_key(self, revision: DataRevision, problems: list[str]) -> bool | None:
         hashed = revision.sidecar.sealed_hash

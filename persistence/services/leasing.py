@@ -1,8 +1,7 @@
 """Leasing documents, and keeping others from writing to a leased one, where a property asks for that (spec crud 7).
 
-The real system does not look at leases when something is written. There, whoever may reach a document's path may lease
-it: neither permissions nor versions are checked. Where others may not write to a leased document, who leases it must be
-allowed to save it.
+In the real system a lease does not restrict writers, and needs no permission. Where it does restrict them, the caller
+must be allowed to save the document.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from persistence.services.access import Access, subject_of
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """LOCK and UNLOCK. Methods raise the domain errors of ``persistence.errors``."""
+    """LOCK and UNLOCK."""
 
     router: Router
     dialect: Dialect
@@ -42,7 +41,7 @@ class Leasing:
         return holder
 
     def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
-        """Give a lease back; do nothing without one. Returns and raises as ``lock``."""
+        """Give a lease back; do nothing without one."""
         route = self._route(address)
         self._admitted(route, address, caller, creates=False)
         holder = read_lock(body)
@@ -50,7 +49,6 @@ class Leasing:
         return holder
 
     def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:
-        """Return the document, or its draft if it was never saved, after a look at the permissions where they count."""
         enforces = self._enforces(route)
         if route.data.managed is None and not enforces:
             return None  # another service has both, and looks
@@ -76,12 +74,6 @@ class Leasing:
 def holder_document(error: LockedError) -> bytes:
     """Return the document that names the holder of a lease, for the others; empty where the holder is not known."""
     return b"" if error.user is None else write_lock(LeaseHolder(error.user, error.group))
-
-
-def require_unleased(route: Route, address: DocumentAddress, user: User) -> None:
-    """Refuse to write early, before a body is received; ``protecting`` decides."""
-    if route.properties.enforces_leases:
-        route.data.leases.require(address, user)
 
 
 def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractContextManager[None]:

@@ -1,7 +1,6 @@
 """Find the attachments of a document that its data names, in its bytes, without a parser, and rather too often.
 
-An attachment is named by the last part of a path, in a text or an attribute. A name that stands anywhere in the data
-counts, whether it is written as it is, with character references or percent-encoded. An encrypted value may name any.
+A name anywhere in the data counts, plain, with character references or percent-encoded.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 def unnamed(
     store: ManagedStorage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]
 ) -> set[str]:
-    """Return those of some names of attachments that no revision of the data or the draft names.
+    """Return those of some attachments that no revision of the data or the draft names, of older ones if it ``stays``.
 
-    Of the older revisions those count that ``stays`` says will be kept. Data with an encrypted value names all: the key
-    may be elsewhere, or a runtime's.
+    Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
     """
     left = set(names)
     for content in _contents(store, main, stays):
@@ -47,7 +45,7 @@ def unnamed(
 
 
 def _has_encrypted_values(content: BinaryIO) -> bool:
-    """Return whether a content has encrypted values; true where it cannot be parsed, so that nobody knows."""
+    """Return whether a content has encrypted values, or cannot be parsed."""
     with disk_errors("reading form data"):
         content.seek(0)
         if not markup.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
@@ -77,7 +75,10 @@ def without_named(pieces: Iterable[bytes], names: set[str]) -> set[str]:
     for read in pieces:
         encoding = encoding or _encoding(read)
         piece = tail + read
-        left -= _named(piece, encoding, left)
+        for each in (encoding, "latin-1"):
+            text = piece.decode(each, "replace")
+            plain = unquote(unescape(text)) if "%" in text or "&" in text else text
+            left -= {name for name in left if name in text or name in plain}
         tail = piece[-_OVERLAP:]
         if not left:
             break
@@ -89,12 +90,3 @@ def _encoding(begin: bytes) -> str:
     found = _DECLARED.match(declaration.partition(b"encoding")[2])
     declared = found[1].decode().lower() if found is not None else None
     return markup.codec_of(begin, declared if declared in markup.ENCODINGS else None)
-
-
-def _named(piece: bytes, encoding: str, names: set[str]) -> set[str]:
-    found = set[str]()
-    for each in (encoding, "latin-1"):
-        text = piece.decode(each, "replace")
-        plain = unquote(unescape(text)) if "%" in text or "&" in text else text
-        found |= {name for name in names if name in text or name in plain}
-    return found

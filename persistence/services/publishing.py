@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError
 from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
-from persistence.limits import CHUNK, LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
+from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -39,11 +39,9 @@ _LONGEST_WAIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A request to publish.
+    """A request to publish, here or on another server (``target``).
 
-    ``is_available``, ``comment`` and ``lists_grids`` are as in ``Announcement``. ``source`` is the id of the
-    unpublished definition it comes from, where it comes from one. ``flat_view`` is as in ``Put``. ``target`` is another
-    server, if that is to have the definition.
+    ``source`` is the id of an unpublished definition. Other fields are as in ``Announcement`` and ``Put``.
     """
 
     version: VersionRequest
@@ -68,10 +66,8 @@ class PublishedForm:
 class Publishing:
     """Publishes definitions, from the designer's storage or from a request.
 
-    Everything is received before the first file is stored, and then stored under one lock, ``form.xhtml`` last: so a
-    version is never seen without its attachments, and a publication that a crash interrupted is completed by publishing
-    again. On another server they are stored in the same order. Methods raise the domain errors of
-    ``persistence.errors``.
+    Everything is received first, and then stored under one lock, ``form.xhtml`` last: so a version is never seen
+    without its attachments, and an interrupted publication is completed by publishing again.
     """
 
     def __init__(
@@ -81,13 +77,13 @@ class Publishing:
         self._documents = documents
         self._definitions = definitions
         self._servers = servers
-        # One after the other: each has all its attachments open, and the tree of its definition in memory.
+        # One publication at a time: it has all attachments open, and the tree of its definition in memory.
         self._turn = threading.Lock()
-        # Another server may be slow: who publishes here does not wait for it.
+        # Another server may be slow.
         self._remote_turn = threading.Lock()
 
     def server(self, url: str) -> ServerUrl:
-        """Read the address of a server that may be published to; raises as ``PublicationServers`` does."""
+        """Read the address of a server that may be published to."""
         return self._servers.require_allowed(url)
 
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
@@ -95,7 +91,7 @@ class Publishing:
         designer = Form(self._dialect.designer_app, DESIGNER_FORM)
         address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=publication.user))
-        return self._publish(_whole(_pieces(read), read.found.size), publication)
+        return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
         """Publish the definition of a request's body."""
@@ -121,10 +117,7 @@ class Publishing:
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
             ]
             put = Put(
-                user=publication.user,
-                content_type=XHTML,
-                source=publication.source,
-                flat_view=publication.flat_view,
+                user=publication.user, content_type=XHTML, source=publication.source, flat_view=publication.flat_view
             )
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
             upload, received = stack.enter_context(self._definitions.receiving(address, XHTML, [prepared.content]))
@@ -133,22 +126,17 @@ class Publishing:
                 written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
                 version = written[-1].sidecar.version
             else:
-                version = self._send(prepared.form, publication, publication.target, parts, main)
+                versions.to_publish(publication.version, None)
+                with self._servers.publisher(
+                    publication.target,
+                    prepared.form,
+                    user=publication.user.name,
+                    source=publication.source,
+                    flat_view=publication.flat_view,
+                ) as publisher:
+                    version = publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
         answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
         return PublishedForm(prepared.form, version, answer)
-
-    def _send(
-        self, form: Form, publication: Publication, target: RemoteTarget, parts: Sequence[Part], main: Part
-    ) -> int:
-        versions.to_publish(publication.version, None)
-        with self._servers.publisher(
-            target,
-            form,
-            user=publication.user.name,
-            source=publication.source,
-            flat_view=publication.flat_view,
-        ) as publisher:
-            return publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         if held.collection is not None:
@@ -162,13 +150,13 @@ class Publishing:
             read = self._source(held, prepared, publication)
         except (NotFoundError, DeletedError) as error:
             if _is_own(held, prepared):
-                return None  # it may have been stored for the version that is to be published
+                return None  # it may have been stored for the version that is published
             raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
         sidecar = read.found.sidecar
         put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
-        pieces = _pieces(read)
-        upload, received = stack.enter_context(self._definitions.receiving(address, sidecar.content_type, pieces))
+        receipt = self._definitions.receiving(address, sidecar.content_type, read.pieces())
+        upload, received = stack.enter_context(receipt)
         replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
         return Part(held.name, put, upload, received, replaces)
 
@@ -178,15 +166,13 @@ class Publishing:
             address = DocumentAddress(held.form, held.collection, held.document, held.name)
             return self._documents.read(address, Get(user=user))
         if held.form != prepared.form:
-            version = prepared.libraries.get(self._library(held.form))
+            # The name by which a definition gives the version of an application's library (spec forms 6.2).
+            is_global = held.form.app in ("_", self._dialect.designer_app)
+            version = prepared.libraries.get(held.form.app if is_global else "app")
         else:  # a version that goes to another server is the one of that number here
             version = None if publication.target is None else publication.version.number
         asked = VersionRequest(number=version) if version else ABSENT
         return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
-
-    def _library(self, form: Form) -> str:
-        """Return the name by which a definition gives the version of an application's library (spec forms 6.2)."""
-        return form.app if form.app in ("_", self._dialect.designer_app) else "app"
 
 
 def _outgoing(part: Part) -> OutgoingFile:
@@ -196,12 +182,6 @@ def _outgoing(part: Part) -> OutgoingFile:
 
 def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
     return held.collection is None and held.form == prepared.form
-
-
-def _pieces(read: Read) -> Iterator[bytes]:
-    with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        while piece := file.read(CHUNK):
-            yield piece
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:

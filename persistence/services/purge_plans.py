@@ -1,7 +1,4 @@
-"""The plan of a purge: what is to go of one document, by rules. Nothing is locked or changed.
-
-The current revision of a living document always stays.
-"""
+"""The plan of a purge: the parts of one document that rules let go. Nothing is locked or changed."""
 
 from __future__ import annotations
 
@@ -19,12 +16,10 @@ from persistence.storage.managed import ManagedStorage
 
 @dataclass(frozen=True, slots=True)
 class PurgeRules:
-    """The instants before which something is old enough to go; ``None`` keeps all of its kind.
+    """The instants before which something is removed; ``None`` keeps all of its kind.
 
-    ``revisions`` is for older revisions, by their own instants; those from before ``since`` stay. ``tombstones`` is for
-    deleted documents and attachments with all their history, by the instant of the deletion. ``drafts`` is for drafts,
-    by their last save. ``orphans`` is for attachments of deleted documents and those that no revision of the data
-    names, by their last save.
+    ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
+    and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
     """
 
     revisions: Instant | None = None
@@ -40,9 +35,9 @@ class PurgeRules:
 
 @dataclass(slots=True)
 class PurgeTotals:
-    """The number of things that a purge removes, or would remove, and the bytes that it frees.
+    """The number of things that a purge removes, and the bytes that it frees.
 
-    Revisions are counted apart from those of documents and attachments that go with all their history.
+    ``revisions`` do not include those of removed documents and attachments.
     """
 
     revisions: int = 0
@@ -60,16 +55,12 @@ class PurgeTotals:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is to go."""
         return not (self.revisions or self.documents or self.drafts or self.attachments)
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """An attachment that goes with all its revisions; ``current`` is its newest one.
-
-    It ``is_orphan`` if it goes because no data names it.
-    """
+    """An attachment that is removed with all its revisions; it ``is_orphan`` if no data names it."""
 
     address: DocumentAddress
     current: Sidecar
@@ -79,12 +70,11 @@ class RemovedFile:
 
 @dataclass(slots=True)
 class PurgePlan:
-    """The parts of one document that are to go.
+    """The parts of one document that will be removed.
 
-    ``older`` has the older revisions of files. ``tombstone`` is that of a deleted document that goes, as long as
-    ``newest`` is the newest revision of any file of it, and ``draft`` the newest revision of a draft that goes.
-    ``files`` are attachments that go; orphans only as long as the ``witnesses`` are the current revisions of the data
-    and the draft.
+    A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of its
+    files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft still
+    have the ``seen_ids``.
     """
 
     form: Form
@@ -94,7 +84,7 @@ class PurgePlan:
     newest: Sidecar | None = None
     draft: Sidecar | None = None
     files: list[RemovedFile] = field(default_factory=list)
-    witnesses: tuple[str | None, ...] = ()
+    seen_ids: tuple[str | None, ...] = ()
     totals: PurgeTotals = field(default_factory=PurgeTotals)
 
     @property
@@ -104,7 +94,7 @@ class PurgePlan:
 
 
 def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
-    """Return the rules by which the data of a form goes that is kept no longer."""
+    """Return the rules for data that was kept for its whole period."""
 
     def before_(seconds: int | None) -> Instant | None:
         return None if seconds is None else before(now, seconds) if seconds else LAST
@@ -115,7 +105,7 @@ def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
 
 
 class PurgePlanning:
-    """Finds what is to go of one document."""
+    """Finds the parts of one document that rules let go."""
 
     def __init__(self, store: ManagedStorage, rules: PurgeRules, plan: PurgePlan) -> None:
         self._store = store
@@ -136,15 +126,15 @@ class PurgePlanning:
             # Attachments are saved before the data: a newer one is of a document that is being saved again.
             plan.newest = newest_of(self._store, main)
             if plan.newest is not None and _is_before(plan.newest, rules.tombstones):
-                self._whole(current)
+                self._plan_document(current)
                 return plan
         for name in self._store.names(main):
-            self._file(main.moved(Collection.DATA, name))
+            self._plan_file(main.moved(Collection.DATA, name))
         if rules.orphans is not None:
-            self._orphans(current, rules.orphans)
+            self._plan_orphans(current, rules.orphans)
         return plan
 
-    def _whole(self, tombstone: Sidecar) -> None:
+    def _plan_document(self, tombstone: Sidecar) -> None:
         plan = self._plan
         plan.tombstone, plan.totals.documents = tombstone, 1
         plan.totals.freed += self._store.freed_by_folder(self._main)
@@ -159,7 +149,7 @@ class PurgePlanning:
                 plan.totals.attachments += 1
                 plan.totals.freed += bodies
 
-    def _file(self, address: DocumentAddress) -> None:
+    def _plan_file(self, address: DocumentAddress) -> None:
         sidecar = self._store.sidecar(address)
         if sidecar is None:
             return
@@ -190,28 +180,27 @@ class PurgePlanning:
         sizes = [each.body.size for each in records if each is not None and each.body is not None]
         return sum(sizes) if sizes else None
 
-    def _orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
-        main, going = self._main, {each.address for each in self._plan.files}
-        self._plan.witnesses = witnesses_of(self._store, main)
+    def _plan_orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
+        main, removed = self._main, {each.address for each in self._plan.files}
+        self._plan.seen_ids = current_ids(self._store, main)
         found = dict[str, Sidecar]()
         for name in self._store.names(main):
             address = main.moved(Collection.DATA, name)
-            sidecar = None if address.is_main or address in going else self._store.sidecar(address)
+            sidecar = None if address.is_main or address in removed else self._store.sidecar(address)
             if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
                 found[name] = sidecar
         if not found or (current is not None and current.deleted and current.modified >= cutoff):
             return
         is_deleted = current is not None and current.deleted
-        names = set(found) if is_deleted else unnamed(self._store, main, set(found), self._stays)
+        names = set(found)
+        if not is_deleted:
+            names = unnamed(self._store, main, names, lambda instant: not self._rules.lets_go(instant))
         for name in sorted(names):
             address = main.moved(Collection.DATA, name)
-            self._forget(address)
+            self._keep_older(address)
             self._remove(address, found[name], self._store.revisions(address), is_orphan=True)
 
-    def _stays(self, instant: Instant) -> bool:
-        return not self._rules.lets_go(instant)
-
-    def _forget(self, address: DocumentAddress) -> None:
+    def _keep_older(self, address: DocumentAddress) -> None:
         plan = self._plan
         for each in [each for each in plan.older if each[0] == address]:
             plan.older.remove(each)
@@ -224,13 +213,13 @@ def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
     return cutoff is not None and sidecar.modified < cutoff
 
 
-def witnesses_of(store: ManagedStorage, main: DocumentAddress) -> tuple[str | None, ...]:
+def current_ids(store: ManagedStorage, main: DocumentAddress) -> tuple[str | None, ...]:
     """Return the ids of the current revisions of the data and the draft of a document."""
     found = (store.sidecar(main.moved(collection)) for collection in Collection)
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
 def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
-    """Return the newest revision of any file of a document or draft, a tombstone, too; ``None`` without one."""
+    """Return the newest revision, or tombstone, of any file of a document or draft."""
     found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)

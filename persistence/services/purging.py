@@ -1,14 +1,14 @@
 """Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
 
-What is to go is found without a lock. Then it is removed in steps, each under the lock of its document and only if the
-document is as it was found, so no other document waits, and a crash loses nothing but the rest of the purge.
-The current revision of a living document always stays.
+A plan is made without a lock, and carried out in steps, each under the lock of its document and only if the document is
+as it was found. The current revision of a living document always stays.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from persistence.errors import PersistenceError
 from persistence.limits import PURGE_PAUSE, PURGED_AT_ONCE
@@ -22,8 +22,8 @@ from persistence.services.purge_plans import (
     PurgeRules,
     PurgeTotals,
     RemovedFile,
+    current_ids,
     newest_of,
-    witnesses_of,
 )
 from persistence.storage.managed import BodiesOf, ManagedStorage
 from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
@@ -31,7 +31,7 @@ from persistence.storage.storage import RevisionStorage, Writing
 
 
 class StoragePurge:
-    """Purges documents of one storage. Methods raise the errors of a storage."""
+    """Purges documents of one storage."""
 
     def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
         self.store = store
@@ -43,10 +43,7 @@ class StoragePurge:
         return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
-        """Remove a deleted document with all that is left of it, if the tombstone is still its current revision.
-
-        Attachments that were deleted later go with it. One that was saved later stays, and so does the document.
-        """
+        """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
         files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
         later = [each for each in files if each is not None and each.modified > tombstone.modified]
         if not all(each.deleted for each in later):
@@ -64,11 +61,11 @@ class StoragePurge:
         return any(self.store.names(main) for main in mains)
 
     def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
-        """Return the parts of a document that rules let go; nothing is changed."""
+        """Find the parts of a document that rules let go."""
         return PurgePlanning(self.store, rules, PurgePlan(form, document)).made()
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
-        """Remove the parts of a document that rules let go, and what crashes have left; return what is gone."""
+        """Remove the parts of a document that rules let go, and finish interrupted writes."""
         for collection in Collection:
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
         plan = self.plan(form, document, rules)
@@ -86,41 +83,32 @@ class StoragePurge:
         for address, instants in plan.older:
             remove_older(storage, address, instants)
         for each in plan.files:
-            if not self._remove_file(storage, plan, each):
+            if not remove_file(storage, each, partial(self._is_as_found, plan, each)):
                 plan.totals.attachments -= 1
-        if plan.tombstone is not None and not self._discard(storage, plan, plan.tombstone):
-            plan.totals.documents = 0
-        if plan.draft is not None and not self._discard_draft(storage, plan, plan.draft):
-            plan.totals.drafts = 0
+        if plan.tombstone is not None:
+            with storage.writing(plan.main) as writer:
+                if self._is_still_deleted(plan, plan.tombstone):
+                    writer.discard_document(plan.form, plan.document)
+                else:
+                    plan.totals.documents = 0
+        if plan.draft is not None:
+            draft = plan.main.moved(Collection.DRAFT)
+            with storage.writing(draft) as writer:
+                found = newest_of(self.store, draft)
+                if found is not None and found.id == plan.draft.id:
+                    writer.discard_draft(plan.form, plan.document)
+                else:
+                    plan.totals.drafts = 0
 
-    def _remove_file(self, storage: RevisionStorage, plan: PurgePlan, file: RemovedFile) -> bool:
-        def is_as_found() -> bool:
-            if plan.tombstone is not None:  # the document may have been saved again, with this attachment
-                return self._is_still_deleted(plan, plan.tombstone)
-            return not file.is_orphan or witnesses_of(self.store, plan.main) == plan.witnesses
-
-        return remove_file(storage, file, is_as_found)
-
-    def _discard(self, storage: RevisionStorage, plan: PurgePlan, tombstone: Sidecar) -> bool:
-        with storage.writing(plan.main) as writer:
-            if not self._is_still_deleted(plan, tombstone):
-                return False
-            writer.discard_document(plan.form, plan.document)
-            return True
+    def _is_as_found(self, plan: PurgePlan, file: RemovedFile) -> bool:
+        if plan.tombstone is not None:  # the document may have been saved again, with this attachment
+            return self._is_still_deleted(plan, plan.tombstone)
+        return not file.is_orphan or current_ids(self.store, plan.main) == plan.seen_ids
 
     def _is_still_deleted(self, plan: PurgePlan, tombstone: Sidecar) -> bool:
         current, newest = self.store.sidecar(plan.main), newest_of(self.store, plan.main)
         is_newer = newest is not None and plan.newest is not None and newest.modified > plan.newest.modified
         return current is not None and current.id == tombstone.id and not is_newer
-
-    def _discard_draft(self, storage: RevisionStorage, plan: PurgePlan, newest: Sidecar) -> bool:
-        draft = plan.main.moved(Collection.DRAFT)
-        with storage.writing(draft) as writer:
-            found = newest_of(self.store, draft)
-            if found is None or found.id != newest.id:
-                return False
-            writer.discard_draft(plan.form, plan.document)
-            return True
 
 
 def _batches(instants: Sequence[Instant]) -> Iterator[Sequence[Instant]]:
@@ -140,7 +128,7 @@ def remove_older(storage: RevisionStorage, address: DocumentAddress, instants: S
 
 
 def remove_file(storage: RevisionStorage, file: RemovedFile, is_as_found: Callable[[], bool] = lambda: True) -> bool:
-    """Remove an attachment with all its revisions, if it ``is_as_found`` under the lock; the older ones go first."""
+    """Remove an attachment, its older revisions first, if it ``is_as_found`` under the lock."""
     address = file.address
     for some in _batches(file.older):
         with storage.writing(address) as writer:
@@ -156,10 +144,7 @@ def remove_file(storage: RevisionStorage, file: RemovedFile, is_as_found: Callab
 
 
 def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> None:
-    """Remove what a deletion has kept, where a form keeps no history; the lock is held.
-
-    Another service does so by its own properties. More than a deletion has kept is for a purge.
-    """
+    """Remove the revisions that a deletion has kept, where a form keeps no history; the lock is held."""
     if route.properties.keeps_history or route.data.managed is None:
         return
     history = route.storage.history(address)
@@ -171,10 +156,7 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 def purge_documents(
     purging: StoragePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
 ) -> Iterator[PurgeTotals | PersistenceError]:
-    """Purge documents of a form, or with ``is_trial`` only find out what would go; yield the result of each.
-
-    A document that cannot be purged yields its error, and the others are purged all the same.
-    """
+    """Purge documents of a form, or with ``is_trial`` only plan that; yield the result or error of each."""
     for document in documents:
         try:
             yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)

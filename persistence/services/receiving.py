@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from persistence.errors import BadRequestError, as_disk_error
+from persistence.errors import BadRequestError, as_disk_error, disk_errors
 from persistence.forms.form_data import MARKER_WORD
 from persistence.forms.marks import UnusableMark, unusable_marks
 from persistence.forms.metadata import MetadataReader
@@ -26,8 +26,6 @@ UNKNOWN = "application/octet-stream"
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf"({_WORD}/{_WORD})[ \t]*(?:;[\x20-\x7e\t]*)?", re.ASCII)
 
-_RECEIVING = "receiving"
-
 
 @contextmanager
 def receiving(
@@ -39,7 +37,7 @@ def receiving(
 ) -> Iterator[tuple[Upload, Received]]:
     """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
 
-    ``checking`` is the parser that checks form data while it streams by; without one, nothing is read of it.
+    ``checking`` is the parser for form data, which also reads the values that an index needs.
     """
     kind = _type_to_keep(address, content_type)
     is_main = address.is_main
@@ -51,7 +49,7 @@ def receiving(
             try:
                 upload.write(chunk)
             except OSError as error:
-                raise as_disk_error(error, _RECEIVING, address) from error
+                raise as_disk_error(error, "receiving", address) from error
             if watch is not None:
                 watch.feed(chunk)
             if check is not None:
@@ -63,7 +61,7 @@ def receiving(
         try:
             upload.flush()
         except OSError as error:
-            raise as_disk_error(error, _RECEIVING, address) from error
+            raise as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
@@ -73,15 +71,12 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
     """Return the marks of a received definition that have no effect; none of other contents."""
     if not received.has_marks:
         return ()
-    try:
-        with upload.opened() as file:
-            return unusable_marks(file.read(LARGEST_TREE + 1))
-    except OSError as error:
-        raise as_disk_error(error, _RECEIVING) from error
+    with disk_errors("receiving"), upload.opened() as file:
+        return unusable_marks(file.read(LARGEST_TREE + 1))
 
 
 def definition_reader(address: Address) -> MetadataReader | None:
-    """Return the parser that checks a definition while it streams by, and reads its metadata; ``None`` for the rest."""
+    """Return the parser that checks a ``form.xhtml`` and reads its metadata; ``None`` for other resources."""
     return MetadataReader(is_checked=True) if isinstance(address, DefinitionAddress) and address.is_main else None
 
 

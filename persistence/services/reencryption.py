@@ -1,7 +1,6 @@
-"""Re-encryption of stored data, by the definitions and the encrypting key of now (spec forms 4.5).
+"""Re-encryption of stored data, by the current definitions and key (spec forms 4.5).
 
-Every revision is rewritten in place, one after the other: it keeps its instants, its stage and its entity tag, and what
-it was is not kept. Documents can be read and saved meanwhile.
+Every revision is rewritten in place, with its instants, stage and entity tag, while documents are read and saved.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
-from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
+from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
@@ -36,13 +35,13 @@ from persistence.storage.split_attachments import RevisionRewriter
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import WordWatch
 
-_ROUNDS = 3
-"""Rounds in which a document is examined: a save during the first may have been made by the definition of before."""
+_PASSES = 3
+"""Passes over a document: a save during the first may have been encrypted by the definition before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """A revision that is to be rewritten, and what gives its new content and sidecar, but for id, size and digest."""
+    """The rewriting of a revision; ``content`` and ``sidecar`` make the new ones, but for id, size and digest."""
 
     revision: DataRevision
     content: Callable[[StoredRevision], Iterator[bytes]]
@@ -50,7 +49,7 @@ class Rewriting:
 
 
 class Reencryption:
-    """Encrypts the data of one storage again. Methods raise the errors of a storage."""
+    """Encrypts the data of one storage again."""
 
     def __init__(self, store: ManagedStorage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self.store = store
@@ -62,21 +61,21 @@ class Reencryption:
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
-        """Return whether there is a form, other than the designer's."""
+        """Return whether a form other than the designer's exists."""
         return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        """Return the forms of the storage but for the designer's, in order."""
+        """Return the forms of the storage other than the designer's, in order."""
         found = (form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
         return sorted(found, key=lambda form: (form.app, form.name))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
-        """Encrypt a document again with its draft, if it has the version; returns how many revisions, and problems."""
+        """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""
         self._at_rest.keys.ring().to_write()
-        for collection in Collection:  # an interrupted rewrite has plain content, which is not to stay, and no reader
+        for collection in Collection:  # an interrupted rewrite may have left plain content
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
         count, problems = 0, list[str]()
-        for _ in range(_ROUNDS):
+        for _ in range(_PASSES):
             plan = self.plan(form, document, version)
             problems = plan.problems
             if not plan.rewritings:
@@ -91,7 +90,7 @@ class Reencryption:
         return count, problems
 
     def plan(self, form: Form, document: str, version: int | None = None) -> DocumentPlan:
-        """Return what would be rewritten of a document and its draft, if it has the version."""
+        """Return the rewritings of a document and its draft, or of those revisions that have the version."""
         plan = DocumentPlan(self.store, self._rewriter, self._at_rest, form, document)
         plan.make(version)
         return plan
@@ -102,13 +101,13 @@ class Reencryption:
         found = opened_revision(self._rewriter, revision)
         if found is None:
             return False
-        doing, watch = f"re-encrypting {address}", WordWatch(MARKER_WORD)
+        action, watch = f"re-encrypting {address}", WordWatch(MARKER_WORD)
         with found.opened, self._rewriter.upload(address, old) as upload:
             for piece in rewriting.content(found):
-                with disk_errors(doing):
+                with disk_errors(action):
                     upload.write(piece)
                 watch.feed(piece)
-            with disk_errors(doing):
+            with disk_errors(action):
                 upload.flush()
             described = rewriting.sidecar(old, address)
             rewritten = msgspec.structs.replace(
@@ -124,7 +123,7 @@ class Reencryption:
 
 @dataclass(slots=True)
 class DocumentPlan:
-    """Rewritings of one document and its draft; ``problems`` say what cannot be rewritten.
+    """Rewritings of one document and its draft, and ``problems`` with other revisions.
 
     ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
@@ -142,10 +141,7 @@ class DocumentPlan:
 
     @property
     def rewritings(self) -> list[Rewriting]:
-        """The rewritings in order: attachments that become plain, data, attachments that become encrypted.
-
-        So at no time data says that an attachment is plain when it is not.
-        """
+        """The rewritings in such an order that no data says that an encrypted attachment is plain."""
         return [*self.to_decrypt, *self.data, *self.to_encrypt]
 
     def make(self, version: int | None) -> None:
@@ -172,7 +168,7 @@ class DocumentPlan:
             with found.opened:
                 if found.is_edited:
                     path = revision.address
-                    self.problems.append(f"{path} was edited by hand: persistence check --adopt PATH takes that in")
+                    self.problems.append(f"{path} was edited by hand: 'persistence check --adopt PATH' adopts it")
                 else:
                     look(revision, found)
         except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:
@@ -186,8 +182,9 @@ class DocumentPlan:
             holders = reader.read(_pieces(found.opened)).holders
         for holder in holders:
             if holder.held.collection is not None:
-                key = holder.held.collection, holder.held.name
-                self.named[key] = self.named.get(key, False) or _is_below(holder, controls.paths)
+                key, path = (holder.held.collection, holder.held.name), holder.path
+                is_encrypted = any(path[:length] in controls.paths for length in range(1, len(path) + 1))
+                self.named[key] = self.named.get(key, False) or is_encrypted
 
     def _plan_attachment(self, revision: DataRevision, found: StoredRevision) -> None:
         address, sidecar = revision.address, revision.sidecar
@@ -195,7 +192,7 @@ class DocumentPlan:
         if self.named.get((address.collection, address.name), plain is not None):
             header = frames.read_header(found.opened) if sidecar.encrypted else None
             if header is None or header.key_id != self.at_rest.keys.ring().writing:
-                self.to_encrypt.append(Rewriting(revision, partial(self._encrypted, address), self._as_encrypted))
+                self.to_encrypt.append(Rewriting(revision, partial(self._reencrypted, address), self._as_encrypted))
         elif plain is not None:
             self.to_decrypt.append(Rewriting(revision, partial(self._decrypted, address), self.at_rest.as_plain))
 
@@ -203,24 +200,19 @@ class DocumentPlan:
         paths, values = self._encrypted_paths(revision, found)
         survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
-        if not survey.is_done or not self._is_hash_done(revision, is_wanted=has_values):
+        sealed, plain = revision.sidecar.sealed_hash, revision.sidecar.client_hash
+        is_hash_done = not (has_values and plain is not None)
+        if sealed is not None:
+            is_hash_done = has_values and self.at_rest.cipher(revision.address).is_current(sealed)
+        if not (survey.is_done and is_hash_done):
             content = partial(self._encrypted_data, revision.address, paths, values)
             sidecar = self._as_encrypted if has_values else self.at_rest.as_plain
             self.data.append(Rewriting(revision, content, sidecar))
 
-    def _is_hash_done(self, revision: DataRevision, *, is_wanted: bool) -> bool:
-        sidecar = revision.sidecar
-        if sidecar.sealed_hash is not None:
-            return is_wanted and self.at_rest.cipher(revision.address).is_current(sidecar.sealed_hash)
-        return sidecar.client_hash is None or not is_wanted
-
     def _encrypted_paths(
         self, revision: DataRevision, found: StoredRevision
     ) -> tuple[frozenset[Path], frozenset[Path]]:
-        """Return the paths of encrypted controls, and of those that take no files.
-
-        Where the definition is gone, both are the paths of values that are encrypted.
-        """
+        """Return the paths of encrypted controls, and of those without files; of encrypted values if not defined."""
         controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if controls is not None:
             return controls.paths, controls.values
@@ -239,12 +231,9 @@ class DocumentPlan:
         if self._is_own(held) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
-                return will_be and self._is_there(held, held.collection)
+                sidecar = self.store.sidecar(DocumentAddress(held.form, held.collection, held.document, held.name))
+                return will_be and sidecar is not None and not sidecar.deleted
         return self.at_rest.is_encrypted(held, is_labelled)
-
-    def _is_there(self, held: AttachmentRef, collection: Collection) -> bool:
-        sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))
-        return sidecar is not None and not sidecar.deleted
 
     def _encrypted_data(
         self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
@@ -258,15 +247,11 @@ class DocumentPlan:
         plain = self.at_rest.plain_file(found, address)
         yield from _pieces(found.opened if plain is None else plain)
 
-    def _encrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
+    def _reencrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         return frames.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
 
     def _as_encrypted(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.at_rest.as_encrypted(self.at_rest.as_plain(old, address), address)
-
-
-def _is_below(holder: AttachmentHolder, paths: frozenset[Path]) -> bool:
-    return any(holder.path[:length] in paths for length in range(1, len(holder.path) + 1))
 
 
 def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:

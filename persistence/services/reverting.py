@@ -1,9 +1,7 @@
 """Bringing back older revisions: as new ones, of a form, or of a document with the attachments that it names.
 
-A document that is brought back is stored as by a PUT of the revision, as its bytes are stored: decided twice, refused
-for the same reasons, and encrypted if it was. Its attachments are stored before it, as a form runtime does (spec crud
-4.2). So while a deleted document is brought back it stays deleted, until all of it is there. Older revisions may come
-from elsewhere, such as a backup.
+A revision is brought back as by a PUT of its stored bytes. Its attachments are stored first (spec crud 4.2), so that a
+deleted document stays deleted until all of it is there. Older revisions may come from elsewhere, such as a backup.
 """
 
 from __future__ import annotations
@@ -34,14 +32,14 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.providers.provider import Route
 from persistence.services.data_revisions import as_of, selected
-from persistence.services.decisions import Arrival
+from persistence.services.decisions import PutRequest
 from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, commit
 from persistence.services.leasing import protecting
 from persistence.services.rules import Get, Origin, Put, Revert, Written, living
 from persistence.services.transforms import holders_in
 from persistence.storage.integrity import digest_of_open
-from persistence.storage.storage import Revisions, Writing
+from persistence.storage.storage import Revisions
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -66,7 +64,12 @@ class RestoredFile:
 
     @property
     def put(self) -> Put:
-        older, asked = self.older, self.asked
+        older, asked, current = self.older, self.asked, self.replaced
+        if current is not None and not current.deleted:
+            origin = Origin(current.created, current.facts.owner)
+        else:
+            is_same_life = current is None or current.created <= older.created
+            origin = Origin(older.created if is_same_life else None, older.facts.owner)
         return Put(
             version=VersionRequest(number=older.version),
             precondition=asked.precondition,
@@ -76,18 +79,10 @@ class RestoredFile:
             stage=older.stage,
             source=older.source,
             client_hash=None if older.sealed_hash is not None else older.client_hash,
-            origin=self._origin,
+            origin=origin,
             token=asked.token,
             restores=older,
         )
-
-    @property
-    def _origin(self) -> Origin:
-        current = self.replaced
-        if current is not None and not current.deleted:
-            return Origin(current.created, current.facts.owner)
-        is_same_life = current is None or current.created <= self.older.created
-        return Origin(self.older.created if is_same_life else None, self.older.facts.owner)
 
 
 Seen = dict[DocumentAddress, str | None]
@@ -96,10 +91,9 @@ Seen = dict[DocumentAddress, str | None]
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A file with the attachments that come back with it.
+    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``.
 
-    Others that it names are ``unchanged``, or ``missing``: they were so already when it was current.
-    ``is_damaged`` says that the current content of the file is not what its sidecar says.
+    With ``is_damaged`` the current content of the file is not the one of its sidecar.
     """
 
     file: RestoredFile
@@ -121,10 +115,12 @@ class RestorePlan:
         current, older = self.file.current, self.file.older
         if self.attachments or current is None or current.sidecar.deleted or current.is_edited or self.is_damaged:
             return False
-        return _saved(current.sidecar) == _saved(older)
+        now = current.sidecar
+        facts = (now.digest, now.content_type, now.stage, now.valid)
+        return facts == (older.digest, older.content_type, older.stage, older.valid)
 
     def seen(self) -> Seen:
-        """Return what must be unchanged when it is carried out."""
+        """Return the revisions that must still be current when the plan is carried out."""
         files = [(each.address, each.current) for each in (*self.attachments, self.file)]
         return {address: None if found is None else found.sidecar.id for address, found in (*files, *self.unchanged)}
 
@@ -133,15 +129,13 @@ class RestorePlan:
 class Reverting:
     """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
 
-    ``elsewhere`` reads the older revisions, if they are not in the history of ``documents``: their contents are
-    compared with their digests. Methods raise the domain errors of ``persistence.errors``.
+    ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
     """
 
     documents: Documents
     elsewhere: Documents | None = None
 
     def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
-        """Return what would be done."""
         route = self.documents.router.of(address.form)
         current = route.storage.read(address, content=False)
         source = self.elsewhere or self.documents
@@ -161,11 +155,7 @@ class Reverting:
         return _with_attachments(plan, route, source.router.of(address.form), names, is_deep=is_deep)
 
     def restore(self, plan: RestorePlan) -> Written:
-        """Make an older revision the current one again, by a new revision. What was current stays in the history.
-
-        Attachments that have been replaced or deleted since come back in the revision of that time. If this is
-        interrupted, a repetition completes it.
-        """
+        """Store an older revision, with its attachments of that time, as a new one; a repetition completes it."""
         address, files, seen = plan.file.address, (*plan.attachments, plan.file), plan.seen()
         *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
         for batch in first:
@@ -178,15 +168,18 @@ class Reverting:
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
         with ExitStack() as opened:
-            arrivals = [opened.enter_context(self._arriving(route, file)) for file in files]
+            requests = [opened.enter_context(self._receiving(route, file)) for file in files]
             with route.storage.writing(address) as writer:
-                _require_unchanged(writer, seen)
-                ready = [documents.ready(writer, arrival) for arrival in arrivals]
+                for each, content_id in seen.items():
+                    stored = writer.current(each)
+                    if content_id != (None if stored is None else stored.sidecar.id):
+                        raise ReplacedError(f"{each} was written by another request meanwhile")
+                prepared = [documents.prepared(writer, request) for request in requests]
                 with protecting(route, address, files[0].asked.user):
-                    return [commit(writer, each) for each in ready]
+                    return [commit(writer, each) for each in prepared]
 
     @contextmanager
-    def _arriving(self, route: Route, file: RestoredFile) -> Iterator[Arrival]:
+    def _receiving(self, route: Route, file: RestoredFile) -> Iterator[PutRequest]:
         address = file.address
         source = (self.elsewhere or self.documents).router.of(address.form).storage
         older = source.read_revision(address, file.older.modified, content=True)
@@ -195,10 +188,10 @@ class Reverting:
         with closing(older):
             if older.sidecar.id != file.older.id or older.file is None:
                 raise _changed(file)
-            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as arrival:
-                if self.elsewhere is not None and older.sidecar.digest not in (None, arrival.received.digest):
+            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as request:
+                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
                     raise DamagedError(f"{address} of {older.sidecar.modified} is not what its sidecar says")
-                yield arrival
+                yield request
 
 
 def _changed(file: RestoredFile) -> BusyError:
@@ -226,10 +219,7 @@ def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | 
 def _with_attachments(
     plan: RestorePlan, route: Route, source: Route, names: Iterable[str], *, is_deep: bool
 ) -> RestorePlan:
-    """Look in ``source`` for the revisions of attachments that were current when a revision of their document was.
-
-    With ``is_deep`` one that is damaged now comes back, too.
-    """
+    """Add the attachments that were current with their document; with ``is_deep`` also for damaged ones."""
     file, asked = plan.file, replace(plan.file.asked, precondition=NO_PRECONDITION)
     for name in names:
         address = file.address.moved(file.address.collection, name)
@@ -264,9 +254,7 @@ def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRev
             return None
         first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
         if first is not None and first.sidecar.created <= moment:
-            raise ConflictError(
-                f"{address} was another one at that time, and its revision of then was purged"
-            ) from None
+            raise ConflictError(f"{address} had other content at that time, and that revision was purged") from None
         return first
 
 
@@ -280,23 +268,12 @@ def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
     return is_known and (now.digest, now.content_type) == (then.digest, then.content_type)
 
 
-def _saved(sidecar: Sidecar) -> tuple[object, ...]:
-    return sidecar.digest, sidecar.content_type, sidecar.stage, sidecar.valid
-
-
-def _require_unchanged(writer: Writing, seen: Seen) -> None:
-    for address, content_id in seen.items():
-        stored = writer.current(address)
-        if content_id != (None if stored is None else stored.sidecar.id):
-            raise ReplacedError(f"{address} was written by another request meanwhile")
-
-
 def republish(
     definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
 ) -> Sidecar | None:
-    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar there.
+    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar.
 
-    ``None`` where it was not there at that time, or is current already.
+    Return ``None`` where it did not exist at that time, or is current already.
     """
     moment = asked.as_of or LAST
     try:

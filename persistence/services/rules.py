@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
+from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError, disk_errors
+from persistence.limits import CHUNK
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import Operations
-from persistence.model.preconditions import NO_PRECONDITION, Precondition, Tags
+from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest, is_data_format
@@ -22,7 +24,7 @@ from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When a resource was created and whose it is, as a proxy says that has found it (spec crud 11).
+    """The creation and the owner of a resource, from the headers of a proxy (spec crud 11).
 
     Without ``created`` it is being created now.
     """
@@ -33,11 +35,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8).
+    """A GET, or with ``content`` false a HEAD.
 
-    ``as_of`` selects the one that was current at an instant; not both are set.
-    ``decrypt`` asks for the plain content of an attachment (spec forms 4.3). ``token`` is an access token, which nobody
-    has verified yet; it is so in a PUT and a DELETE, too (spec crud 6.6).
+    ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
+    asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
     """
 
     version: VersionRequest = ABSENT
@@ -54,9 +55,8 @@ class Get:
 class Put:
     """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
 
-    ``flat_view`` asks for flat views of a definition (spec search 7.1). ``holder`` is the path of the element that
-    holds an attachment (spec forms 4.2). Only a proxy says the ``origin``, and that the form ``is_singleton``.
-    ``restores`` is the sidecar of the older revision that is brought back; then its origin is stated, too.
+    ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
+    ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
     """
 
     version: VersionRequest = ABSENT
@@ -94,7 +94,7 @@ class Revert:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A DELETE of one resource, or of all data of a form. Only a proxy says the ``origin``."""
+    """A DELETE of one resource, or of all data of a form. Only a proxy sends ``origin``."""
 
     version: VersionRequest = ABSENT
     precondition: Precondition = NO_PRECONDITION
@@ -111,8 +111,7 @@ Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
 class Read:
     """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
 
-    ``decryption`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that
-    the result is the plain content of an encrypted file.
+    ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain.
     """
 
     address: Address
@@ -131,13 +130,14 @@ class Read:
         """The bytes of the content; ``None`` where another service does not say how many they are."""
         return None if self.found.size == UNKNOWN_SIZE else self.found.size
 
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the open content as it is stored, and close it."""
+        with self.found.opened as file, disk_errors(f"reading {self.address}"):
+            yield from iter(partial(file.read, CHUNK), b"")
+
     @property
     def has_exact_date(self) -> bool:
-        """Return whether the date identifies the sent content.
-
-        A content replaced by hand is newer than its date, and an encrypted attachment has the same date
-        stored and decrypted.
-        """
+        """Return whether the date identifies the content: not after an edit by hand, nor for two forms of a file."""
         is_of_two = self.is_decrypted or (self.found.sidecar.encrypted and not self.address.is_main)
         return not (is_of_two or self.found.is_edited)
 
@@ -154,10 +154,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """How many documents a DELETE of all data of a form has deleted, and how many the user may not delete.
-
-    ``refusal`` is the reason of the first of those.
-    """
+    """The number of deleted documents, and of those that the user may not delete, with the reason for the first."""
 
     deleted: int
     refused: int
@@ -215,9 +212,8 @@ def check_precondition(
 ) -> None:
     """Compare the precondition of a write with the stored revision (spec crud 4.6).
 
-    For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), and the tag of its
-    decrypted content will do, too. ``may_read`` says whether the caller may know who has saved, when, and under which
-    tag; it is asked only where the precondition fails.
+    For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
+    decrypted content. Only where ``may_read`` returns true, the error says who has saved, when, and under which tag.
     """
     if precondition is NO_PRECONDITION:
         return
@@ -235,22 +231,19 @@ def _reason(
         if own is None and (not tags or expected.tags is None):
             missing = f"nothing is stored that If-Match could name; it may have been deleted: {address}"
             return missing if precondition.must_exist else None
+        if not expected.match(*tags) and any(tag.startswith("W/") for tag in expected.tags or ()):
+            return (
+                "a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it:"
+                f" {address}"
+            )
         if not expected.match(*tags):
-            return _mismatch(expected, address)
+            return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
     elif since is not None and own is not None and _is_modified(own, since):
         return f"somebody has saved after the time of If-Unmodified-Since: {address}"
     if excluded is not None and own is not None and excluded.match(*_tags(own)):
         is_any = excluded.tags is None
         return f"{address} already exists" + (" (If-None-Match: *)" if is_any else ", as If-None-Match names it")
     return None
-
-
-def _mismatch(expected: Tags, address: Address) -> str:
-    if any(tag.startswith("W/") for tag in expected.tags or ()):
-        return (
-            f"a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it: {address}"
-        )
-    return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
 
 
 def _tags(found: StoredRevision) -> tuple[str, str]:
@@ -270,10 +263,10 @@ def _last_save(found: StoredRevision) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The content received for a PUT: its id, its size in bytes, its digest and the type to keep.
+    """The content received for a PUT; ``content_type`` is the type to keep.
 
-    ``metadata`` is extracted from a form definition; ``has_marks`` says that it may mark controls. ``is_plain`` is true
-    of form data without encrypted values.
+    ``metadata`` is that of a form definition, which with ``has_marks`` may mark controls. Form data without encrypted
+    values ``is_plain``.
     """
 
     id: str
@@ -288,14 +281,17 @@ class Received:
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
     """The sidecar of an accepted PUT.
 
-    Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
-    ``owner`` becomes the owner (spec crud 4.4). Headers of a proxy take precedence. The stage is never inherited.
+    Over nothing, or over a tombstone, it is a creation, and ``owner`` becomes the owner (spec crud 4.4). Headers of a
+    proxy take precedence. The stage is never inherited.
     """
     modified = next_after(over.latest if over is not None else None)
-    origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)
+    origin = put.origin
+    if origin is None:
+        there = living(over)
+        origin = Origin(None, owner) if there is None else Origin(there.sidecar.created, there.sidecar.facts.owner)
     created = origin.created or modified
     if put.origin is not None and created > modified:
-        raise BadRequestError(f"a resource cannot have been created at {created}, which is yet to come")
+        raise BadRequestError(f"a resource cannot have been created at {created}, which is in the future")
     sidecar = Sidecar(
         schema=SCHEMA,
         id=received.id,
@@ -342,7 +338,3 @@ def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -
         modifier=delete.user.name,
         deleted=True,
     )
-
-
-def _stored_origin(found: StoredRevision | None) -> Origin | None:
-    return None if found is None else Origin(found.sidecar.created, found.sidecar.facts.owner)

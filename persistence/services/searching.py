@@ -1,7 +1,6 @@
 """Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
 
-A caller who has misspelt a name gets an answer without documents, as the specification has it (spec search 1.1, 1.4),
-and beside it a notice with the nearest known name.
+A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
-from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort, VisibleOwners
+from persistence.model.search import DraftFilter, Drafts, Field, Hits, Sort, VisibleOwners
 from persistence.model.texts import nearest, similar
 from persistence.model.users import User
 from persistence.model.versions import Searched
@@ -44,7 +43,7 @@ class Searcher:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A search: ``version`` as it was asked for, the versions that are ``searched``, and the ``paths`` of controls."""
+    """A search: the ``version`` of the request, the versions that are ``searched``, and the ``paths`` of controls."""
 
     version: int | Searched
     searched: SearchedVersions
@@ -65,12 +64,7 @@ class Answered:
 
 
 class Searching:
-    """Answers with XML, in pieces.
-
-    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
-    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
-    may be repeated.
-    """
+    """Answers with XML, in pieces. A full disk is ``BusyError``: a search stores nothing, and may be repeated."""
 
     def __init__(self, router: Router, dialect: Dialect, forms: PublishedForms) -> None:
         self._router = router
@@ -88,9 +82,11 @@ class Searching:
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
             paths = searched.index_paths or ()
-            query = _cut(query, paths)
-        # A page may be long and its documents large: only the requested values are held.
-        with _coming_back():
+            # Conditions on other controls do not count (spec search 1.6).
+            controls = tuple(condition for condition in query.controls if condition.path in paths)
+            is_known = isinstance(query.sort.by, Field) or query.sort.by in paths
+            query = replace(query, controls=controls, sort=query.sort if is_known else Sort())
+        with _full_disk_is_busy():
             found = replace(query, paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
@@ -111,7 +107,7 @@ class Searching:
         return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
-        """Return a notice about the form or version; none with a damaged one: the others are searched nevertheless."""
+        """Return a notice about the form or version; none with a damaged one, whose documents are not known."""
         form, version, catalog = asked.searched.definition.form, asked.version, asked.searched.catalog
         with suppress(DamagedError):
             published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
@@ -129,7 +125,7 @@ class Searching:
         return replace(searched, indexed=route.indexed(searched.definition))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
-        """Return the different values in the documents that the user may see; drafts count for known users only."""
+        """Return the different values in the documents that the user may see, drafts only for a named user."""
         user = searcher.user
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -140,10 +136,10 @@ class Searching:
         context = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(write_distinct_answer(()), self._notice(context, scope.seen, found=False))
-        # Read at once: an error is still an answer, and a value that is requested twice is read once.
+        # Read before the answer begins, so that an error has a status.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
-        with _coming_back():
+        with _full_disk_is_busy():
             for by in asked:
                 if by in values:
                     for value in values[by]:  # written again
@@ -156,21 +152,11 @@ class Searching:
 
 
 @contextmanager
-def _coming_back() -> Iterator[None]:
+def _full_disk_is_busy() -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
         raise BusyError(str(error), _RETRY_AFTER) from error
-
-
-def _cut(query: Query, paths: Collection[str]) -> Query:
-    """Return a query without conditions on other controls than these (spec search 1.6)."""
-    sort = query.sort
-    return replace(
-        query,
-        controls=tuple(condition for condition in query.controls if condition.path in paths),
-        sort=sort if isinstance(sort.by, Field) or sort.by in paths else Sort(),
-    )
 
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
@@ -179,7 +165,10 @@ def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: It
     unknown = [path for path in dict.fromkeys(asked) if path not in known]
     if not unknown:
         return None
-    shown = [_with(path, nearest(path, indexed)) for path in unknown[:_MOST_SHOWN]]
+    shown = list(map(repr, unknown[:_MOST_SHOWN]))
+    for at, path in enumerate(unknown[:_MOST_SHOWN]):
+        near = nearest(path, indexed)
+        shown[at] += "" if near is None else f" (the nearest is {near!r})"
     more = f" and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
     return f"version {version} of {form} has no indexed control {', '.join(shown)}{more}"
 
@@ -191,14 +180,7 @@ def unpublished_version(form: Form, version: int, published: Iterable[int]) -> s
 
 
 def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
-    """Say that a form is not published; ``names`` gives the names that may be shown, of one application or of all.
-
-    The nearest one is looked for in the same application first, where it is most likely.
-    """
+    """Return a notice with the nearest of the ``names`` that may be shown, in the same application if possible."""
     within = {str(each) for each in names(form.app)} or {str(each) for each in names(None)}
     near = similar(str(form), sorted(within - {str(form)}))
     return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
-
-
-def _with(path: str, near: str | None) -> str:
-    return repr(path) + ("" if near is None else f" (the nearest is {near!r})")

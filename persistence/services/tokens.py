@@ -1,7 +1,6 @@
-"""Access tokens as rules: which are issued, for how long, and what one that a request brings is worth (spec crud 6.6).
+"""Access tokens: which are issued, for how long, and which operations a token grants (spec crud 6.6).
 
-Issuing is for an administrator: by the command, or over HTTP for the API keys that a setting names. What a token grants
-is decided again with each request: its operations count only as far as a permission for ``anyone-with-token`` has them.
+The operations of a token count only as far as a permission for ``anyone-with-token`` has them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ class AccessTokens:
 
     def issue(self, subject: TokenSubject, operations: Iterable[str], seconds: float, validity: int) -> str:
         """Return a token that expires in so many seconds; ``validity`` is the property, in minutes."""
-        granted = _grantable(operations)
+        wanted = frozenset(operations)
+        for name in sorted(wanted.difference(GRANTABLE)):
+            raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
+        if not wanted:
+            raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
         if not 0 < seconds <= validity * _MINUTE:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
             raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
@@ -43,28 +46,20 @@ class AccessTokens:
         if not keys:
             raise ConfigurationError("there is no key that signs tokens: make one with persistence signing-key new")
         now = int(self.clock())
+        granted = tuple(name for name in GRANTABLE if name in wanted)
         return access_tokens.sign(TokenGrant(now, now + int(seconds), granted), subject, keys)
 
     def operations(self, token: str, subject: TokenSubject, validity: int) -> frozenset[str]:
-        """Return the operations of a token that a request brings for a document.
+        """Return the operations of a token for a document.
 
-        It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. One from
-        the future is refused, because it would outlive that.
+        It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
+        from the future is refused, because it would outlive that.
         """
         grant = access_tokens.verify(token, subject, self.keys())
         now = self.clock()
         if not grant.issued <= now < min(grant.expires, grant.issued + validity * _MINUTE):
             raise access_tokens.refused()
         return frozenset(grant.operations).intersection(GRANTABLE)
-
-
-def _grantable(operations: Iterable[str]) -> tuple[str, ...]:
-    wanted = frozenset(operations)
-    for name in sorted(wanted.difference(GRANTABLE)):
-        raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
-    if not wanted:
-        raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
-    return tuple(name for name in GRANTABLE if name in wanted)
 
 
 @dataclass(frozen=True, slots=True)

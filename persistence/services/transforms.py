@@ -1,7 +1,7 @@
 """Transforms of a content on its way out: values decrypted, relevant elements only, another data format.
 
-Form data that is transformed is read twice and never held: the first time finds the length of the answer, and checks
-that all of it can be sent. The list of a document's attachments is made of its data, too (spec crud 8.2, forms 6.7).
+Form data is read twice and never held: the first time finds the length of the answer, and whether it can be sent. The
+list of a document's attachments is made from its data, too (spec crud 8.2, forms 6.7).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,6 @@ from typing import BinaryIO
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, NotFoundError, disk_errors
-from persistence.forms.controls import Control
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
 from persistence.forms.migration.pipeline import migrate
 from persistence.limits import CHUNK, LARGEST_TREE, MOST_PARSED, PARSING_PATIENCE, SMALL
@@ -33,10 +32,7 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class TransformedContent:
-    """The bytes to send of an open content: ``size`` bytes, read by iterating once, then closed.
-
-    ``pieces`` reads them from the beginning, however often.
-    """
+    """The ``size`` bytes to send of an open content: iterate once, which closes it; ``pieces`` reads them any time."""
 
     file: BinaryIO
     size: int
@@ -52,7 +48,6 @@ class TransformedContent:
             raise OSError(errno.EIO, f"the content ends {left} bytes early")
 
     def close(self) -> None:
-        """Close the content where it was not read to its end."""
         self.file.close()
 
 
@@ -61,7 +56,7 @@ _turns = threading.BoundedSemaphore(MOST_PARSED)
 
 @contextmanager
 def parsing(size: int) -> Iterator[None]:
-    """Have a turn to parse a stored document of ``size`` bytes for a block; a small one needs none."""
+    """Wait for a turn to parse a stored document, for a block; a small one needs none."""
     if size <= SMALL:
         yield
         return
@@ -74,10 +69,7 @@ def parsing(size: int) -> Iterator[None]:
 
 
 def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dialect) -> bool:
-    """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1).
-
-    Only the exact word ``remove`` does so, and only for form data that is not the designer's own.
-    """
+    """Return whether the parameter ``nonrelevant`` leaves elements of this resource out (spec forms 3.1)."""
     if not address.is_main or dialect.is_designer(address.form):
         return False
     if word == "empty":
@@ -88,24 +80,22 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2).
 
-    Values are decrypted first: they are bound to their places among all others. The open content is taken over.
+    Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
     """
     file, size = read.found.opened, read.found.size
     try:
         with parsing(size), disk_errors("reading form data"):
-            content = TransformedContent(file, size, lambda: _all_of(file))
+            content = TransformedContent(file, size, lambda: _from_start(file))
             if read.decryption is not None:
                 content = _decrypted(content, read.decryption)
-            return _relevant(content) if only_relevant else content
+            if not only_relevant:
+                return content
+            edges = nonrelevant_edges(content.pieces())
+            kept = content.size - sum(edges[1::2]) + sum(edges[::2])
+            return TransformedContent(file, kept, lambda: _outside(content.pieces(), edges))
     except Exception:
         file.close()
         raise
-
-
-def _relevant(content: TransformedContent) -> TransformedContent:
-    edges = nonrelevant_edges(content.pieces())
-    kept = content.size - sum(edges[1::2]) + sum(edges[::2])
-    return TransformedContent(content.file, kept, lambda: _outside(content.pieces(), edges))
 
 
 def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
@@ -128,7 +118,7 @@ def _decrypted(content: TransformedContent, decryption: Decryption) -> Transform
     return TransformedContent(content.file, size, lambda: decryption(content.pieces()))
 
 
-def _all_of(file: BinaryIO) -> Iterator[bytes]:
+def _from_start(file: BinaryIO) -> Iterator[bytes]:
     file.seek(0)
     yield from iter(partial(file.read, CHUNK), b"")
 
@@ -143,7 +133,7 @@ def migration_target(word: str | None) -> str | None:
 
 
 def migrated(read: Read, target: str) -> bytes:
-    """Return the definition of an open content, which is taken over, in another data format (spec forms 1)."""
+    """Return the definition of an open content, which is closed, in another data format (spec forms 1)."""
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
         data = file.read(LARGEST_TREE + 1)
     with parsing(len(data)):
@@ -151,17 +141,13 @@ def migrated(read: Read, target: str) -> bytes:
 
 
 class Attachments:
-    """Lists attachments. Methods raise the domain errors of ``persistence.errors``."""
+    """Lists attachments."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
     def of_document(self, form: Form, document: str, user: User) -> bytes:
-        """Return the XML of the list: what saved data names of its own attachments, in controls of the form.
-
-        The controls are taken from the version that the data was made with, at their paths in the format of data at
-        rest. The user must be allowed to read the document.
-        """
+        """Return the XML of the list of a document's own attachments that its data names in controls of its version."""
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=user))
         holders = holders_in(address, read.found.opened, read.found.size)
@@ -170,11 +156,12 @@ class Attachments:
         controls = route.catalog.of(form, version).controls
         if controls is None:
             raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
-        return write_attachment_list(_named(holders, controls, route.properties.data_format))
+        names = {control.path(route.properties.data_format): control.name for control in controls}
+        return write_attachment_list(_named(holders, names))
 
 
 def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[AttachmentHolder]:
-    """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end."""
+    """Return the holders of a document's own attachments in its open ``data.xml``, which is closed."""
 
     def is_own(held: AttachmentRef) -> bool:
         return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
@@ -187,9 +174,8 @@ def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[Atta
 
 
 def _named(
-    holders: list[AttachmentHolder], controls: tuple[Control, ...], data_format: str
+    holders: list[AttachmentHolder], names: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[str, AttachmentHolder]]:
-    names = {control.path(data_format): control.name for control in controls}
     for holder in holders:
         path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path
         if path in names:

@@ -1,7 +1,6 @@
-"""A ZIP archive that is written as it is sent: of any size, in bounded memory, to what cannot be sought in.
+"""A ZIP archive that is written as it is sent: of any size, in bounded memory, to an output without seek.
 
-The standard library writes it. It keeps what it knows of each entry until the archive ends, some 700 bytes: here that
-goes to a temporary file once there are many entries.
+The standard library keeps some 700 bytes of each entry until the archive ends: here these go to a temporary file.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ class _Directory(list[ZipInfo]):
 
 
 class ZipStream:
-    """An archive. Use it in a ``with`` block: one that ends early leaves nothing behind, and no valid archive.
-
-    Methods raise ``OSError`` where there is no room for the temporary file.
-    """
+    """An archive. Use it in a ``with`` block: one that ends early leaves nothing behind, and no valid archive."""
 
     def __init__(self) -> None:
         self._sink = _Sink()
@@ -99,10 +95,10 @@ class ZipStream:
     def add(
         self, name: str, times: tuple[Instant, Instant], pieces: Iterable[bytes], size: int | None, *, compresses: bool
     ) -> Iterator[bytes]:
-        """Add an entry, and yield the archive as far as it goes; without a ``size`` it may be larger than 4 GiB.
+        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB.
 
-        ``times`` are those of modification and creation. What is not to be compressed is deflated at level 0: Java
-        cannot read stored entries from a stream if their sizes come after their contents.
+        ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
+        read stored entries from a stream if their sizes come after their contents.
         """
         entry = ZipInfo(name, _date_time(times[0]))
         entry.extra, in_directory = extended_timestamps(*times)

@@ -22,7 +22,17 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
-from persistence.storage import copies, directories, file_system, files, nofollow, removal, stored_revision, uploads
+from persistence.storage import (
+    copies,
+    directories,
+    file_system,
+    files,
+    nofollow,
+    owner,
+    removal,
+    stored_revision,
+    uploads,
+)
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -90,6 +100,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
         super().__init__(base, integrity)
         if not os.path.isdir(self.root):
             raise StartupError(f"there is no directory {self.root} for attachments")
+        owner.require_closed(self.root)
         with disk_errors(f"directory of attachments {self.root}"):
             for name in (SPOOL, TRASH):
                 if not directories.make(f"{self.root}/{name}"):

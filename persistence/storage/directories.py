@@ -12,7 +12,7 @@ import stat
 import time
 from contextlib import suppress
 
-from persistence.observed import FSYNCS
+from persistence.metrics.observations import FSYNCS
 from persistence.storage import nofollow
 
 DIRECTORY_MODE = 0o750

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from persistence import children
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
-from persistence.storage import copies, directories, files, owner
+from persistence.storage import copies, directories, files
 from persistence.storage.layout import SERVICE, SPOOL
 from persistence.storage.locks import try_lock
 
@@ -44,8 +44,6 @@ def probe(root: str) -> str | None:
     Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
     is not for ever.
     """
-    if os.geteuid() == 0:
-        owner.require(root)
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),

@@ -85,6 +85,7 @@ class KeyFile(Generic[T]):
 
     def _require_owner(self) -> None:
         """A file that root makes would be closed to the service, and so would the one that replaces the service's."""
+        owner.refuse_root(os.path.dirname(self._path))
         if files.exists(self._path):
             owner.require_user(self._path, os.stat(self._path).st_uid)
         elif files.exists(self._tree):

@@ -34,7 +34,6 @@
     <root>/.index/.reindexing                                  how far an index is that is being rebuilt
     <root>/.index/.reencrypting                                how far a re-encryption is, and the lock of who does it
     <root>/.index/.reencrypted                                 how the last re-encryptions have ended
-    <root>/.index/.forms                                       published versions, shared by processes
     <root>/.index/.flat/flat.sqlite                            tables for reports, of all forms that have any
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
@@ -83,7 +82,6 @@ JOURNAL = ".index/.pending"
 REINDEXING = ".index/.reindexing"
 REENCRYPTING = ".index/.reencrypting"
 REENCRYPTED = ".index/.reencrypted"
-FORMS = ".index/.forms"
 FLAT = ".index/.flat"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
@@ -190,7 +188,6 @@ def _application(app: str) -> str:
     return _directory(app)
 
 
-@lru_cache(NAMES_KEPT // 8)  # two names each
 def _form(form: Form) -> str:
     return f"{_application(form.app)}/{_directory(form.name)}"
 

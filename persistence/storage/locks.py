@@ -31,7 +31,7 @@ from io import FileIO
 
 from persistence.closable import closed
 from persistence.errors import BusyError
-from persistence.observed import LOCK_TIMEOUTS, LOCK_WAITS
+from persistence.metrics.observations import LOCK_TIMEOUTS, LOCK_WAITS
 from persistence.storage import files, nofollow
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 

@@ -37,7 +37,6 @@ from persistence.storage.layout import (
 from persistence.storage.marks import StateMark, mark_of_directories
 from persistence.storage.revision_lists import OlderRevisionLists, StoredRevisions
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
-from persistence.storage.watched import Watch, WatchedValues
 
 
 class StoreReader:
@@ -54,7 +53,6 @@ class StoreReader:
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
         self._older = OlderRevisionLists()
-        self._fingerprints = WatchedValues[tuple[tuple[int, Fingerprint], ...]](self.root)
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -93,7 +91,10 @@ class StoreReader:
     def fingerprints(self, form: Form) -> tuple[tuple[int, Fingerprint], ...]:
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
-            return self._fingerprints.get(directory, lambda watch: _fingerprints(directory, watch))
+            return tuple(
+                (number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}"))
+                for number in _numbers(directory)
+            )
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
@@ -254,15 +255,6 @@ def _listed(directory: str) -> list[str]:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _fingerprints(directory: str, watch: Watch) -> tuple[tuple[int, Fingerprint], ...]:
-    def look(number: int) -> Fingerprint:
-        watch(f"{directory}/{number}")
-        return stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
-
-    watch(directory)
-    return tuple((number, look(number)) for number in _numbers(directory))
 
 
 def _numbers(directory: str) -> list[int]:

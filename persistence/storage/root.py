@@ -69,6 +69,7 @@ def init(root: str) -> bool:
     Returns ``False`` where there is a tree already, which is not changed. ``layout.json`` is written last: an
     interrupted call leaves a directory that the next one completes.
     """
+    owner.require_closed(root)
     with disk_errors(f"data directory {root}"):
         directories.ensure(root)
         if _has_layout(root):
@@ -86,13 +87,12 @@ def init(root: str) -> bool:
 def open_tree(root: str) -> None:
     """Make sure that there is a tree that can be served, and make own directories of it that are missing."""
     require(root)
-    if os.geteuid() == 0:
-        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
     make_own(root)
 
 
 def require(root: str) -> None:
-    """Make sure that there is a tree that can be served; nothing is changed."""
+    """Make sure that there is a tree that can be served, and strangers cannot write to it; nothing is changed."""
+    owner.require_closed(root)
     if not _has_layout(root):
         raise missing(root)
 

@@ -7,7 +7,6 @@ change who may read a document, and a file that was moved between documents woul
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -19,8 +18,6 @@ from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.storage import nofollow
 
 _LAST_YEAR = "9999"
-_LONGEST_CORRECTED = 1 << 12
-"""Bytes of a sidecar in which a flipped bit is looked for, by trying all of them."""
 _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _SCHEMA_BEFORE = 1
 """The schema without checksum and address, which ``persistence upgrade`` reads."""
@@ -96,18 +93,6 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
     if summed.address != address:
         raise ChangedSidecarError(path, f"belongs to {summed.address}", sidecar, is_misplaced=True)
     return sidecar
-
-
-def corrected(data: bytes, path: str, address: str) -> Sidecar | None:
-    """Return the sidecar that one flipped bit has spoilt; ``None`` where that is not what happened to it."""
-    spoilt = bytearray(data[:_LONGEST_CORRECTED])
-    for at in range(len(spoilt) if len(data) <= _LONGEST_CORRECTED else 0):
-        for bit in range(8):
-            spoilt[at] ^= 1 << bit
-            with suppress(DamagedError):
-                return decode(bytes(spoilt), path, address)
-            spoilt[at] ^= 1 << bit
-    return None
 
 
 def decode_before(data: bytes, path: str) -> Sidecar:

@@ -100,10 +100,7 @@ class Readable(Revisions, Protocol):
         """Return a value that no other state of a resource has; ``NOTHING_THERE`` where there is none. Asked often."""
 
     def fingerprints(self, form: Form) -> Iterable[tuple[int, Fingerprint]]:
-        """Return the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``.
-
-        Two results that are the same object say the same.
-        """
+        """Return the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have any files, in no order."""

@@ -95,7 +95,6 @@ class Store(StoreReader, ManagedStorage, Closable):
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
         self._lease.close()
         self._service.close()
-        self._fingerprints.close()
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""

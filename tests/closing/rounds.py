@@ -21,8 +21,8 @@ from flask.testing import FlaskClient
 from persistence.app import create_app
 from persistence.http.responses import rfc1123
 from persistence.limits import OBSERVATIONS_KEPT
+from persistence.metrics.observations import FSYNCS, LOCK_WAITS
 from persistence.model.instants import epoch_seconds, from_datetime
-from persistence.observed import FSYNCS, LOCK_WAITS
 from persistence.settings import load
 from tests import encrypted_form, orders
 from tests.orders import found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -117,9 +116,9 @@ def _rss(status: dict[str, str]) -> int:
 
 
 def _counts_as_open(descriptor: Path) -> bool:
-    """Whether a file is neither one of an index nor the queue of changes, which the first list of forms opens."""
+    """Whether a file is not one of an index."""
     try:
-        return not re.search(r"/\.index/|:inotify$", str(descriptor.readlink()))
+        return "/.index/" not in str(descriptor.readlink())
     except FileNotFoundError:
         return False
 

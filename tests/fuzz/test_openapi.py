@@ -43,9 +43,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 _OF_BROWSERS = {"host", "origin", "sec-fetch-mode", "sec-fetch-site"}
 _OF_BODIES = {"content-digest", "content-md5", "content-range", "expect", "repr-digest"}
-_OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto", "x-sent-uri"}
-_MAY_BE_EMPTY = {"cookie", "user-agent", "referer"}
-"""Headers that are named only because nobody reads them: granian's middleware refuses others that are empty."""
+_OF_PROXIES = {"x-forwarded-for", "x-forwarded-proto"}
 
 
 def asked_for() -> set[str]:
@@ -65,7 +63,7 @@ def asked_for() -> set[str]:
                     names.add(text)
                 case ast.Subscript(value=ast.Attribute(attr="_keys"), slice=ast.Constant(value=str(text))):
                     names.add(text)
-    return {name.replace("_", "-").lower() for name in names} - _MAY_BE_EMPTY
+    return {name.replace("_", "-").lower() for name in names}
 
 
 def test_it_loads() -> None:

@@ -17,7 +17,7 @@ from persistence.model.addresses import Form, TokenSubject
 from persistence.services.tokens import AccessTokens
 from tests.http.test_permissions import LEA, V1, definition, operations
 from tests.in_process import serving
-from tests.service import OF_ANOTHER, Answer, Service, alone, running
+from tests.service import Answer, Service, alone, running
 
 FORM = "hr/leave"
 PATH = f"{FORM}/data/A/data.xml"
@@ -334,7 +334,7 @@ def post_request(worker, req, environ, resp):
 """)
     (tmp_path / "behind/settings.toml").write_text('gunicorn = "g.py"\n')
     options = ("--config", str(tmp_path / "behind/settings.toml"))
-    with alone(tmp_path / "behind", dialect="orbeon", options=options, env=OF_ANOTHER) as behind:
+    with alone(tmp_path / "behind", dialect="orbeon", options=options) as behind:
         more = f'svc.persistence.files.uri = "http://127.0.0.1:{behind.port}"\nsvc.persistence.files.dialect = "orbeon"'
         with a_service(tmp_path, more=more) as service:
             stored(service)

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests import service as services
 from tests.forms.test_streaming import HOSTILE
-from tests.service import Service, as_by_nginx, said
+from tests.service import Service
 
 
 def raw(service: Service, request: bytes, *, half_close: bool = True) -> tuple[int, bytes]:
-    """Status and whole answer to bytes sent as they are; granian gives none to a client that ends its side."""
+    """Status and whole answer to bytes sent as they are."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
-        connection.sendall(as_by_nginx(request))
-        if half_close and not services.is_granian:
+        connection.sendall(request)
+        if half_close:
             connection.shutdown(socket.SHUT_WR)
         answer = b""
         while chunk := connection.recv(65536):
@@ -207,14 +206,14 @@ def test_the_body_of_what_is_refused_anyway_is_not_asked_for(
     head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\n"
     head += f"{service.prefix}Form-Definition-Version: 1\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
-        connection.sendall(as_by_nginx(head.encode()))
+        connection.sendall(head.encode())
         answer = connection.recv(65536)
         assert answer.startswith(expected)
         if length == 4:
             connection.sendall(b"<d/>")
             answer = connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 201")
-            connection.sendall(as_by_nginx(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         else:
             while connection.recv(65536):
@@ -227,7 +226,7 @@ def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) ->
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
     for _ in range(5):
         path = f"{service.face}/crud/{form}/data/D/data.xml"
-        connection.request("PUT", path, b"<d/>" + b" " * (3 << 20), {"If-Match": "other", **said(path)})
+        connection.request("PUT", path, b"<d/>" + b" " * (3 << 20), {"If-Match": "other"})
         answer = connection.getresponse()
         assert (answer.status, answer.will_close) == (412, False)
         answer.read()

@@ -16,7 +16,7 @@ import pytest
 from persistence.keys import Keys
 from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of
-from tests.service import Answer, Service, running, said
+from tests.service import Answer, Service, running
 
 PATH = "/crud/a/b/data/D/data.xml"
 TRUSTING = {"PERSISTENCE_TRUSTED": "10.1.2.3, 127.0.0.1"}
@@ -49,7 +49,7 @@ def over_unix(path: Path, target: str, *, own: str | None = None, headers: Mappi
         connection.sock.bind(own)
     connection.sock.connect(str(path))
     try:
-        connection.request("GET", target, headers={**said(target), **(headers or {})})
+        connection.request("GET", target, headers=headers or {})
         response = connection.getresponse()
         return Answer(response.status, response.headers, response.read())
     finally:
@@ -223,10 +223,10 @@ def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Pa
     with running(tmp_path) as service:
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
         for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
-            connection.request("PUT", PATH, body, {"Form-Definition-Version": "1", **said(PATH)})
+            connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
             response = connection.getresponse()
             assert (response.status, len(response.read().splitlines())) == (401, 1)
-            connection.request("GET", PATH, headers={**bearer(secret), **said(PATH)})
+            connection.request("GET", PATH, headers=bearer(secret))
             response = connection.getresponse()
             assert (response.status, response.read()) == (404, b"a/b/data/D/data.xml does not exist\n")
         connection.close()

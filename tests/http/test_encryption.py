@@ -309,7 +309,7 @@ def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(serv
     overhead = len(whole) - len(CONTENT) - 4 * 16
     for left in (len(whole) - 1, *(overhead + frames * (65_536 + 16) for frames in (1, 2, 3))):
         cut = service.put(f"{form}/data/1/b.bin", whole[:left], Form_Definition_Version=1)
-        assert (cut.status, "not as it was written" in cut.cause) == (400, True), left
+        assert (cut.status, "an encrypted attachment that was changed" in cut.cause) == (400, True), left
 
 
 def test_a_raw_file_of_what_one_may_not_read_is_not_taken_in(service: Service, form: str) -> None:

@@ -186,7 +186,7 @@ def test_plain_values_are_damage_where_the_sidecar_says_that_some_are_encrypted(
         assert planted(service, "a/f", data()).status == 200, "this may be of before the controls were marked"
         resealed(sidecar, encrypted=True)
         got = service.get("a/f/data/1/data.xml")
-        assert (got.status, "its sidecar says that there are some" in got.cause) == (500, True)
+        assert (got.status, "but its sidecar says that it has" in got.cause) == (500, True)
 
 
 def test_a_check_finds_plain_values(

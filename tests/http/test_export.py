@@ -381,7 +381,7 @@ def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_entries_of_more_than_4_gib_are_of_the_larger_format(choice: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limit of the smaller format set to a few bytes, in entries and in the directory."""
-    if services.is_proxied or services.is_granian:
+    if services.is_proxied:
         pytest.skip("the service is another process")
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 50)
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
@@ -396,7 +396,7 @@ def test_entries_of_more_than_4_gib_are_of_the_larger_format(choice: Service, mo
 
 def test_a_disk_that_stops_breaks_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client sees that the answer is not whole, and the next request is served."""
-    if services.is_proxied or services.is_granian:
+    if services.is_proxied:
         pytest.skip("the service is another process")
     with a_service(tmp_path) as service:
         for number in range(20):
@@ -413,7 +413,7 @@ def test_a_disk_that_stops_breaks_the_connection(tmp_path: Path, monkeypatch: py
 
 
 def test_a_client_that_goes_away_leaves_nothing_open(tmp_path: Path) -> None:
-    if services.is_proxied or services.is_granian:
+    if services.is_proxied:
         pytest.skip("the service is another process")
     with a_service(tmp_path) as service:
         for number in range(30):

@@ -278,7 +278,7 @@ def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_p
         refused = service.put("far/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, refused.cause) == (
             501,
-            "flat views are made where the data of far/order is: publish the form there, too",
+            "flat views of far/order need its definition where its data is: publish the form there",
         )
         assert service.get("far/order/form/form.xhtml").status == 404
         assert service.put("far/order/form/form.xhtml", orders.definition()).status == 201

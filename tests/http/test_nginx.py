@@ -16,7 +16,7 @@ import pytest
 
 from tests import nginx
 from tests.nginx import Faces, seen
-from tests.service import PROVIDER, PUBLIC, Service, as_by_nginx, said
+from tests.service import PROVIDER, PUBLIC, Service
 
 pytestmark = pytest.mark.skipif(nginx.NGINX is None, reason="nginx is not installed")
 
@@ -294,7 +294,7 @@ def dripping(service: Service, document: str) -> Iterator[list[socket.socket]]:
                 f"{service.prefix}Form-Definition-Version: 1\r\n\r\n"
             )
             clients.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=20)))
-            clients[-1].sendall(as_by_nginx(head.encode()))
+            clients[-1].sendall(head.encode())
         yield clients
 
 
@@ -315,6 +315,6 @@ def test_without_nginx_slow_clients_hold_everybody_up(faces: Faces, document: st
     connection = http.client.HTTPConnection("127.0.0.1", faces.direct.port, timeout=PROMPT)
     with closing(connection), dripping(faces.direct, document):
         path = f"/crud/{document}/data.xml"
-        connection.request("GET", path, headers=said(path))
+        connection.request("GET", path)
         with pytest.raises(TimeoutError):
             connection.getresponse()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing, wired
-from tests.service import OF_ANOTHER, PUBLIC, Service, alone
+from tests.service import PUBLIC, Service, alone
 
 DATA = "acme/order/data/D/data.xml"
 FILE = "acme/order/data/D/film.bin"
@@ -185,7 +185,7 @@ def test_a_provider_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_pat
 
 def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
     """The issue: the remote down in the middle of a PUT is 502, and nothing is half-done."""
-    with alone(tmp_path / "behind", dialect="orbeon", env=OF_ANOTHER) as behind, wired(behind.port) as wire:
+    with alone(tmp_path / "behind", dialect="orbeon") as behind, wired(behind.port) as wire:
         with serving(
             tmp_path, env={"PERSISTENCE_CONFIG": str(settings_at(tmp_path, wire.port))}, alone=True
         ) as service:

@@ -27,7 +27,7 @@ from tests.http.test_callers import keys_of
 from tests.http.test_publish import CRUD, definition
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
-from tests.service import OF_ANOTHER, Answer, Service, alone, running
+from tests.service import Answer, Service, alone, running
 
 NAMES = ("0a1b.bin", "ä b.pdf", "100%.css")
 FORM = "hr/leave"
@@ -381,9 +381,7 @@ def test_a_server_without_a_trusted_certificate_gets_no_password(tmp_path: Path)
 def test_a_key_of_the_other_service_opens_it_and_no_log_has_it(tmp_path: Path) -> None:
     """Two services of their own processes: as password or as bearer, in the query or in a header."""
     key = keys_of(tmp_path / "there").add("far")
-    with alone(
-        tmp_path / "there", env={"PERSISTENCE_KEYS": str(tmp_path / "there/var/keys.json"), **OF_ANOTHER}
-    ) as there:
+    with alone(tmp_path / "there", env={"PERSISTENCE_KEYS": str(tmp_path / "there/var/keys.json")}) as there:
         allowed = {"PERSISTENCE_PUBLISH_TO": f"http://127.0.0.1:{there.port}"}
         with running(tmp_path / "here", env=allowed) as service:
             here = Publisher(service, f"http://127.0.0.1:{there.port}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import PUBLIC, alone, as_by_nginx
+from tests.service import PUBLIC, alone
 
 DOCUMENT = f"{PUBLIC}/crud/a/b/data/D"
 LARGE = 12 << 20
@@ -50,7 +50,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def asked(connect: Connect, line: str, body: bytes = b"") -> bytes:
     with closing(connect()) as connection:
         head = f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(as_by_nginx(head.encode() + body))
+        connection.sendall(head.encode() + body)
         return rest_of(connection)
 
 
@@ -72,7 +72,7 @@ def test_responses_that_nobody_reads_give_their_threads_back(served: tuple[Conne
     with ExitStack() as stack:
         unread = [stack.enter_context(closing(connect())) for _ in range(THREADS)]
         for each in unread:
-            each.sendall(as_by_nginx(UNREAD[kind].encode()))
+            each.sendall(UNREAD[kind].encode())
             assert each.recv(1)  # large data is parsed in turns, before its response begins: it may take a while
         time.sleep(0.3)
         began, before = time.monotonic(), log.read_bytes().count(b"nothing has moved")
@@ -90,9 +90,7 @@ def test_a_slow_reader_gets_everything(served: tuple[Connect, Path]) -> None:
     """It takes several times the limit, but something moves all the time."""
     connect, _ = served
     with closing(connect()) as connection:
-        connection.sendall(
-            as_by_nginx(UNREAD["attachment"].replace("localhost", "localhost\r\nConnection: close").encode())
-        )
+        connection.sendall(UNREAD["attachment"].replace("localhost", "localhost\r\nConnection: close").encode())
         began, size = time.monotonic(), 0
         while piece := connection.recv(LARGE // 32):
             size += len(piece)
@@ -106,7 +104,7 @@ def test_an_upload_that_stops_is_refused_and_not_stored(served: tuple[Connect, P
     connect, directory = served
     with closing(connect()) as connection:
         begun = f"PUT {DOCUMENT}/b.bin HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n5\r\nxxxxx\r\n"
-        connection.sendall(as_by_nginx(begun.encode()))
+        connection.sendall(begun.encode())
         began = time.monotonic()
         answer = connection.recv(1 << 16)
         assert (b" 408 " in answer, TIMEOUT / 2 < time.monotonic() - began < TIMEOUT + 5) == (True, True)
@@ -118,9 +116,7 @@ def test_an_upload_that_stops_is_refused_and_not_stored(served: tuple[Connect, P
 def test_a_slow_upload_is_stored(served: tuple[Connect, Path]) -> None:
     connect, _ = served
     with closing(connect()) as connection:
-        connection.sendall(
-            as_by_nginx(f"PUT {DOCUMENT}/c.bin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n".encode())
-        )
+        connection.sendall(f"PUT {DOCUMENT}/c.bin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n".encode())
         for _ in range(8):
             time.sleep(TIMEOUT / 3)
             connection.sendall(b"x")

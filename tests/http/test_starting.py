@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from persistence.storage.lease import Lease, Machine
-from tests import service as services
 from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
-from tests.service import OF_GRANIAN, Service, running
+from tests.service import Service, running
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -176,7 +175,6 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
     """A service that is started as a person starts it; its first master, its port and its log."""
     log = directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update(OF_GRANIAN if services.is_granian else {})
     own = ("--data", "data", "--bind", "127.0.0.1:0", "--workers", "2", "--threads", "4")
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -73,7 +73,7 @@ def test_a_mark_without_effect_is_imported_with_a_note(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [(b"text", "neither a ZIP file nor JSON lines"), (b"PK\x03\x04", "cut off"), (b"PK\x05\x06", "cut off")],
+    [(b"text", "not a ZIP file or JSON lines"), (b"PK\x03\x04", "cut off"), (b"PK\x05\x06", "cut off")],
 )
 def test_what_is_nothing_that_can_be_imported_is_one_line(data: Path, content: bytes, cause: str) -> None:
     done = imported(data, content)

@@ -56,7 +56,7 @@ def test_a_form_of_another_service_gets_the_newest_revisions(tmp_path: Path) -> 
         service.extra = {"Authorization": f"Bearer {secret}"}
         report = etree.fromstring(sent(service, lines[: lines.index(b"\n") + 1], LINES).body)
         assert (report.get("refused"), report.find("documents").get("imported")) == ("0", "1"), etree.tostring(report)
-        assert "another service has its own times" in report.findtext("note")
+        assert "another service gives its own times" in report.findtext("note")
         again = etree.fromstring(sent(service, lines[: lines.index(b"\n") + 1], LINES).body)
         assert again.find("documents").get("unchanged") == "1", etree.tostring(again)
         other = etree.fromstring(sent(service, lines, LINES).body)

@@ -124,15 +124,15 @@ def test_what_others_save_meanwhile_is_not_overwritten(tmp_path: Path, monkeypat
     """Between the plan and the lock somebody saves: the document is refused, and theirs stays."""
     root = initialised(tmp_path / "data")
     with Store(root, lock_timeout=5) as store:
-        own = placing.Placer.place
+        own = placing.ImportWriter.write
         other = lines_source(line(document="d", data="<theirs/>", modified=T2))
 
-        def saved_meanwhile(placer: placing.Placer) -> int:
-            monkeypatch.setattr(placing.Placer, "place", own)
+        def saved_meanwhile(writer: placing.ImportWriter) -> int:
+            monkeypatch.setattr(placing.ImportWriter, "write", own)
             run(importer(store), other)
-            return own(placer)
+            return own(writer)
 
-        monkeypatch.setattr(placing.Placer, "place", saved_meanwhile)
+        monkeypatch.setattr(placing.ImportWriter, "write", saved_meanwhile)
         outcomes = run(importer(store), lines_source(line(document="d", data="<ours/>", modified=T3)))
         assert [each.result for each in outcomes] == [ImportResult.REFUSED]
         assert "meanwhile" in outcomes[0].cause

@@ -97,7 +97,7 @@ def test_its_layout_gives_revisions_at_their_times(store: Store) -> None:
     definition = store.sidecar(DefinitionAddress(FORM, 2, FORM_XHTML))
     assert definition is not None
     assert definition.metadata is not None
-    assert "the fact <colour> is not understood, and left out" in outcomes[1].notes
+    assert "the element <colour> of the metadata is not known, and left out" in outcomes[1].notes
 
 
 def test_it_is_not_stored_twice(store: Store) -> None:

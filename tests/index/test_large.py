@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from persistence.index.cards import VersionKeys
-from persistence.index.sync.parallel_reader import DocumentReader, read_all
+import pytest
+
+from persistence.index.sqlite.engine import IndexWriter, PreparedDocument
 from persistence.model.instants import Instant
 from persistence.model.search import Query, Scope
 from tests.index.memory import FORM, Content, Memory, index_of
@@ -29,7 +31,18 @@ def test_a_page_holds_the_values_that_are_asked_for(tmp_path: Path) -> None:
         assert [set(hit.values) for hit in hits.page] == [names] * 4
 
 
-def test_documents_are_handed_on_before_they_are_too_much_to_hold() -> None:
-    memory = _memory()
-    reader = DocumentReader(memory, {1: (VersionKeys(1, 1, {"name": 1, "notes": 2}), memory.definition(1))})  # type: ignore[arg-type]
-    assert [len(batch) for _, batch in read_all(reader, 1)] == [2, 2]
+def test_documents_are_written_before_they_are_too_much_to_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    real = IndexWriter.add
+
+    def counted(self: IndexWriter, documents: Iterable[PreparedDocument]) -> None:
+        batch = list(documents)
+        written.append(len(batch))
+        real(self, batch)
+
+    monkeypatch.setattr(IndexWriter, "add", counted)
+    index, _ = index_of(tmp_path, _memory())
+    assert index.search(FORM, Scope(), Query()).total == 4
+    assert [each for each in written if each] == [2, 2]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.cli import main
-from persistence.metrics import shared
+from persistence.metrics import service as shared
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant
 from persistence.storage import locks

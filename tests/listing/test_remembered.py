@@ -1,21 +1,17 @@
-"""What a process that has just started takes from what others have read: only what is still so (spec search 4)."""
+"""What a process lists that has listed the forms before: what has changed since, whoever changed it (spec search 4)."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from persistence.definitions import catalog
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import FormsFile, StoredForm, StoredSummary
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.instants import Instant
-from persistence.model.versions import FormMetadata
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from tests.opened import opened
@@ -25,24 +21,6 @@ from tests.sidecars import resealed
 
 WHEN = "2024-05-01T10:00:00.000Z"
 LATER = "2024-06-01T10:00:00.000Z"
-SOME = [
-    StoredForm(
-        "hr",
-        "leave",
-        [
-            StoredSummary(
-                1,
-                ((1 << 63, 2, 3), None),
-                Instant(WHEN),
-                Instant(LATER),
-                None,
-                FormMetadata(titles={"": "Zusage ü"}, permissions=PERMISSIONS),
-                deleted=True,
-            )
-        ],
-    ),
-    StoredForm("hr", "other", []),
-]
 
 
 @pytest.fixture
@@ -54,20 +32,23 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def memory(data: Path) -> FormsFile:
-    return FormsFile(str(data / ".index/.forms"))
+@pytest.fixture
+def known(data: Path) -> Catalog:
+    """The catalog of a process that has listed all versions."""
+    catalog = Catalog(opened(Store(str(data), lock_timeout=5)))
+    assert len(listed(catalog)) == 4
+    return catalog
 
 
-def listed(data: Path, remembered: FormsFile) -> dict[str, str]:
-    """The titles of all versions, as a process lists them that has just started."""
-    with Store(str(data), lock_timeout=5) as store:
-        versions = [found for _, form in Catalog(store, remembered).forms() for found in form]
+def listed(catalog: Catalog) -> dict[str, str]:
+    """The titles of all versions."""
+    versions = [found for _, form in catalog.forms() for found in form]
     assert all(found.permissions for found in versions)
     return {f"{found.form} {found.version}": found.metadata.titles[""] for found in versions}
 
 
-def read_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], list[str]]:
-    """What a process lists that has just started, and the versions whose files it has read for that."""
+def read_again(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], list[str]]:
+    """What a process lists, and the versions whose files it has read for that."""
     read: list[str] = []
     real = Store.read
 
@@ -77,59 +58,21 @@ def read_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, s
 
     with monkeypatch.context() as patched:
         patched.setattr(Store, "read", counted)
-        return listed(data, memory(data)), read
+        return listed(catalog), read
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    file = FormsFile(str(tmp_path / "forms"))
-    assert file.read() == []
-    file.write(SOME)
-    assert file.read() == SOME
-    file.write([])
-    assert file.read() == []
+def test_what_was_read_is_not_read_again(known: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_again(known, monkeypatch) == (listed(known), [])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data[:0],
-        lambda data: data[:30],
-        lambda data: data[:-1],
-        lambda data: data.replace(b"forms 1\n", b"forms 0\n"),
-        lambda data: data.replace(b"leave", b"leavf"),
-        lambda data: data + b"\0",
-        lambda data: os.urandom(len(data)),
-    ],
-    ids=["empty", "cut", "shorter", "older", "garbled", "longer", "random"],
-)
-def test_a_file_that_is_not_as_it_was_written_tells_nothing(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
-    path = tmp_path / "forms"
-    file = FormsFile(str(path))
-    file.write(SOME)
-    path.write_bytes(change(path.read_bytes()))
-    assert file.read() == []
-
-
-def test_nobody_minds_where_it_cannot_be_written_or_read(data: Path) -> None:
-    (data / ".index/.forms").mkdir()
-    assert len(listed(data, memory(data))) == 4
-    assert len(listed(data, FormsFile(str(data / "missing/forms")))) == 4
-
-
-def test_a_process_reads_nothing_that_another_has_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, read = read_again(data, monkeypatch)
-    assert sorted(read) == sorted(first)
-    assert read_again(data, monkeypatch) == (first, [])
-
-
-def test_what_has_changed_since_is_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Published again, edited by hand, published for the first time, removed by hand, and left as it was."""
-    before = listed(data, memory(data))
+def test_what_has_changed_since_is_read(data: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published again, edited by hand in place, published for the first time, removed by hand, and left as it was."""
+    before = listed(known)
     Planter(data).publish("hr/leave", 1, f"<title>again</title>{PERMISSIONS}", LATER)
     (data / "hr/leave/form/2" / FORM_XHTML).write_bytes(definition(f"<title>by hand</title>{PERMISSIONS}"))
     Planter(data).publish("it/new", 1, f"<title>new</title>{PERMISSIONS}", LATER)
     (data / "hr/travel/form/1").rename(data / "hr/travel/form/elsewhere")
-    found, read = read_again(data, monkeypatch)
+    found, read = read_again(known, monkeypatch)
     assert found == {
         "hr/leave 1": "again",
         "hr/leave 2": "by hand",
@@ -139,57 +82,29 @@ def test_what_has_changed_since_is_read(data: Path, monkeypatch: pytest.MonkeyPa
     assert set(read) == set(found) - {"it/desk 1"}
 
 
-def test_one_that_only_the_sidecar_of_another_time_knew_is_not_believed(data: Path) -> None:
-    """The sidecar put back as it was, with its time: the file at its place is another one."""
+def test_a_sidecar_of_the_same_time_and_size_is_read(data: Path, known: Catalog) -> None:
     sidecar = data / "hr/travel/form/1/form.xhtml.json"
     before = sidecar.read_bytes(), sidecar.stat()
-    listed(data, memory(data))
     other = data / "other"
     other.write_bytes(before[0])
     resealed(other, metadata={"titles": {"": "hr/travel 9"}, "permissions": PERMISSIONS})
     assert len(other.read_bytes()) == len(before[0])
     os.utime(other, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
     other.rename(sidecar)
-    assert listed(data, memory(data))["hr/travel 1"] == "hr/travel 9"
-
-
-def test_what_cannot_be_understood_is_read_from_the_files(data: Path) -> None:
-    expected = listed(data, memory(data))
-    kept = memory(data).read()
-    for form in kept:
-        for at, version in enumerate(form.versions):
-            broken = msgspec.structs.replace(version.metadata, permissions="<permissions")
-            form.versions[at] = msgspec.structs.replace(version, metadata=broken)
-    memory(data).write(kept)
-    assert listed(data, memory(data)) == expected
-
-
-def test_it_is_written_when_more_than_a_few_are_not_in_it(tmp_path: Path) -> None:
-    planter = Planter(tmp_path)
-    for version in range(1, 42):
-        planter.publish("hr/leave", version, f"<title>{version}</title>{PERMISSIONS}", WHEN)
-    listed(tmp_path, memory(tmp_path))
-    written = (tmp_path / ".index/.forms").stat().st_ino
-    for publications in range(1, 4):
-        planter.publish("hr/leave", publications, f"<title>again</title>{PERMISSIONS}", LATER)
-        listed(tmp_path, memory(tmp_path))
-        assert ((tmp_path / ".index/.forms").stat().st_ino == written) is (publications < 3)
+    assert listed(known)["hr/travel 1"] == "hr/travel 9"
 
 
 @pytest.mark.parametrize(("limit", "most"), [("VERSIONS_KEPT", 3), ("MOST_CATALOG", 1_000)])
-def test_more_than_is_kept_in_memory_is_not_written(
-    data: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+def test_more_than_is_kept_in_memory_is_listed(
+    known: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(catalog, limit, most)
-    assert len(listed(data, memory(data))) == 4
-    assert memory(data).read() == []
+    assert len(listed(Catalog(known.storage))) == 4
 
 
-def test_to_look_at_one_form_is_not_to_read_or_write_it(data: Path) -> None:
-    known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
+def test_one_form_is_listed_highest_version_first(known: Catalog) -> None:
     assert known.of(Form("hr", "leave"), 2).published
     assert [found.version for found in known.published(Form("hr", "leave"), skips_damaged=True)] == [2, 1]
-    assert memory(data).read() == []
 
 
 @pytest.fixture
@@ -215,16 +130,13 @@ def test_workers_old_and_new_list_what_is_published(crowd: Service) -> None:
                 os.kill(worker, signal.SIGKILL)
     crowd.delete("app/form-0/form/form.xhtml", Form_Definition_Version=1)
     assert titles() == {"T4", "T5"}
-    assert (crowd.data / ".index/.forms").is_file()
 
 
-def test_a_version_that_is_read_again_counts_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_is_read_again_counts_once(data: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishing one version again and again does not use up the bounds of the summaries."""
     monkeypatch.setattr(catalog, "VERSIONS_KEPT", 6)
-    known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
     for minute in range(10):
         Planter(data).publish(
             "hr/leave", 1, f"<title>{minute}</title>{PERMISSIONS}", f"2024-06-01T10:{minute:02}:00.000Z"
         )
         assert len([version for _, versions in known.forms() for version in versions]) == 4
-    assert len(memory(data).read()) == 3

@@ -23,6 +23,7 @@ from persistence.storage.locks import stripe
 from tests.maintenance.workshop import furnished
 
 NOBODY = 65534
+_ROOT = 0
 _SPARSE = 1 << 29  # more than the memory that commands have here
 _DOCUMENT = "app/form/data/document"
 
@@ -33,7 +34,7 @@ OWN_DIRECTORIES = (
 )
 TREE_DIRECTORIES = ("app", "app/form", "app/form/data", _DOCUMENT, f"{_DOCUMENT}/.history", "app/form/form/1")
 OWN_FILES = (
-    *("layout.json", ".checked.json", ".locks/service", ".locks/lease", ".index/.reindexing", ".index/.forms"),
+    *("layout.json", ".checked.json", ".locks/service", ".locks/lease", ".index/.reindexing"),
     *(f".locks/{stripe(('app', 'form', 'data', 'document')):02x}", ".index/app/form/current"),
 )
 TREE_FILES = (
@@ -156,6 +157,21 @@ def template(directory: Path) -> Path:
         workshop.client.post("/fr/service/persistence/search/app/form", data=b"<search/>")
     shutil.rmtree(root / ".locks")
     return root
+
+
+@contextmanager
+def user(number: int) -> Iterator[None]:
+    """Be a user in a block, which root only can; the saved id brings root back."""
+    groups = os.getgroups()
+    os.setgroups([number])
+    os.setresgid(number, number, _ROOT)
+    os.setresuid(number, number, _ROOT)
+    try:
+        yield
+    finally:
+        os.setresuid(_ROOT, _ROOT, _ROOT)
+        os.setresgid(_ROOT, _ROOT, _ROOT)
+        os.setgroups(groups)
 
 
 @contextmanager

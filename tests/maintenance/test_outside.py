@@ -18,17 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.cli.serve import Server
 from persistence.errors import PersistenceError, StartupError
-from persistence.http.callers import Opens, Policy
 from persistence.maintenance.backup import Backup, Sources
-from persistence.model.peers import Trusted
-from persistence.properties.properties import Properties
-from persistence.settings import Effective, Settings
-from persistence.starting import Served
-from persistence.storage import owner
 from persistence.storage.integrity import Integrity
-from persistence.storage.owner import Identity
 from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted
@@ -70,7 +62,7 @@ def little_memory() -> Iterator[None]:
 
 
 def as_nobody(*, really: bool) -> AbstractContextManager[None]:
-    return owner.being(Identity(NOBODY, NOBODY, (NOBODY,))) if really else nullcontext()
+    return outside.user(NOBODY) if really else nullcontext()
 
 
 def run(root: Path, *arguments: str) -> int:
@@ -102,7 +94,8 @@ def ask(root: Path) -> None:
 def everything(source: Path, directory: Path, planting: tuple[Plant, str], who: str, *, least: bool = False) -> None:
     """Do all that commands and requests do, or the ``least``, each on a tree in which the same was planted."""
     plant, name = planting
-    user, as_user = 0 if who == "root on its own" else NOBODY, who == "the user"
+    as_user = who == "the user"
+    user = NOBODY if as_user else 0
     for arguments in CHANGING[:1] if least else (*CHANGING, *LOOKING):
         with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
             run(site.root, *arguments)
@@ -113,9 +106,8 @@ def everything(source: Path, directory: Path, planting: tuple[Plant, str], who: 
         assert not any(path.is_symlink() for path in saved.rglob("*"))
         small = [path for path in saved.rglob("*") if path.is_file() and path.stat().st_size < 1 << 20]
         assert not any(b"important" in path.read_bytes() for path in small)
-    if user == os.geteuid() or as_user:
-        with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
-            ask(site.root)
+    with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
+        ask(site.root)
     if least:
         return
     with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user):
@@ -128,7 +120,7 @@ def check_owners(root: Path, user: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("who", ["root on its own", "root on another's", "the user"])
+@pytest.mark.parametrize("who", ["root", "the user"])
 @pytest.mark.parametrize(
     ("plant", "name"),
     [pytest.param(*each, marks=pytest.mark.xdist_group(f"outside-{each[0].__name__}")) for each in PLANTS],
@@ -141,17 +133,17 @@ def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: Plan
 @pytest.mark.parametrize(
     ("plant", "name", "who"),
     [
-        (outside.link_to_a_directory, ".trash", "root on another's"),
-        (outside.link_to_the_same, ".locks", "root on another's"),
-        (outside.link_to_the_same, ".index/app/form", "root on its own"),
-        (outside.link_to_the_same, "app/form/data/document/.history", "root on its own"),
+        (outside.link_to_a_directory, ".trash", "root"),
+        (outside.link_to_the_same, ".locks", "root"),
+        (outside.link_to_the_same, ".index/app/form", "root"),
+        (outside.link_to_the_same, "app/form/data/document/.history", "root"),
         (outside.link_to_the_same, "app/form/data", "the user"),
-        (outside.link_to_the_same, "layout.json", "root on another's"),
+        (outside.link_to_the_same, "layout.json", "root"),
         (outside.pipe, "app/form/data/document/scan.bin.json", "the user"),
-        (outside.pipe, ".locks/service", "root on its own"),
-        (outside.zeros, "app/form/data/document/data.xml.json", "root on its own"),
+        (outside.pipe, ".locks/service", "root"),
+        (outside.zeros, "app/form/data/document/data.xml.json", "root"),
         (outside.sparse, "app/form/data/document/scan.bin.json", "the user"),
-        (outside.hard_link, "app/form/data/document/.data.xml.json", "root on its own"),
+        (outside.hard_link, "app/form/data/document/.data.xml.json", "root"),
     ],
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
@@ -294,16 +286,6 @@ def test_a_backup_copies_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
         workshop.file(path).symlink_to(tmp_path / "secret")
     assert run(tmp_path / "data", "backup", str(tmp_path / "backups")) == 4
     assert not any(path.read_bytes() == SECRET for path in (tmp_path / "backups").rglob("*") if path.is_file())
-
-
-def test_gunicorn_has_the_user_whom_root_has_become(tmp_path: Path) -> None:
-    """It gives its workers' files to the user of the time when it was imported: only root can give to root."""
-    settings = Settings(data=str(tmp_path))
-    effective = Effective(settings, {}, Properties.load({}, "svc."), "")
-    served = Served(effective, Policy(Opens.ALWAYS, Trusted()))
-    with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
-        server = Server(served, lambda: served)
-    assert (server.cfg.uid, server.cfg.gid) == (NOBODY, NOBODY)
 
 
 def test_a_process_that_root_starts_as_a_user_is_that_users(open_directory: Path) -> None:

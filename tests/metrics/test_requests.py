@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.metrics.instruments import LATENCIES
-from persistence.metrics.plots import SPAN, Plots, Totals
-from persistence.metrics.requests import kind_of
-from persistence.metrics.shared import PLOTS, PLOTS_BYTES
+from persistence.metrics.instruments import LATENCIES, PLOTS, PLOTS_BYTES, SPAN, Plots, Totals, kind_of
 from tests.service import PUBLIC
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.metrics import shared
+from persistence.metrics import service as shared
 from persistence.storage.locks import try_lock
 from tests.metrics.test_metrics import samples, value
 from tests.service import Service, alone
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path,
             fresh.rename(file)
         os.kill(killed, signal.SIGKILL)
         _eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
-        _eventually(lambda: value(samples(service), "workers") == 2)
+        _eventually(lambda: value(samples(service), "workers") == 1)  # the other one counts in a file that is lost
         assert service.get("hr/leave/data/1/data.xml").status == 404
         assert len(workers & set(service.workers())) == 1
 

@@ -190,7 +190,7 @@ def test_a_body_with_a_wrong_digest_is_refused_and_the_rest_goes_on(service: Ser
     assert sorted(results(outcomes)) == [("data/a", THERE), ("data/d", REFUSED), ("data/z", THERE)]
     cause = next(each.cause for each in outcomes if each.cause)
     assert cause.startswith(f"{app}/f/data/d/scan.bin of ")
-    assert "its digest is wrong" in cause
+    assert "does not have the digest of its sidecar" in cause
     assert {path.split("/")[3] for path in of_app(tmp_path / "to", app)} == {"a", "z"}
     with content.open("r+b") as file:
         file.write(b"scan")

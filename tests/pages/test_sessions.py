@@ -6,13 +6,12 @@ import json
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from persistence.crypto import session_cookies
-from persistence.pages.sessions import COOKIE
+from persistence.pages.sessions import COOKIE, LoginSession, serializer
 from tests.pages.administrator import NAME, PASSWORD, Browser, administrator, browser, keys_of, settings
 from tests.service import alone
 
@@ -117,10 +116,9 @@ def test_a_session_ends_after_an_idle_hour_and_after_eight(
 ) -> None:
     """The ages are in seconds; a clock that was set back ends nothing."""
     found, secret, now = administrator(tmp_path), keys_of(settings(tmp_path)).session_secret(), int(time.time())
-    session = session_cookies.decode(cookie_of(found), secret)
-    assert session is not None
+    session = LoginSession(*serializer(secret).loads(cookie_of(found)))
     aged = replace(session, began=now - began, seen=now - seen)
-    found.client.set_cookie(COOKIE, session_cookies.encode(aged, secret), path="/admin/")
+    found.client.set_cookie(COOKIE, str(serializer(secret).dumps(astuple(aged))), path="/admin/")
     answer = found.get("/admin/")
     assert (answer.status_code == 303) is is_over
     assert ("Set-Cookie" in answer.headers) is (seen > 60 and not is_over)

@@ -185,7 +185,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
     assert (found.etag, found.is_edited, found.sidecar.adopted) == (edited.etag, False, True)
 
 
-def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Path) -> None:
+def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
     store = store_at(root)
     written = put(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
@@ -201,13 +201,6 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Pa
             except DamagedError:
                 continue
     assert harmless < len(data) / 4
-    for at in (3, len(data) // 2, len(data) - 70):
-        spoilt = bytearray(data)
-        spoilt[at] ^= 4
-        assert sidecars.corrected(bytes(spoilt), str(path), "hr/leave/data/D/data.xml") == written
-        spoilt[at - 2] ^= 1
-        spoilt[at + 1] ^= 2
-        assert sidecars.corrected(bytes(spoilt), str(path), "hr/leave/data/D/data.xml") is None
 
 
 def test_a_sidecar_belongs_to_one_content(root: Path) -> None:

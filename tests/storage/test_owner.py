@@ -1,31 +1,30 @@
-"""As whom root works in a directory, and where it does not."""
+"""Root is refused on the tree of another user, and where strangers may write."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.errors import StartupError
+from persistence.errors import PersistenceError, StartupError
 from persistence.storage import owner
-from persistence.storage.owner import Identity
-from tests.encrypted_form import DEFINITION, UNMARKED, data, path
+from persistence.storage.attachment_bodies import FileBodies
+from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.workshop import DATA, Workshop, furnished
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be others")
 
-NOBODY, OTHER = 65534, 54321
+NOBODY, OTHER = outside.NOBODY, 54321
 outside.load_commands()
-KEY = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
 
 
 @pytest.fixture
@@ -43,10 +42,6 @@ def give(root: Path, user: int) -> Path:
     return root
 
 
-def owners(root: Path) -> set[int]:
-    return {each.lstat().st_uid for each in (root, *root.rglob("*"))}
-
-
 def directory(parent: Path, name: str, user: int, mode: int = 0o750) -> Path:
     made = parent / name
     made.mkdir()
@@ -55,164 +50,165 @@ def directory(parent: Path, name: str, user: int, mode: int = 0o750) -> Path:
     return made
 
 
-def test_root_has_the_identity_of_the_owner_and_gets_its_own_back(place: Path) -> None:
-    tree = directory(place, "tree", OTHER)
-    before = Identity.current()
-    with owner.acting(str(tree)):
-        assert (os.getresuid(), os.getgroups()) == ((OTHER, OTHER, 0), [OTHER])
-        (tree / "made").touch()
-        with pytest.raises(PermissionError):
-            (place / "made").touch()
-        with owner.being(before):
-            (place / "made").touch()
-        assert os.geteuid() == OTHER
-    assert Identity.current() == before
-    assert (tree / "made").stat().st_uid == OTHER
+def test_a_directory_is_its_owners_and_one_of_roots_is_that_of_who_wrote_its_layout(place: Path) -> None:
+    """A disk that is mounted may belong to root, and its tree to the service."""
+    theirs, disk = directory(place, "theirs", NOBODY), directory(place, "disk", 0)
+    assert owner.of(str(disk)) == 0
+    for tree in (theirs, disk):
+        (tree / "layout.json").write_text("{}")
+        os.chown(tree / "layout.json", OTHER, OTHER)
+    assert owner.of(str(theirs)) == NOBODY
+    assert owner.of(str(disk)) == OTHER
 
 
-def test_what_is_missing_is_made_by_whoever_the_directory_above_belongs_to(place: Path) -> None:
-    assert owner.identity_of(str(directory(place, "theirs", OTHER) / "a/b")).user == OTHER
-    assert owner.identity_of(str(place / "a")).user == 0
-
-
-def test_a_link_or_a_second_name_of_roots_does_not_make_root_of_the_owner(place: Path) -> None:
+def test_a_link_or_a_second_name_of_roots_does_not_make_root_the_owner(place: Path) -> None:
     tree = directory(place, "tree", NOBODY)
     (place / "layout.json").write_text("{}")
     (tree / "layout.json").symlink_to(place / "layout.json")
-    assert owner.identity_of(str(tree)).user == NOBODY
     assert owner.of(str(tree)) == NOBODY
     (tree / "layout.json").unlink()
     os.link(place / "layout.json", tree / "layout.json")
-    assert owner.identity_of(str(tree)).user == NOBODY
+    assert owner.of(str(tree)) == NOBODY
 
 
-def test_the_tree_of_a_disk_that_belongs_to_root_is_that_of_who_wrote_its_layout(place: Path) -> None:
-    tree = directory(place, "tree", 0)
-    (tree / "layout.json").write_text("{}")
-    os.chown(tree / "layout.json", NOBODY, NOBODY)
-    assert owner.identity_of(str(tree)).user == NOBODY == owner.of(str(tree))
+@pytest.mark.parametrize("below", ["", "missing", "missing/below"])
+def test_root_is_refused_in_a_directory_of_another_user_and_below_it(place: Path, below: str) -> None:
+    theirs = directory(place, "theirs", NOBODY)
+    with pytest.raises(StartupError, match=r"theirs belongs to user nobody: .*\(sudo -u nobody "):
+        owner.refuse_root(str(theirs / below))
+    with outside.user(NOBODY):
+        owner.refuse_root(str(theirs / below))
+    owner.refuse_root(str(place / below))
 
 
-def test_a_directory_is_that_of_its_owner_whoever_wrote_its_layout(place: Path) -> None:
-    """Commands of root and of the user go by one rule: else what the one makes is closed to the other."""
-    tree = directory(place, "tree", NOBODY)
-    (tree / "layout.json").write_text("{}")
-    os.chown(tree / "layout.json", OTHER, OTHER)
-    assert owner.identity_of(str(tree)).user == NOBODY == owner.of(str(tree))
+def test_the_refusal_has_the_command_to_type(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = place / "persistence"
+    command.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(command), "check", "--data", "a b"])
+    for user, shown in ((NOBODY, "nobody"), (OTHER, f"'#{OTHER}'")):
+        with pytest.raises(StartupError) as refused:
+            owner.refuse_root(str(directory(place, f"of-{user}", user)))
+        assert str(refused.value).endswith(f"(sudo -u {shown} {command} check --data 'a b')")
+    monkeypatch.setattr("sys.argv", ["/lib/persistence/cli/__main__.py", "check"])
+    monkeypatch.setattr("sys.orig_argv", ["/bin/python", "-m", "persistence.cli", "check"])
+    with pytest.raises(StartupError, match=r"\(sudo -u nobody /bin/python -m persistence.cli check\)"):
+        owner.refuse_root(str(place / f"of-{NOBODY}"))
 
 
 @pytest.mark.parametrize("mode", [0o757, 0o1777, 0o777])
 def test_a_directory_that_strangers_may_write_to_is_refused_to_all(place: Path, mode: int) -> None:
-    tree = directory(place, "tree", NOBODY, mode)
-    for identity in (Identity.current(), Identity(NOBODY, NOBODY, (NOBODY,))):
-        with owner.being(identity), pytest.raises(StartupError, match="every user of the machine may write"):
-            owner.identity_of(str(tree))
+    for user in (0, NOBODY):
+        tree = directory(place, f"tree-{user}", user, mode)
+        with (
+            outside.user(user) if user else nullcontext(),
+            pytest.raises(StartupError, match="every user of the machine may write"),
+        ):
+            owner.require_closed(str(tree))
 
 
 def test_a_directory_that_a_group_may_write_to_is_refused_to_root(place: Path) -> None:
-    tree = directory(place, "tree", NOBODY, 0o770)
+    tree = directory(place, "tree", 0, 0o770)
+    os.chown(tree, 0, OTHER)
     with pytest.raises(StartupError, match="a group may write"):
-        owner.identity_of(str(tree))
-    with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
-        assert owner.identity_of(str(tree)).user == NOBODY
+        owner.require_closed(str(tree))
+    os.chown(tree, NOBODY, OTHER)
+    with outside.user(NOBODY):
+        owner.require_closed(str(tree))
 
 
 @pytest.mark.parametrize(
-    ("user", "mode", "is_refused"),
-    [(0, 0o755, False), (0, 0o1777, False), (NOBODY, 0o755, False), (0, 0o777, True), (OTHER, 0o755, True)],
+    ("user", "mode", "is_refused"), [(0, 0o755, False), (0, 0o1777, False), (0, 0o777, True), (OTHER, 0o755, True)]
 )
 def test_root_does_not_work_where_others_may_put_another_directory(
     place: Path, user: int, mode: int, *, is_refused: bool
 ) -> None:
-    tree = directory(directory(place, "above", user, mode), "tree", NOBODY)
-    if is_refused:
-        with pytest.raises(StartupError, match="on the way to"):
-            owner.identity_of(str(tree))
-    else:
-        assert owner.identity_of(str(tree)).user == NOBODY
+    tree = directory(directory(place, "above", user, mode), "tree", 0)
+    with pytest.raises(StartupError, match="on the way to") if is_refused else nullcontext():
+        owner.require_closed(str(tree))
 
 
-def test_a_link_to_a_tree_counts_only_where_the_owner_or_root_has_put_it(place: Path) -> None:
+def test_a_link_to_a_tree_counts_only_where_root_has_put_it(place: Path) -> None:
     """In a directory for all, anybody may make a link to somebody's tree."""
-    tree, shared = directory(place, "tree", NOBODY), directory(place, "shared", 0, 0o1777)
-    for user, is_refused in ((OTHER, True), (NOBODY, False), (0, False)):
+    tree, shared = directory(place, "tree", 0), directory(place, "shared", 0, 0o1777)
+    for user in (OTHER, 0):
         link = shared / f"link-{user}"
         link.symlink_to(tree)
         os.chown(link, user, user, follow_symlinks=False)
-        if is_refused:
-            with pytest.raises(StartupError, match="on the way to"):
-                owner.identity_of(str(link))
-        else:
-            assert owner.identity_of(str(link)).user == NOBODY
+        with pytest.raises(StartupError, match="on the way to") if user else nullcontext():
+            owner.require_closed(str(link))
 
 
-def test_a_tree_stays_its_owners_whatever_root_runs_on_it(place: Path) -> None:
-    """Documents that are re-encrypted became root's, and closed to the service."""
-    with furnished(place / "data") as workshop:
-        workshop.put("a/b/form/1/form.xhtml", UNMARKED)
-        workshop.put("a/b/data/d/scan.bin", b"secret")
-        workshop.put("a/b/data/d/data.xml", data(scan=path("a/b", "d", "scan.bin")))
-        workshop.put("a/b/form/1/form.xhtml", DEFINITION)
-    root = give(place / "data", NOBODY)
-    for command in (("reencrypt",), ("reindex",), ("check", "--repair", "--deep"), ("search", "a/b"), ("upgrade",)):
-        done = CliRunner().invoke(commands, [*command, "--data", str(root)], env=KEY)
-        assert done.exit_code == 0, (command, done.output, done.exception)
-        assert owners(root) == {NOBODY}, command
-    backup = CliRunner().invoke(commands, ["backup", str(place / "backups"), "--data", str(root)])
-    assert backup.exit_code == 0, backup.output
-    assert owners(place / "backups") == {0}
-    restored = directory(place, "restored", OTHER)
-    done = CliRunner().invoke(commands, ["restore", str(place / "backups"), "--data", str(restored)])
-    assert done.exit_code == 0, done.output
-    assert owners(restored) == {OTHER}
-    assert os.getresuid() == (0, 0, 0)
+REFUSED = (
+    *("check", "check --repair --adopt --all --deep", "reindex", "reencrypt", "upgrade", "forms", "leases"),
+    *("show app/form/data/document", "history app/form/data/document", "search app/form", "export EMPTY/x.zip"),
+    *(
+        "backup EMPTY/backups",
+        "import EMPTY",
+        "purge --yes",
+        "erase app/form/data/document --yes --certificate EMPTY/c",
+    ),
+    *("revert app/form/data/document", "init", "serve", "serve --init", "api-key new x", "encryption-key new"),
+    *("api-key list", "encryption-key list"),
+)
 
 
-def test_init_makes_a_tree_of_the_owner_of_the_directory(place: Path) -> None:
-    root = directory(place, "tree", NOBODY)
-    assert CliRunner().invoke(commands, ["init", "--data", str(root)]).exit_code == 0
-    assert owners(root) == {NOBODY}
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of another user, which no test changes."""
+    root = tmp_path_factory.mktemp("theirs") / "data"
+    furnished(root).close()
+    return give(root, NOBODY)
 
 
-def test_a_service_that_root_starts_is_the_owners(place: Path) -> None:
-    """It cannot become root again, and empties nothing that a link leads to."""
+@pytest.mark.parametrize("line", REFUSED)
+def test_every_command_refuses_root_on_the_tree_of_another_user(place: Path, theirs: Path, line: str) -> None:
+    empty = directory(place, "empty", 0)
+    before = outside.looks(theirs)
+    name, *arguments = shlex.split(line.replace("EMPTY", str(empty)))
+    split = 1 if name.endswith("-key") else 0
+    done = CliRunner().invoke(commands, [name, *arguments[:split], "--data", str(theirs), *arguments[split:]])
+    assert isinstance(done.exception, PersistenceError), done.output
+    assert "belongs to user nobody: run this as that user (sudo -u nobody " in str(done.exception)
+    assert list(empty.iterdir()) == []
+    assert outside.looks(theirs) == before
+
+
+def test_root_is_refused_where_a_backup_a_restore_or_a_move_would_write_for_another(place: Path) -> None:
     furnished(place / "data").close()
-    (place / "victim").mkdir()
-    (place / "victim/file").touch()
+    theirs = directory(place, "theirs", OTHER)
+    run = CliRunner()
+    assert run.invoke(commands, ["backup", str(place / "backups"), "--data", str(place / "data")]).exit_code == 0
+    for arguments in (
+        ("backup", str(theirs), "--data", str(place / "data")),
+        ("restore", str(place / "backups"), "--data", str(theirs)),
+        ("move", "--from", str(place / "data"), "--to", str(theirs / "moved"), "--prepare"),
+        ("init", str(theirs)),
+        ("demo", str(theirs / "demo")),
+    ):
+        done = run.invoke(commands, arguments)
+        assert isinstance(done.exception, StartupError), (arguments, done.output)
+        assert f"{theirs} belongs to user {OTHER}" in str(done.exception)
+    assert list(theirs.iterdir()) == []
+
+
+def test_what_only_looks_at_settings_runs_as_root(place: Path) -> None:
+    furnished(place / "data").close()
     root = give(place / "data", NOBODY)
-    said = "import os, sys; from persistence.storage import owner; owner.become(sys.argv[1:]); print(os.getresuid())"
-    done = subprocess.run([sys.executable, "-c", said, str(root)], capture_output=True, text=True, check=False)
-    assert done.stdout == f"{(NOBODY,) * 3}\n", done.stderr
-    shutil.rmtree(root / ".trash")
-    (root / ".trash").symlink_to(place / "victim")
-    served = subprocess.run(
-        [sys.executable, "-m", "persistence.cli", "serve", "--data", str(root), "--bind", "127.0.0.1:0"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert served.returncode == 1
-    assert "persistence check --repair" in served.stderr
-    assert (place / "victim/file").exists()
-    other = directory(place, "other", OTHER)
-    with pytest.raises(StartupError, match="one service works as one user"):
-        owner.become([str(root), str(other)])
+    assert CliRunner().invoke(commands, ["config", "--data", str(root)]).exit_code == 0
 
 
-def test_a_service_whose_trees_have_several_groups_works_as_their_user(place: Path) -> None:
-    """As in a container, where the user has no name and no group of its own."""
-    one, other = directory(place, "one", OTHER), directory(place, "other", OTHER)
-    os.chown(other, OTHER, NOBODY)
-    said = "import os, sys; from persistence.storage import owner; owner.become(sys.argv[1:]); print(os.getresuid())"
-    asked = [sys.executable, "-c", said, str(one), str(other)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert done.stdout == f"{(OTHER,) * 3}\n", done.stderr
+def test_root_is_told_the_command_where_the_settings_are_the_users(place: Path) -> None:
+    furnished(place / "data").close()
+    (place / "persistence.toml").write_text('data = "data"\n')
+    give(place, NOBODY)
+    done = forkserver.run("persistence.cli", ["check", "--config", str(place / "persistence.toml")])
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"persistence: {place}/data belongs to user nobody: run this as that user (sudo -u ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_store_that_root_opens_for_another_user_touches_nothing(place: Path) -> None:
-    """As under gunicorn's own command, where nobody takes on the owner's identity."""
+    """As under gunicorn's own command."""
     furnished(place / "data").close()
     root = give(place / "data", NOBODY)
     (root / ".trash/left").touch()
@@ -221,16 +217,8 @@ def test_a_store_that_root_opens_for_another_user_touches_nothing(place: Path) -
     assert (root / ".trash/left").exists()
 
 
-@pytest.mark.parametrize("missing", [ModuleNotFoundError("no module"), LookupError("unknown encoding")])
-def test_a_python_that_the_owner_cannot_read_is_said_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, missing: Exception
-) -> None:
-    monkeypatch.setattr(owner.os, "access", lambda *_, **__: False)
-    with (
-        pytest.raises(StartupError, match="cannot read the Python of this command"),
-        owner.being(Identity(NOBODY, NOBODY, (NOBODY,))),
-    ):
-        raise missing
-    monkeypatch.setattr(owner.os, "access", lambda *_, **__: True)
-    with pytest.raises(type(missing)), owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
-        raise missing
+def test_bodies_in_a_directory_of_another_user_are_refused_to_root(place: Path) -> None:
+    theirs = directory(place, "bodies", OTHER)
+    with pytest.raises(StartupError, match=f"belongs to user {OTHER}"):
+        FileBodies(str(theirs))
+    assert list(theirs.iterdir()) == []

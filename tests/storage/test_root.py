@@ -101,11 +101,11 @@ def test_the_probe_notices_locks_that_do_not_lock(tmp_path: Path, monkeypatch: p
 
 def test_root_does_not_serve_the_tree_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files would be closed to the service's own user."""
-    store = opened(Store(initialised(tmp_path), lock_timeout=1))
+    path = initialised(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(owner, "of", lambda _: 65534)
     with pytest.raises(StartupError, match="run this as that user"):
-        store.probe()
+        Store(path, lock_timeout=1)
 
 
 def test_a_tree_whose_locks_are_closed_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

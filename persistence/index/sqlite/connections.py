@@ -55,9 +55,6 @@ _GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
 _OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
 """Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
 
-SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
-"""Errors of reading an index whose bytes have changed where SQLite does not notice."""
-
 _LEAST = 1 << 20
 """Bytes that must be free: much more than SQLite maps at a time."""
 _LEAST_INODES = 16
@@ -82,10 +79,6 @@ class OutdatedError(UnusableError):
     """An index that was made by another version of the service."""
 
 
-class SenselessError(UnusableError):
-    """An index whose bytes have changed where SQLite does not notice, or a mistake of the service that looks so."""
-
-
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Change a file for a block, alone."""
@@ -99,10 +92,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 128) -> sqlite3.Connection:
-    """Open a file, which must be there; ``options`` are as in SQLite's file names."""
+def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
+    """Open a file, which must be there."""
     return sqlite3.connect(
-        f"file:{quote(path)}?{options}",
+        f"file:{quote(path)}?mode=rw",
         uri=True,
         isolation_level=None,
         timeout=_LONGEST_WAIT,
@@ -178,7 +171,11 @@ def domain_errors(what: str) -> Iterator[None]:
         raise as_domain_error(error, what) from error
 
 
-FAILURES = (sqlite3.Error, FileNotFoundError, *SENSELESS)
+FAILURES = (
+    sqlite3.Error,
+    FileNotFoundError,
+    *(LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError),  # bytes changed, unnoticed by SQLite
+)
 """Errors of using an index, for ``meaning_of``."""
 
 
@@ -190,7 +187,7 @@ def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskEr
         case FileNotFoundError():
             return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
         case _:
-            return SenselessError(path, f"{type(error).__name__}: {error}")
+            return UnusableError(path, f"{type(error).__name__}: {error}")
 
 
 def code_of(error: sqlite3.Error) -> int:

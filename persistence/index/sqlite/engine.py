@@ -21,7 +21,6 @@ from persistence.index.sqlite import planner, texts
 from persistence.index.sqlite.connections import (
     FAILURES,
     OutdatedError,
-    SenselessError,
     UnusableError,
     companions,
     connected,
@@ -66,7 +65,6 @@ __all__ = [
     "NewIndex",
     "OutdatedError",
     "PreparedDocument",
-    "SenselessError",
     "UnusableError",
     "VersionKeys",
     "domain_errors",
@@ -74,7 +72,6 @@ __all__ = [
     "is_full",
     "make_empty",
     "prepared",
-    "read_only",
     "remove_index",
     "require_space",
 ]
@@ -82,16 +79,13 @@ __all__ = [
 _STEPS = 500
 """Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
 
-_SHARED = "mode=ro&readonly_shm=1"
-_UNCHANGING = "mode=ro&immutable=1"
-
 
 class IndexReader(IndexAuditor):
     """Reads an index by a connection of its own. Methods raise ``sqlite3.Error``."""
 
-    def __init__(self, path: str, options: str = "mode=rw") -> None:
+    def __init__(self, path: str) -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
-        super().__init__(path, connected(path, options, cached_statements=0))
+        super().__init__(path, connected(path, cached_statements=0))
         try:
             self.connection.execute("PRAGMA query_only = ON")
             self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
@@ -289,35 +283,3 @@ class IndexPool(Closable):
             used = self._open.pop(form, None)
         if used is not None:
             used.close()
-
-
-@contextmanager
-def read_only(path: str) -> Iterator[IndexReader]:
-    """Read one state of an index for a block without writing anything, as a full disk requires.
-
-    Opening an index to use it writes: SQLite makes a log and a file of shared memory beside it, and maps the latter.
-    Two ways of opening write nothing (SQLite, Write-Ahead Logging, Read-Only Databases):
-
-    - Where the shared memory is there, because others have the index open or have died, it is only read. SQLite finds
-      for itself whether it can be relied on, and else reads the log.
-    - Where neither is there, the index was closed in order, and all is in the one file. It is opened as one that does
-      not change; afterwards it is checked that it has not.
-    """
-    try:
-        log, shared = companions(path)
-        before = None if shared is not None else _stamp(path)
-        if before is not None and log is not None:
-            raise UnusableError(path)
-        with IndexReader(path, _SHARED if before is None else _UNCHANGING) as reader:
-            require_schema(reader.connection, path)
-            reader.connection.execute("BEGIN")
-            yield reader
-        if before is not None and (companions(path) != (None, None) or _stamp(path) != before):
-            raise UnusableError(path)
-    except FAILURES as error:
-        raise UnusableError(path, str(error)) from error
-
-
-def _stamp(path: str) -> tuple[int, int, int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

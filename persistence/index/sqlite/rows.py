@@ -14,11 +14,8 @@ from persistence.index.sources import DocumentName
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.records import ROWS_PER_MILLISECOND, PreparedDocument, first_row
-from persistence.index.sqlite.rests_file import RESTS, RestsFile
 from persistence.index.sqlite.state import (
-    ADD_REST,
     COMPLETE,
-    FIELD_TEXTS,
     FIELDS,
     INDEXES,
     SCHEMA,
@@ -28,14 +25,14 @@ from persistence.index.sqlite.state import (
     IndexState,
     KeptRow,
     optimize,
-    tune_for_changes,
-    tune_for_filling,
+    tune,
     write_fact,
 )
 from persistence.index.sqlite.texts import TRIGRAM, quoted
 from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
+_ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
@@ -45,9 +42,6 @@ _ADD_DOCUMENT = (
 )
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
-
-STAGED = "-staged"
-"""The end of the name of the file in which entries of a new index are kept until they are sorted."""
 
 _MERGED = 200
 """Pages of the index of texts that are written at once while pieces are merged."""
@@ -111,9 +105,11 @@ class IndexWriter(IndexState):
         many(_ADD_DOCUMENT, documents_of)
         many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
         many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
-        self._add_rests([(text, each.rest) for each, (_, text, _) in placed])
+        many(_ADD_REST, [(text, each.rest) for each, (_, text, _) in placed])
         for each, (row, _, partition) in placed:
-            self._enter(partition, row, each.entries)
+            many(
+                _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in each.entries]
+            )
         several = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
         many("UPDATE controls SET several = 1 WHERE number = ? AND NOT several", [(number,) for number in several])
         self._count(Counter(partition for _, (_, _, partition) in placed))
@@ -138,14 +134,6 @@ class IndexWriter(IndexState):
             row = taken[first] + 1 if first in taken else self._free(first)
             taken[first] = row
             yield each, (row, text, self.partition_of(each))
-
-    def _add_rests(self, rests: list[tuple[int, str]]) -> None:
-        self.connection.executemany(ADD_REST, rests)
-
-    def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:
-        self.connection.executemany(
-            _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in found]
-        )
 
     def _partition(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
         key = version, is_draft, is_hidden
@@ -175,7 +163,7 @@ class IndexWriter(IndexState):
 
 
 class NewIndex(IndexWriter):
-    """A new index, in a file that no other process has open: entries are written at the end, in their order.
+    """A new index, in a file that no other process has open, filled in one transaction.
 
     ``hidden`` are the documents that are not to be seen. Methods raise ``sqlite3.Error`` and ``OSError``.
     """
@@ -184,56 +172,27 @@ class NewIndex(IndexWriter):
         files.ensure_file(path)
         super().__init__(path, connections.connected(path))
         self._hidden = hidden
-        self._staged: dict[int, list[tuple[int, int | str, int | str, int, int]]] = {}
-        try:
-            self._rests = RestsFile(path + RESTS)
-        except BaseException:
-            self.connection.close()
-            raise
         try:
             for pragma in (*connections.UNSAFE, "cache_size = -65536"):
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(TABLES)
-            files.ensure_file(path + STAGED)
-            self.connection.execute("ATTACH ? AS staged", (path + STAGED,))
-            for pragma in connections.UNSAFE:
-                self.connection.execute(f"PRAGMA staged.{pragma}")
-            tune_for_filling(self.connection, FIELD_TEXTS)
+            # Pieces of texts are merged at the end only. One of 1 MiB is made in the processor's cache.
+            tune(self.connection, crisismerge=1_000)
             self.connection.execute("BEGIN")
             write_fact(self.connection, SCHEMA_FACT, SCHEMA)
         except BaseException:
             self.close()
             raise
 
-    def add(self, documents: Iterable[PreparedDocument]) -> None:
-        super().add(documents)
-        for number, found in self._staged.items():
-            self.connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
-            found.clear()
-
-    def close(self) -> None:
-        self._rests.close()
-        super().close()
-
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably.
 
         ``tree`` is the identity of the tree.
         """
-        self._rests.finish()
-        for number in sorted(self._staged):
-            self.connection.execute(
-                "INSERT INTO entries (number, partition, fold, value, row, edge)"
-                f" SELECT {number}, partition, fold, value, row, edge FROM staged.{_table(number)}"
-                " ORDER BY partition, fold, value, row"
-            )
-        optimize(self.connection, FIELD_TEXTS)
+        optimize(self.connection)
         self.connection.execute("COMMIT")
-        tune_for_changes(self.connection, FIELD_TEXTS)
+        tune(self.connection)
         self.connection.executescript(INDEXES)
-        self.connection.execute("DETACH staged")
-        files.remove(self.path + STAGED)  # first, so that there is room
-        self._rests.move_into(self.connection)
         self.tree = tree
         write_fact(self.connection, COMPLETE, 1)
         self.close()
@@ -243,21 +202,6 @@ class NewIndex(IndexWriter):
         """Return the partition that is seen, or the hidden one."""
         is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
         return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
-
-    def _add_rests(self, rests: list[tuple[int, str]]) -> None:
-        self._rests.add(rests)
-
-    def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:
-        for number, fold, value, edge in found:
-            staged = self._staged.get(number)
-            if staged is None:
-                staged = self._staged[number] = []
-                self.connection.execute(f"CREATE TABLE staged.{_table(number)} (partition, fold, value, row, edge)")
-            staged.append((partition, fold, value, row, edge))
-
-
-def _table(number: int) -> str:
-    return f"control{number}" if number > 0 else f"fact{-number}"
 
 
 class IndexAuditor(IndexState):
@@ -339,7 +283,7 @@ def make_empty(path: str) -> None:
     files.ensure_file(path)
     with IndexWriter(path) as index:
         index.connection.executescript(TABLES + INDEXES)
-        tune_for_changes(index.connection)
+        tune(index.connection)
         write_fact(index.connection, SCHEMA_FACT, SCHEMA)
         write_fact(index.connection, COMPLETE, 0)
         index.begin_rebuild()
@@ -347,5 +291,5 @@ def make_empty(path: str) -> None:
 
 def remove_index(path: str) -> None:
     """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
-    for suffix in ("", "-wal", "-shm", "-journal", STAGED, RESTS):
+    for suffix in ("", "-wal", "-shm", "-journal", "-staged", "-rests"):
         files.remove(path + suffix)

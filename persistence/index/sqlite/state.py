@@ -23,11 +23,6 @@ SCHEMA = 4
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
 """The columns of text of indexed controls."""
 
-RESTS_TABLE = (
-    "CREATE VIRTUAL TABLE rests USING fts5(rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0)"
-)
-ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
-
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
@@ -52,7 +47,9 @@ CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
 );
-{RESTS_TABLE};
+CREATE VIRTUAL TABLE rests USING fts5(
+    rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
+);
 """
 """A row of ``versions`` is the state of a form version by which documents were read; ``mark`` is the fingerprint of a
 definition or document.
@@ -64,9 +61,7 @@ CREATE INDEX documents_by_partition ON documents (partition, row);
 """
 """Apart, because a new index is filled before it has them."""
 
-FIELD_TEXTS = ("fields",)
-REST_TEXTS = ("rests",)
-TEXTS = (*FIELD_TEXTS, *REST_TEXTS)
+TEXTS = ("fields", "rests")
 """The tables of the index of texts: of indexed controls, and of all else."""
 
 SCHEMA_FACT = "schema"
@@ -89,32 +84,19 @@ def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> N
     connection.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
 
-def tune(connection: sqlite3.Connection, tables: Iterable[str], **settings: int) -> None:
-    """Set options of tables of the index of texts (SQLite FTS5, 6); raises ``sqlite3.Error``."""
-    for table in tables:
-        for name, value in settings.items():
+def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
+    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6).
+
+    Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
+    """
+    for table in TEXTS:
+        for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
 
 
-def tune_for_changes(connection: sqlite3.Connection, tables: Iterable[str] = TEXTS) -> None:
-    """Let a change write as little as possible: by default, each would rewrite a large part of the index.
-
-    Pieces are merged sixteen at a time when there are so many, and by the updater when it has nothing else to do.
-    """
-    tune(connection, tables, automerge=0, crisismerge=16, hashsize=1 << 20)
-
-
-def tune_for_filling(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
-    """Let the pieces of a new index be merged at the end only.
-
-    A piece of 1 MiB is made in the processor's cache. One of 16 MiB takes half as long again for each text.
-    """
-    tune(connection, tables, automerge=0, crisismerge=1_000, hashsize=1 << 20)
-
-
-def optimize(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
-    """Merge all pieces of tables of the index of texts; raises ``sqlite3.Error``."""
-    for table in tables:
+def optimize(connection: sqlite3.Connection) -> None:
+    """Merge all pieces of the index of texts."""
+    for table in TEXTS:
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 

@@ -34,9 +34,6 @@ _REFRESHING = 3.0
 """Seconds for which a search reads documents again before it says that it takes longer."""
 _RETRY_AFTER = 2
 
-_DOUBT = 3600.0
-"""Seconds for which an index is trusted that was rebuilt because it made no sense."""
-
 T = TypeVar("T")
 
 
@@ -58,7 +55,6 @@ class IndexFiles(Closable):
         self._journal = journal
         self._begin = begin
         self._pool = engine.IndexPool()
-        self._doubted: dict[Form, float] = {}
 
     def close(self) -> None:
         self._pool.close()
@@ -70,13 +66,9 @@ class IndexFiles(Closable):
         try:
             return self._ask_current(form, work, nothing, changed)
         except DiskError as error:
-            try:
-                with disk_errors("reading the index of", form):
-                    return self._ask_read_only(form, work, nothing, changed)
-            except DiskFullError:
-                if isinstance(error, DiskFullError) or engine.is_full(self.root):
-                    raise
-                raise error from None
+            if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
+                raise DiskFullError(f"there is no room to use the index of {form}") from error
+            raise
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
@@ -94,7 +86,7 @@ class IndexFiles(Closable):
                     self._replace(source, used, stale)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
-        raise _never_ready(form)
+        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def merge(self, form: Form) -> bool:
         """Tidy the index of a form a little; return whether there may be more to tidy."""
@@ -144,7 +136,7 @@ class IndexFiles(Closable):
                                 return work(index)
                 self._pool.discard(form)
                 self._make_ready(form)
-        raise _never_ready(form)
+        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def _has_become_ready(self, used: engine.IndexFile) -> bool:
         for _ in range(_LOOKS):
@@ -155,25 +147,6 @@ class IndexFiles(Closable):
                     return True
             time.sleep(_LOOK)  # a process may be changing it
         return False
-
-    def _ask_read_only(
-        self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
-    ) -> T:
-        full = DiskFullError(f"there is no room to bring the index of {form} up to date")
-        path, source = self.generations(form).current(), self.source(form)
-        if path is None:
-            if next(source.documents(), None) is None:
-                return nothing
-            raise full
-        changes = changes_beside(path)
-        try:
-            with engine.read_only(path) as index:
-                is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
-                if not is_ready or any(staleness.look(index, source, changed)):
-                    raise full
-                return work(index)
-        except engine.UnusableError as error:
-            raise full from error  # if it is damaged, that can wait until it can be rebuilt
 
     @staticmethod
     def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
@@ -198,20 +171,12 @@ class IndexFiles(Closable):
             yield self._pool.opened(form, path)
         except engine.UnusableError as error:
             self._pool.discard(form)
-            if isinstance(error, engine.SenselessError) and not self._is_first_doubt(form):
-                raise DiskError(f"the index of {form} makes no sense: {error.cause}") from error
             self.generations(form).invalidate(path)
             raise _AgainError from error
         except (DiskError, BusyError) as error:
             if self.generations(form).current() == path:
                 raise
             raise _AgainError from error  # its file is removed
-
-    def _is_first_doubt(self, form: Form) -> bool:
-        now = time.monotonic()
-        last = self._doubted.get(form)
-        self._doubted[form] = now
-        return last is None or now > last + _DOUBT
 
     def _make_ready(self, form: Form) -> None:
         rebuild = self.rebuild(form)
@@ -223,7 +188,3 @@ class IndexFiles(Closable):
 
 class _AgainError(Exception):
     """The index has changed under a connection that used it."""
-
-
-def _never_ready(form: Form) -> BusyError:
-    return BusyError(f"the index of {form} is being made again and again", _RETRY_AFTER)

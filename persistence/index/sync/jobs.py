@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from persistence import children, processors
+from persistence import children
 from persistence.children import Child
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, disk_errors
@@ -69,7 +69,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
-        """Rebuild now, in this process, with all processors. Raises as ``RebuildJob.run`` does."""
+        """Rebuild now, in this process. Raises as ``RebuildJob.run`` does."""
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
@@ -92,7 +92,6 @@ class IndexJob(msgspec.Struct, frozen=True):
                         self._rebuild(task).run(
                             task.aim,
                             timeout=_LONGEST_WAIT,
-                            processes=processors.count(),
                             progress=report,
                             only=task.only,
                         )

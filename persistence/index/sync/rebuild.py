@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,7 +18,6 @@ from persistence.errors import BusyError, DiskError
 from persistence.index.protocol import RebuildAim
 from persistence.index.sources import DocumentName, Source
 from persistence.index.sqlite import engine
-from persistence.index.sync.parallel_reader import DocumentReader, read_all
 from persistence.index.sync.staleness import (
     CHANGES,
     IndexCondition,
@@ -40,6 +39,10 @@ SMALL = 1_000
 
 _SMALL_BYTES = 16 << 20
 """Bytes of all documents of a small form."""
+
+_BATCH = 200
+_LARGEST_BATCH = 1 << 20
+"""Characters of the texts of documents after which a batch of them is written."""
 
 Progress = Callable[[int], None]
 """Hears how many more documents have been read."""
@@ -138,19 +141,18 @@ class Rebuild:
         aim: RebuildAim,
         *,
         timeout: float,
-        processes: int = 1,
         progress: Progress = lambda _: None,
         only: int | None = None,
     ) -> None:
         """Bring the index into a condition; build it if it is missing or unusable.
 
-        ``processes`` read the tree; if these are several, they are forks. With ``REBUILT``, documents that are hidden
-        because their definition was deleted (spec search 2.5) come back, all or those of the version ``only``.
+        With ``REBUILT``, documents that are hidden because their definition was deleted (spec search 2.5) come back,
+        all or those of the version ``only``.
         """
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
             if condition is IndexCondition.NONE:
-                self._build(processes, progress, only)
+                self._build(progress, only)
             elif aim is RebuildAim.VERIFIED or condition is IndexCondition.EARLIER:
                 self._verify(progress)
 
@@ -178,11 +180,11 @@ class Rebuild:
                 index.tree = tree
                 reconcile_changes(index)
 
-    def _build(self, processes: int, progress: Progress, only: int | None) -> None:
+    def _build(self, progress: Progress, only: int | None) -> None:
         path = self.generations.fresh()
         try:
             with self._in_use() as old:
-                self._fill(path, frozenset() if only is None else old.hidden(but=only), processes, progress)
+                self._fill(path, frozenset() if only is None else old.hidden(but=only), progress)
                 self._replace(old, path)
         except BaseException:
             if self.generations.current() != path:
@@ -213,21 +215,33 @@ class Rebuild:
             return True
         return False
 
-    def _fill(self, path: str, hidden: frozenset[DocumentName], processes: int, progress: Progress) -> None:
+    def _fill(self, path: str, hidden: frozenset[DocumentName], progress: Progress) -> None:
         with engine.NewIndex(path, hidden) as index:
-            change = Refresh(index, self.source)
-            known = {version: change.keys(version) for version in self.source.versions()}
-            reader = DocumentReader(self.source, known)
-            seen = set(known)
-            with closing(read_all(reader, processes)) as batches:
-                for looked_at, batch in batches:
-                    for version in {each.version for each in batch} - seen:
-                        # Read as not published: looked at again by the next search.
-                        index.store_version(version, engine.IndexedVersion("", None, 1))
-                        seen.add(version)
-                    index.add(batch)
-                    progress(looked_at)
+            refresh = Refresh(index, self.source)
+            for version in self.source.versions():
+                refresh.keys(version)
+            names = self.source.documents()
+            while batch := list(self._read(refresh, islice(names, _BATCH))):
+                index.add(each for each in batch if each is not None)
+                progress(len(batch))
             index.finish(tree_identity(self.root))
+
+    def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[engine.PreparedDocument | None]:
+        """Yield the document of each name, and ``None`` for one that is deleted or damaged.
+
+        End early where their texts are large: a batch is held in memory.
+        """
+        size = 0
+        for name in names:
+            read = self.source.read(name, self.source.fingerprint(name), lambda version: refresh.keys(version)[1])
+            if read is None:
+                yield None
+                continue
+            document = engine.prepared(read, refresh.keys(read.hit.facts.version)[0])
+            yield document
+            size += len(document.rest) + len(document.card)
+            if size > _LARGEST_BATCH:
+                return
 
     def _replace(self, old: engine.IndexWriter, path: str) -> None:
         with engine.IndexWriter(path) as index:

@@ -36,8 +36,8 @@ class TreeIndex(Closable):
 
     It owns its connections, the processes that rebuild, ``journal`` and ``flat``: ``close`` closes them.
 
-    Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
-    an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
+    Methods raise ``BusyError`` while an index is being built, ``DiskError`` where the disk refuses, and
+    ``DiskFullError`` on a full disk, because SQLite has to write beside an index to read it.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
     """
 

@@ -1,4 +1,4 @@
-"""The sidecars of imported revisions: with all facts that the source has, and the rest as a PUT would have it."""
+"""The sidecars of imported revisions: facts of the source, and other facts as after a PUT."""
 
 from __future__ import annotations
 
@@ -19,56 +19,45 @@ from persistence.storage.uploads import Upload
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """A revision that was received and checked; ``encoded`` describes it where it was encrypted here."""
+class ReceivedRevision:
+    """A revision that was received and checked; ``encoded`` describes its encryption."""
 
     revision: ImportedRevision
     version: int
     upload: Upload | None = None
-    received: Received | None = None
+    content: Received | None = None
     encoded: EncodedContent | None = None
     definition: Definition | None = None
 
 
-def stored_sidecar(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
-    facts = arrived.revision.facts
+def stored_sidecar(received: ReceivedRevision, content: Received, over: StoredRevision | None) -> Sidecar:
+    facts = received.revision.facts
     if facts.sidecar is None:
-        return _described_by(arrived, received, over)
-    own, address = described(facts.sidecar), arrived.revision.address
-    is_main, is_edit = address.is_main, own.adopted and own.metadata is None
+        return _composed_sidecar(received, content, over)
+    own, is_main = described(facts.sidecar), received.revision.address.is_main
+    is_edit = own.adopted and own.metadata is None
     sidecar = msgspec.structs.replace(
         own,
         schema=SCHEMA,
-        version=arrived.version,
-        size=received.size,
-        digest=received.digest,
-        metadata=None if is_edit else received.metadata,
-        encrypted=None if own.encrypted is False and not received.is_plain else own.encrypted,
+        version=received.version,
+        size=content.size,
+        digest=content.digest,
+        metadata=None if is_edit else content.metadata,
+        encrypted=None if own.encrypted is False and not content.is_plain else own.encrypted,
     )
-    if not facts.is_decrypted and received.digest == own.digest:
+    if not facts.is_decrypted and content.digest == own.digest:
         return sidecar
-    is_plain = False if is_main and received.is_plain else None
-    return msgspec.structs.replace(sidecar, id=received.id, tag=own.etag, encrypted=is_plain, sealed_hash=None)
+    is_plain = False if is_main and content.is_plain else None
+    return msgspec.structs.replace(sidecar, id=content.id, tag=own.etag, encrypted=is_plain, sealed_hash=None)
 
 
-def of_owner(sidecar: Sidecar, there: Sidecar) -> Sidecar:
-    """Return a sidecar with the creation and the owner of the stored one."""
-    return msgspec.structs.replace(
-        sidecar,
-        created=there.created,
-        creator=there.creator,
-        group=there.group,
-        organization=there.organization,
-    )
-
-
-def _described_by(arrived: Arrived, received: Received, over: StoredRevision | None) -> Sidecar:
-    """Return the sidecar of a content by the facts that there are; the rest is as a PUT would have it."""
-    facts = arrived.revision.facts
-    is_document = isinstance(arrived.revision.address, DocumentAddress)
+def _composed_sidecar(received: ReceivedRevision, content: Received, over: StoredRevision | None) -> Sidecar:
+    """Return a sidecar with the facts of the source; other facts are as after a PUT."""
+    facts = received.revision.facts
+    is_document = isinstance(received.revision.address, DocumentAddress)
     owner = User(name=facts.creator, group=facts.group, organization=facts.organization) if is_document else ANONYMOUS
     put = Put(user=User(name=facts.modifier), valid=facts.valid, stage=facts.stage, source=facts.source)
-    sidecar = next_revision(put, received, arrived.version, over=over, owner=owner)
+    sidecar = next_revision(put, content, received.version, over=over, owner=owner)
     modified = facts.modified or sidecar.modified
     is_new = living(over) is None
     created = facts.created or (modified if is_new else sidecar.created)
@@ -79,18 +68,18 @@ def _described_by(arrived: Arrived, received: Received, over: StoredRevision | N
     return msgspec.structs.replace(sidecar, modified=modified, created=min(created, modified), tag=facts.tag)
 
 
-def deleted_sidecar(arrived: Arrived, over: StoredRevision | None) -> Sidecar:
-    """Return the tombstone of a revision; the metadata of a definition stays with it."""
-    facts = arrived.revision.facts
+def deleted_sidecar(received: ReceivedRevision, over: StoredRevision | None) -> Sidecar:
+    """Return the tombstone of a revision, which keeps the metadata of a definition."""
+    facts = received.revision.facts
     if facts.sidecar is not None:
         metadata = facts.sidecar.metadata if over is None else over.sidecar.metadata
-        return msgspec.structs.replace(facts.sidecar, schema=SCHEMA, version=arrived.version, metadata=metadata)
+        return msgspec.structs.replace(facts.sidecar, schema=SCHEMA, version=received.version, metadata=metadata)
     modified = facts.modified or next_after(None if over is None else over.latest)
     if over is not None:
         return tombstone(over.sidecar, modified=modified, modifier=facts.modifier)
     nothing = Received("0" * 40, 0, "", "")
     before = next_revision(
-        Put(), nothing, arrived.version, over=None, owner=User(name=facts.creator, group=facts.group)
+        Put(), nothing, received.version, over=None, owner=User(name=facts.creator, group=facts.group)
     )
     before = msgspec.structs.replace(before, created=min(facts.created or modified, modified))
     return tombstone(before, modified=modified, modifier=facts.modifier)

@@ -1,4 +1,4 @@
-"""Files of a source by their names: which revision each holds, and all that belong to one document.
+"""Files of a source by their names, grouped by document: the revision that each holds.
 
 Two hierarchies are understood: that of archives (``model/archives.py``), and that of paths of the interface, where a
 document has no version and only one revision::
@@ -6,7 +6,7 @@ document has no version and only one revision::
     A/F/form/FILE, A/F/form/V/FILE      a file of a definition, of version 1 where none is named
     A/F/(data|draft)/DOC/FILE           a file of a document or draft
 
-Either may begin with the path of the interface, of the public face or the provider face.
+Either may begin with the path of the interface, for clients or for proxies.
 """
 
 from __future__ import annotations
@@ -40,32 +40,33 @@ _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
 _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_OF_VERSION, _OF_FILE = 5, 4
+_OF_DEFINITION = 3
+"""The parts of a key of definitions: application, form and version."""
 _FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
 _PREVIEWS = "Thumbs.db"
-"""The name of a file that Windows adds to folders."""
+"""A file that Windows adds to folders."""
 _APPLE = "__MACOSX"
-"""The folder in which archives of macOS have what its file system knows of each file."""
+"""A folder that macOS adds to archives."""
 
-_INCOMPLETE = f"the archive lacks what its last entry, {ERRORS_ENTRY}, names"
+_INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
-_RECOMPOSED = "an attachment has its name as the data has it, with accents that are not characters of their own"
+_RECOMPOSED = "the name of an attachment was composed (NFC), as the data has it"
 
 _Key = tuple[str, ...]
 
 
 class SourceFiles(Protocol):
-    """The files of an archive or a folder, by their names, which have slashes between them."""
+    """The files of an archive or a folder, by their paths below it."""
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all files; raises ``PersistenceError`` where they cannot be listed."""
+        """Yield the paths of all files."""
 
     def fault(self, name: str) -> str | None:
         """Return the reason why a file cannot be read, as far as that is known without reading it."""
 
     def content(self, name: str) -> Content:
-        """Return what opens a file."""
+        """Return the content of a file, which is not opened yet."""
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
         """Return when the revision in a file was modified, and when it was created, as far as that is known."""
@@ -73,14 +74,14 @@ class SourceFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedEntry:
-    """The revision that a name says, and whether it says the form version."""
+    """The revision that a name stands for, and whether the name has the form version."""
 
     entry: ArchiveEntry
     has_version: bool
 
     @property
     def key(self) -> _Key:
-        """Return what all files of one document, or of one version of a definition, have in common."""
+        """Return the same key for all files of one document, or of one version of a definition."""
         address = self.entry.address
         if isinstance(address, DefinitionAddress):
             return (address.form.app, address.form.name, str(address.version))
@@ -100,7 +101,7 @@ def named_entry(name: str) -> NamedEntry:
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
     with suppress(BadRequestError):
-        return NamedEntry(parse_entry(name), has_version=True)  # also that of an application called as a prefix is
+        return NamedEntry(parse_entry(name), has_version=True)  # before prefixes: an application may be called so
     prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
     parts = parts[len(prefix) :]
     match parts:
@@ -122,7 +123,7 @@ def _parsed(*parts: str) -> ArchiveEntry:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a file is none of forms: it lies at the top, or tools and systems have added it."""
+    """Return whether a file belongs to no form: it is at the top, or was added by a tool or a system."""
     *folders, last = name.split("/")
     is_apples = folders[:1] == [_APPLE] and last.startswith("._")
     return not folders or is_apples or any(part.startswith(".") and part.strip(".") for part in folders)
@@ -162,10 +163,10 @@ class FilesSource:
 
     def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
         yield from self._others
-        yield from (self._unit(key) for key in self._groups if len(key) == len(("app", "form", "version")))
+        yield from (self._unit(key) for key in self._groups if len(key) == _OF_DEFINITION)
 
     def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        yield from (self._unit(key) for key in self._groups if len(key) != len(("app", "form", "version")))
+        yield from (self._unit(key) for key in self._groups if len(key) != _OF_DEFINITION)
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
         if is_added or is_ignored(name):
@@ -202,7 +203,7 @@ class FilesSource:
         for name, found in entries:
             held, key = beside if found.entry.is_metadata else contents, (found.entry.address, found.entry.instant)
             if key in held:
-                raise BadRequestError(f"{name}: the same revision is there twice, as {held[key][0]}, too")
+                raise BadRequestError(f"{name}: {held[key][0]} has the same revision")
             held[key] = name, found
         for key in {**contents, **beside}:
             name, found = contents.get(key) or beside[key]
@@ -212,9 +213,9 @@ class FilesSource:
             yield self._revision(name, found, facts, is_there=key in contents)
 
     def _timed(self, facts: ImportFacts, name: str, *, is_described: bool) -> ImportFacts:
-        """Return facts with the times of a file in an archive of the real system (spec runtime 7).
+        """Return facts with the times in an archive of the real system (spec runtime 7).
 
-        Other programs note when a file was changed on their disk, but not when it was created.
+        Archives of other programs have no time of creation, and their other time is not that of the revision.
         """
         modified, created = self._files.times(name)
         if created is None and not is_described:
@@ -226,14 +227,17 @@ class FilesSource:
         version = entry.version if found.has_version else None
         if sidecar is None:
             if not is_there:
-                raise BadRequestError(f"{name}: the content to these facts is missing")
+                raise BadRequestError(f"{name}: the content for this metadata is missing")
             facts = replace(facts, modified=entry.instant or facts.modified)
             if entry.address.is_main and isinstance(entry.address, DocumentAddress):
-                facts = replace(facts, notes=(*facts.notes, *_lacking(facts)))
+                known = {"last modifier": facts.modifier, "time": facts.modified, "time of creation": facts.created}
+                lacking = (f"form data came without a {label}" for label, value in known.items() if value is None)
+                facts = replace(facts, notes=(*facts.notes, *lacking))
         elif sidecar.deleted == is_there:
-            raise BadRequestError(f"{name}: {'a deletion has a content' if is_there else 'the content is missing'}")
+            cause = "a tombstone must not have content" if is_there else "the content is missing"
+            raise BadRequestError(f"{name}: {cause}")
         elif version not in (None, sidecar.version) or entry.instant not in (None, sidecar.modified):
-            raise BadRequestError(f"{name}: the facts beside it are of another version or time")
+            raise BadRequestError(f"{name}: its metadata is of another version or time")
         else:
             version = sidecar.version
         return ImportedRevision(name, entry.address, version, facts, self._files.content(name) if is_there else None)
@@ -272,13 +276,8 @@ def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision
     )
 
 
-def _lacking(facts: ImportFacts) -> Iterator[str]:
-    said = {"last modifier": facts.modifier, "time": facts.modified, "time of creation": facts.created}
-    return (f"form data came without a {name}" for name, value in said.items() if value is None)
-
-
 def _facts_of(read: ArchiveMetadata) -> ImportFacts:
-    notes = tuple(f"the fact <{name}> is not understood, and left out" for name in read.unknown)
+    notes = tuple(f"the element <{name}> of the metadata is not known, and left out" for name in read.unknown)
     if read.sidecar is not None:
         return ImportFacts(sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
     foreign = read.foreign

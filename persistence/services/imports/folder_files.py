@@ -35,7 +35,7 @@ class FolderFiles:
         except UnicodeEncodeError:
             return "its name is not UTF-8"
         if not stat.S_ISREG(status.st_mode):
-            return "it is a link, a pipe or a device, and no file"
+            return "it is a link, a pipe or a device, not a file"
         if status.st_size > self._largest:
             return f"it has {status.st_size} bytes; the limit is {self._largest}"
         return None
@@ -67,4 +67,4 @@ class FolderFiles:
             elif levels:
                 yield from self._names(path, levels - 1)
             else:
-                raise BadRequestError(f"{path} lies deeper than {DEEPEST_FOLDER} folders")
+                raise BadRequestError(f"{path} is deeper than {DEEPEST_FOLDER} folders")

@@ -1,7 +1,6 @@
-"""Import: definitions first, then documents, one after the other; what cannot be imported is named, and no obstacle.
+"""Import: definitions first, then documents, one after the other; a refused one does not stop the others.
 
-Permissions of forms do not count, and a form that has one document may get several: an administrator restores what
-there was.
+Permissions of forms and singleton forms do not count: an administrator imports.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
-from persistence.crypto.frames import PlainFile
 from persistence.dialect import DIALECTS
 from persistence.errors import ConflictError, DiskFullError, NotSupportedError, PersistenceError, disk_errors
 from persistence.index.protocol import Budget
@@ -23,8 +22,8 @@ from persistence.model.search import Query, Scope
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.codec import EncryptionCodec, ReceivedContent
-from persistence.services.imports.placing import Placer
-from persistence.services.imports.planning import OnConflict, Planner
+from persistence.services.imports.placing import ImportWriter
+from persistence.services.imports.planning import ImportPlan, OnConflict
 from persistence.services.imports.revisions import (
     ImportedRevision,
     ImportOutcome,
@@ -37,12 +36,12 @@ from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
 
 _AHEAD = timedelta(days=1)
-"""How far the clock of another machine may be ahead."""
+"""The clock of another machine may be ahead by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """How to import: with ``is_dry`` nothing is stored."""
+    """Options of an import: with ``is_dry`` nothing is stored."""
 
     is_dry: bool = False
     on_conflict: OnConflict = OnConflict.REFUSE
@@ -50,10 +49,10 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """Imports into the providers of a router; ``largest`` are the bytes of a content, ``largest_xml`` of data.
+    """Imports into the providers of a router, of which ``calls_others`` admits other services.
 
-    With ``calls_others`` other services are called that keep forms, as far as their interface allows it. With
-    ``begins_indexes`` the index of a form is made when its first document is there: the others go into it as they come.
+    ``largest`` are the bytes of a content, ``largest_xml`` of data. With ``begins_indexes`` the index of a form is
+    begun at its first document, so that the others go into it as they are stored.
     """
 
     router: Router
@@ -76,18 +75,15 @@ class Importer:
                 form = None if options.is_dry or not self.begins_indexes else outcome.form
                 if form is not None and form not in begun:
                     begun.add(form)
-                    self._begin_index(form)
-
-    def _begin_index(self, form: Form) -> None:
-        data = self.router.of(form).data
-        if data.managed is not None:
-            with suppress(PersistenceError):  # searches say what is wrong
-                data.index.search(form, Scope(), Query(size=0), Budget())
+                    data = self.router.of(form).data
+                    if data.managed is not None:
+                        with suppress(PersistenceError):  # which the next search reports
+                            data.index.search(form, Scope(), Query(size=0), Budget())
 
     def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
-        unit = self._here(unit)
+        unit = self._in_dialect(unit)
         try:
-            return self._placed(unit, options, latest)
+            return self._import_unit(unit, options, latest)
         except DiskFullError:
             raise
         except ConflictError as error:
@@ -97,17 +93,18 @@ class Importer:
         except PersistenceError as error:
             return refused(unit.name, error, is_definition=unit.is_definition)
 
-    def _placed(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+    def _import_unit(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
         route = self.router.of(unit.revisions[0].address.form)
         storage, is_exact = self._storage(route, unit)
-        plan = Planner(storage, self._has_same_content, options.on_conflict, is_exact).plan(unit)
-        placer = Placer(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
+        plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
+        plan.add(unit)
+        writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
         count = len(plan.placed)
         if options.is_dry:
-            placer.check()
+            writer.check()
         else:
-            count = placer.place()
-        notes = tuple(dict.fromkeys((*plan.notes, *placer.notes)))
+            count = writer.write()
+        notes = tuple(dict.fromkeys((*plan.notes, *writer.notes)))
         result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
         lacks_owner = result is ImportResult.IMPORTED and unit.lacks_owner
         form = route.form if count and not unit.is_definition else None
@@ -125,20 +122,22 @@ class Importer:
         provider = route.definition if unit.is_definition else route.data
         return provider.storage if unit.is_definition else route.storage, provider.managed is not None
 
-    def _here(self, unit: ImportUnit) -> ImportUnit:
-        """Return a unit under the names of this dialect: the designer's storage is called otherwise in the other."""
+    def _in_dialect(self, unit: ImportUnit) -> ImportUnit:
+        """Return a unit with the name that the designer's storage has in this dialect."""
         form = unit.revisions[0].address.form
         own = self.codec.at_rest.dialect
         if unit.is_definition or own.is_designer(form) or not any(each.is_designer(form) for each in DIALECTS.values()):
             return unit
+        form = Form(own.designer_app, form.name)
         return replace(
-            unit, revisions=tuple(_moved(each, Form(own.designer_app, form.name)) for each in unit.revisions)
+            unit,
+            revisions=tuple(replace(each, address=replace(each.address, form=form)) for each in unit.revisions),
         )
 
     def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
-        """Return whether an open revision, which is closed, has the content of one in the source.
+        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer.
 
-        Encrypting changes the markup around a value, so that data is compared as it would come back.
+        Encryption changes the markup around a value.
         """
         address, at_rest = revision.address, self.codec.at_rest
         if revision.content is None:
@@ -148,15 +147,13 @@ class Importer:
             incoming: Iterable[bytes] = revision.content()
             if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
                 plain = None if address.is_main else at_rest.plain_file(found, address)
-                stored = at_rest.decrypted(address, stored) if plain is None else _read(plain)
+                stored = at_rest.decrypted(address, stored) if plain is None else iter(partial(plain.read, CHUNK), b"")
                 if address.is_main:
-                    incoming = at_rest.decrypted(address, self._encoded(address, found, incoming))
+                    definition = self.router.of(address.form).catalog.of(address.form, found.sidecar.version)
+                    decrypted = at_rest.decrypted(address, incoming)
+                    received = ReceivedContent(address, definition, found, None, lambda _: True, decrypted)
+                    incoming = at_rest.decrypted(address, self.codec.encode(received).chunks)
             return _digest_of(stored) == _digest_of(incoming)
-
-    def _encoded(self, address: DocumentAddress, found: StoredRevision, pieces: Iterable[bytes]) -> Iterable[bytes]:
-        definition = self.router.of(address.form).catalog.of(address.form, found.sidecar.version)
-        plain = self.codec.at_rest.decrypted(address, pieces)
-        return self.codec.encode(ReceivedContent(address, definition, found, None, lambda _: True, plain)).chunks
 
 
 def _digest_of(pieces: Iterable[bytes]) -> bytes:
@@ -164,12 +161,3 @@ def _digest_of(pieces: Iterable[bytes]) -> bytes:
     for piece in pieces:
         digest.update(piece)
     return digest.digest()
-
-
-def _read(plain: PlainFile) -> Iterator[bytes]:
-    while piece := plain.read(CHUNK):
-        yield piece
-
-
-def _moved(revision: ImportedRevision, form: Form) -> ImportedRevision:
-    return replace(revision, address=replace(revision.address, form=form))

@@ -1,7 +1,4 @@
-"""JSON lines, as a script writes them: one document, draft or version of a definition a line.
-
-``docs/import.md`` has the fields. Lines of one document are its revisions, and come in the order of their times.
-"""
+"""JSON lines: a document, draft or version of a definition a line; ``docs/import.md`` has the fields."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ _DEFINITION = b'"definition"'
 
 
 class JsonAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An attachment in a line; ``content`` is Base64, and ``holder`` the path of the element that holds it."""
+    """An attachment in a line; ``content`` is Base64, ``holder`` the path of an element."""
 
     name: str
     content: bytes
@@ -98,7 +95,7 @@ class JsonLines:
             if wants_definitions and not may_define:
                 continue
             try:
-                unit = _unit(name, _decoded(line))
+                unit = _unit_of(name, _decoded(line))
             except PersistenceError as error:
                 if wants_definitions or not may_define:
                     yield refused(name, error)
@@ -132,19 +129,19 @@ def _decoded(line: bytes | None) -> JsonDocument:
     try:
         found = _decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise BadRequestError(f"it is not as docs/import.md describes it: {error}") from error
+        raise BadRequestError(f"it is not a valid line (docs/import.md): {error}") from error
     if found.document is None and (found.definition is None or found.data is not None or found.draft):
         raise BadRequestError("it needs a document with data, or a definition with its version")
     if found.document is not None and (found.definition is not None or (found.data is None) is not found.deleted):
-        raise BadRequestError("a document has data, unless it is deleted, and no definition")
+        raise BadRequestError("a document needs data, unless it is deleted, and must not have a definition")
     if found.document is None and (found.version is None or found.deleted):
-        raise BadRequestError("a definition needs its version, and is not deleted here")
+        raise BadRequestError("a definition needs its version, and must not be deleted")
     if found.deleted and (found.draft or found.attachments):
-        raise BadRequestError("a deleted document has no draft and no attachments")
+        raise BadRequestError("a deleted document must not have a draft or attachments")
     return found
 
 
-def _unit(name: str, found: JsonDocument) -> ImportUnit:
+def _unit_of(name: str, found: JsonDocument) -> ImportUnit:
     main = _address(found, DATA_XML if found.document is not None else FORM_XHTML)
     text = found.data if found.document is not None else found.definition
     facts = ImportFacts(
@@ -174,7 +171,7 @@ def _unit(name: str, found: JsonDocument) -> ImportUnit:
         )
         address = _address(found, attachment.name)
         if any(each.address == address for each in revisions):
-            raise BadRequestError(f"two files are called {attachment.name!r}")
+            raise BadRequestError(f"two files have the name {attachment.name!r}")
         revisions.append(ImportedRevision(name, address, found.version, of_attachment, _content(attachment.content)))
     return ImportUnit(name, tuple(revisions))
 

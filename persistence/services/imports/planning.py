@@ -1,7 +1,7 @@
-"""The plan for one document, its draft, or one version of a definition: which revisions are there, and which to place.
+"""The plan of an import for one document with its draft, or one version of a definition.
 
-History is never rewritten. A revision is placed if it is newer than all that is stored of its file; one that is there
-already is left, and anything else is a conflict. A document with a conflict is left as it is, as a whole.
+History is never rewritten. A revision is placed if it is newer than all stored revisions of its file; one that is not,
+and is not stored, is a conflict. A document with a conflict is left as it is, as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from enum import Enum
 from persistence.errors import ConflictError
 from persistence.model.addresses import Address, Collection, DocumentAddress
 from persistence.model.instants import LAST, Instant
-from persistence.model.sidecar import Sidecar
 from persistence.services.imports.revisions import ImportedRevision, ImportUnit, with_time
 from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
@@ -33,64 +32,58 @@ SameContent = Callable[[ImportedRevision, StoredRevision], bool]
 
 @dataclass(slots=True)
 class ImportPlan:
-    """Revisions to be placed, in order. ``over`` has the id of the current revision of each file, or ``None``.
+    """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags.
 
-    ``known`` revisions are there already. ``renewed`` are placed as new revisions, under the time of their placing.
-    ``is_exact`` says that the storage keeps all facts, and ``replaces_drafts`` that saves may remove drafts.
+    ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` revisions are stored
+    already. ``over`` has the id of the current revision of each file.
     """
-
-    placed: list[ImportedRevision] = field(default_factory=list)
-    over: dict[Address, str | None] = field(default_factory=dict)
-    renewed: set[Address] = field(default_factory=set)
-    known: int = 0
-    notes: list[str] = field(default_factory=list)
-    is_exact: bool = True
-    replaces_drafts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Planner:
-    """Plans imports into one storage. Where it is not ``is_exact``, it gives revisions its own times and tags."""
 
     storage: RevisionStorage
     has_same_content: SameContent
     on_conflict: OnConflict
     is_exact: bool = True
+    placed: list[ImportedRevision] = field(default_factory=list)
+    over: dict[Address, str | None] = field(default_factory=dict)
+    renewed: set[Address] = field(default_factory=set)
+    known: int = 0
+    notes: list[str] = field(default_factory=list)
 
-    def plan(self, unit: ImportUnit) -> ImportPlan:
-        """Compare a document or a version of a definition with what is stored."""
-        plan = ImportPlan(is_exact=self.is_exact, replaces_drafts=self.on_conflict is OnConflict.NEW_REVISION)
+    @property
+    def replaces_drafts(self) -> bool:
+        return self.on_conflict is OnConflict.NEW_REVISION
+
+    def add(self, unit: ImportUnit) -> None:
+        """Compare a document or a version of a definition with the storage."""
         for address, revisions in _by_file(unit).items():
-            self._plan_file(plan, address, revisions)
-        plan.placed.sort(key=_order)
-        self._plan_draft(plan)
-        return plan
+            self._add_file(address, revisions)
+        self.placed.sort(key=_order)
+        self._leave_out_drafts()
 
-    def _plan_file(self, plan: ImportPlan, address: Address, revisions: list[ImportedRevision]) -> None:
+    def _add_file(self, address: Address, revisions: list[ImportedRevision]) -> None:
         stored = self.storage.read(address, content=False)
-        plan.over[address] = None if stored is None else stored.sidecar.id
+        self.over[address] = None if stored is None else stored.sidecar.id
         if not self.is_exact:
             if len(revisions) > 1:
-                plan.notes.append("older revisions are left out where another service has the data")
-            plan.known += len(revisions) - 1
+                self.notes.append("older revisions are left out where another service has the data")
+            self.known += len(revisions) - 1
             revisions = revisions[-1:]
         try:
             for revision in revisions:
                 if stored is None or self._is_newer(revision, stored):
-                    plan.placed.append(revision)
+                    self.placed.append(revision)
                 elif self._is_known(revision, stored):
-                    plan.known += 1
+                    self.known += 1
                 else:
                     raise _conflict(address, revision, stored)
         except ConflictError:
-            if self.on_conflict is not OnConflict.NEW_REVISION or not address.keeps_history:
+            if not self.replaces_drafts or not address.keeps_history:
                 raise
-            plan.placed = [each for each in plan.placed if each.address != address]
-            plan.renewed.add(address)
-            plan.placed.append(revisions[-1])
+            self.placed = [each for each in self.placed if each.address != address]
+            self.renewed.add(address)
+            self.placed.append(revisions[-1])
 
     def _is_newer(self, revision: ImportedRevision, stored: StoredRevision) -> bool:
-        modified = _modified(revision)
+        modified = revision.modified
         if modified is None or not self.is_exact or not revision.address.keeps_history:
             return False
         if not _has_own_time(revision) and self._is_same(revision, stored.sidecar.modified):
@@ -102,7 +95,7 @@ class Planner:
 
         The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
         """
-        modified, current = _modified(revision), stored.sidecar.modified
+        modified, current = revision.modified, stored.sidecar.modified
         if modified is None or not _has_own_time(revision) or not self.is_exact:
             return self._is_same(revision, current)
         is_second = modified == Instant(f"{current[:19]}.000Z")
@@ -127,35 +120,33 @@ class Planner:
         current.close()
         return self.storage.read_revision(address, instant, content=content)
 
-    def _plan_draft(self, plan: ImportPlan) -> None:
-        saved = [each for each in plan.placed if isinstance(each.address, DocumentAddress) and each.address.is_main]
-        for revision in saved:
+    def _leave_out_drafts(self) -> None:
+        newest = ""
+        for revision in self.placed:
             address = revision.address
-            if isinstance(address, DocumentAddress) and not address.is_draft:
+            if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
+                newest = max(newest, revision.modified or "")
                 draft = self.storage.sidecar(address.moved(Collection.DRAFT))
-                if draft is not None and not draft.deleted and self.on_conflict is not OnConflict.NEW_REVISION:
+                if draft is not None and not draft.deleted and not self.replaces_drafts:
                     raise ConflictError(f"{address} has a draft here, of {draft.modified}, that a save would remove")
-        newest = max(
-            (modified for each in plan.placed if _is_saved(each) and (modified := _modified(each))), default=""
-        )
-        kept = [each for each in plan.placed if not _is_outdated(each, newest, self.storage)]
-        if len(kept) < len(plan.placed):
-            plan.notes.append("a draft that is older than the saved document is left out")
-            plan.known += len(plan.placed) - len(kept)
-            plan.placed = kept
+        kept = [each for each in self.placed if not _is_outdated(each, newest, self.storage)]
+        if len(kept) < len(self.placed):
+            self.notes.append("a draft that is older than the saved document is left out")
+            self.known += len(self.placed) - len(kept)
+            self.placed = kept
 
 
 def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
     first = min(
-        (modified for each in unit.revisions if each.address.is_main and (modified := _modified(each))), default=None
+        (modified for each in unit.revisions if each.address.is_main and (modified := each.modified)), default=None
     )
     found: dict[Address, list[ImportedRevision]] = {}
     for each in unit.revisions:
         revision = each if first is None else with_time(each, first)
         found.setdefault(revision.address, []).append(revision)
     for address, revisions in found.items():
-        revisions.sort(key=lambda each: _modified(each) or LAST)
-        times = [_modified(each) for each in revisions]
+        revisions.sort(key=lambda each: each.modified or LAST)
+        times = [each.modified for each in revisions]
         if len(set(times)) < len(times):
             raise ConflictError(f"{address} has two revisions of one time, {times[0]}")
     return found
@@ -164,25 +155,15 @@ def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
 def _order(revision: ImportedRevision) -> tuple[bool, Instant, bool]:
     address = revision.address
     is_draft = isinstance(address, DocumentAddress) and address.is_draft
-    return is_draft, _modified(revision) or LAST, address.is_main
-
-
-def _is_saved(revision: ImportedRevision) -> bool:
-    address = revision.address
-    return isinstance(address, DocumentAddress) and address.is_main and not address.is_draft
+    return is_draft, revision.modified or LAST, address.is_main
 
 
 def _is_outdated(revision: ImportedRevision, newest: str, storage: RevisionStorage) -> bool:
-    address, modified = revision.address, _modified(revision)
+    address, modified = revision.address, revision.modified
     if not isinstance(address, DocumentAddress) or not address.is_draft or modified is None:
         return False
     saved = storage.sidecar(address.main.moved(Collection.DATA))
     return modified <= max(newest, "" if saved is None else saved.modified)
-
-
-def _modified(revision: ImportedRevision) -> Instant | None:
-    facts = revision.facts
-    return facts.modified if facts.sidecar is None else facts.sidecar.modified
 
 
 def _has_own_time(revision: ImportedRevision) -> bool:
@@ -190,8 +171,7 @@ def _has_own_time(revision: ImportedRevision) -> bool:
 
 
 def _conflict(address: Address, revision: ImportedRevision, stored: StoredRevision) -> ConflictError:
-    modified = _modified(revision)
-    here: Sidecar = stored.sidecar
+    modified, here = revision.modified, stored.sidecar
     if modified is None or not address.keeps_history:
         return ConflictError(f"{address} has another content here, of {here.modified}")
     if modified == here.modified:

@@ -1,4 +1,4 @@
-"""The report of an import: how much of each was imported, and what was refused and why."""
+"""The report of an import: counts by result, and the causes of refusals."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _KINDS = {True: "definitions", False: "documents"}
 
 @dataclass(slots=True)
 class ImportReport:
-    """Counts outcomes: ``counts`` by kind and result, ``revisions`` that were placed, and those that were ``known``.
+    """Counts outcomes: documents and definitions by result, and ``revisions`` that are new or ``known``.
 
-    ``named`` are the first refusals and skipped documents, each with its cause, and ``ownerless`` the first documents
-    that came without an owner, of ``without_owner``.
+    ``named`` are the first refused and skipped documents, ``ownerless`` the first of those ``without_owner``.
     """
 
     counts: Counter[tuple[bool, ImportResult]] = field(default_factory=Counter)
@@ -54,11 +53,11 @@ class ImportReport:
         lines = []
         for is_definition, kind in _KINDS.items():
             of_kind = {result: self.counts[is_definition, result] for result in ImportResult}
-            said = f"{of_kind[ImportResult.IMPORTED]} {'would be imported' if is_dry else 'imported'}, "
-            said += f"{of_kind[ImportResult.UNCHANGED]} were there already"
+            counts = f"{of_kind[ImportResult.IMPORTED]} {'would be imported' if is_dry else 'imported'}, "
+            counts += f"{of_kind[ImportResult.UNCHANGED]} were there already"
             for result in (ImportResult.SKIPPED, ImportResult.REFUSED):
-                said += f", {of_kind[result]} {result.value}" if of_kind[result] else ""
-            lines.append(f"{kind}: {said}")
+                counts += f", {of_kind[result]} {result.value}" if of_kind[result] else ""
+            lines.append(f"{kind}: {counts}")
         ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
         lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
         if self.without_owner:

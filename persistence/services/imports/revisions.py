@@ -1,4 +1,4 @@
-"""The values of an import: revisions with the facts that a source has of them, and the outcome for each document."""
+"""The values of an import: revisions with the facts of their source, and the outcome for each document."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 
 Content = Callable[[], Iterator[bytes]]
-"""Opens a content, to be read once; raises ``BadRequestError`` where the source is not as it should be."""
+"""Opens a content to read it once; raises ``BadRequestError`` if the source is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportFacts:
-    """The facts of a revision as far as its source has them.
+    """The facts of a revision as far as its source has them; from an archive of this service, the ``sidecar`` has all.
 
-    ``sidecar`` has all, from an archive of this service, and with ``is_decrypted`` the content is plain although the
-    sidecar says otherwise. ``tag`` is an entity tag. With ``has_own_time`` false, ``modified`` is that of the document.
-    ``holder`` is the path of the element that holds an attachment.
+    With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
+    ``has_own_time``, ``modified`` is that of the document.
     """
 
     sidecar: Sidecar | None = None
@@ -66,12 +65,16 @@ class ImportedRevision:
         """Return whether all facts are known, and the content is the stored one."""
         return self.facts.sidecar is not None and not self.facts.is_decrypted
 
+    @property
+    def modified(self) -> Instant | None:
+        return self.facts.modified if self.facts.sidecar is None else self.facts.sidecar.modified
+
 
 @dataclass(frozen=True, slots=True)
 class ImportUnit:
-    """All that a source has of one document with its draft, or of one version of a definition.
+    """The revisions of one document with its draft, or of one version of a definition, in a source.
 
-    ``says_owners`` says that the owner of each document is expected in such a source.
+    With ``says_owners`` such a source should have the owner of each document.
     """
 
     name: str
@@ -84,7 +87,7 @@ class ImportUnit:
 
     @property
     def lacks_owner(self) -> bool:
-        """Return whether it is a document that came without the owner that it should have."""
+        """Return whether it is a document without the owner that such a source should have."""
         data = [each for each in self.revisions if each.address.is_main and each.content is not None]
         return (
             self.says_owners
@@ -95,7 +98,7 @@ class ImportUnit:
 
 
 class ImportResult(Enum):
-    """The result for a document or a version of a definition, or for a file that is none."""
+    """The result for a document, a version of a definition, or another file."""
 
     IMPORTED = "imported"
     UNCHANGED = "unchanged"
@@ -106,9 +109,9 @@ class ImportResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, and ``known`` ones were there already.
+    """The outcome for ``name``: ``placed`` revisions are new, ``known`` ones were stored already.
 
-    ``lacks_owner`` says that it was imported without an owner. ``form`` is that of new documents.
+    ``form`` is that of new documents, which if one ``lacks_owner`` was imported without an owner.
     """
 
     name: str
@@ -140,7 +143,7 @@ def refused(name: str, cause: object, *, is_definition: bool = False) -> ImportO
 
 
 def check_facts(facts: ImportFacts, latest: Instant) -> None:
-    """Refuse facts that no request could have given a revision; ``latest`` is the last instant that it may have."""
+    """Refuse facts that no request could have set; ``latest`` is the last instant that is accepted."""
     if facts.sidecar is not None and facts.sidecar.metadata is not None and facts.sidecar.metadata.permissions:
         read_permissions(facts.sidecar.metadata.permissions)
     known: Sidecar | ImportFacts = facts.sidecar or facts
@@ -148,13 +151,15 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
     hashed = None if facts.sidecar is None else facts.sidecar.client_hash  # which becomes headers
     for text in (*texts, *(() if hashed is None else (hashed.algorithm, hashed.value))):
         if text is not None and (not text.strip() or len(text) > LONGEST_TEXT or not text.isprintable()):
-            raise BadRequestError(f"a fact is blank, longer than {LONGEST_TEXT} characters, or has control characters")
+            raise BadRequestError(
+                f"a name in the metadata must have 1 to {LONGEST_TEXT} characters, none of them control characters"
+            )
     if len(known.organization) > MOST_LEVELS:
         raise BadRequestError(f"an organization has more than {MOST_LEVELS} levels")
     created, modified = known.created, known.modified
     is_ahead = any(time is not None and time > latest for time in (created, modified))
     if is_ahead or (created is not None and modified is not None and created > modified):
-        raise BadRequestError("a revision is of a time that is yet to come, or was modified before it was created")
+        raise BadRequestError("a revision is from the future, or was modified before it was created")
 
 
 def with_time(revision: ImportedRevision, modified: Instant) -> ImportedRevision:

@@ -1,4 +1,4 @@
-"""Opening what is to be imported: its kind shows in its first bytes, or in the content type of a request."""
+"""Opening the source of an import: its first bytes show its kind, or the content type of a request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
         return FilesSource(ZipFiles(file, LARGEST_DIRECTORY, largest=largest))
     if begin[:1] in {b"{", b"[", b""}:
         return JsonLines(file)
-    raise BadRequestError("it is neither a ZIP file nor JSON lines")
+    raise BadRequestError("it is not a ZIP file or JSON lines")
 
 
 def is_importable(content_type: str | None) -> bool:

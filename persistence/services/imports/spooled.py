@@ -1,7 +1,6 @@
-"""The import of a body: a ZIP file is read from its end, so the body is received wholly before any of it is imported.
+"""The import of a request body, which is received first into an unnamed file: a ZIP file is read from its end.
 
-It waits in a file without a name, in the data directory. One import runs at a time in each process: it reads much, and
-what others import meanwhile would be in conflict with it at worst.
+One import runs at a time in each process.
 """
 
 from __future__ import annotations
@@ -31,19 +30,16 @@ class SpooledImports:
         """Import a body, and return the report as XML."""
         if not self._running.acquire(blocking=False):
             raise BusyError("another import is running", _RETRY_AFTER)
+        report = ImportReport()
         try:
-            return self._imported(content_type, chunks, options)
+            with self._spool() as upload:
+                for chunk in chunks:
+                    with disk_errors("receiving an import"):
+                        upload.write(chunk)
+                with BufferedReader(upload.opened()) as file:
+                    source = sent_source(file, content_type, largest=self._importer.largest)
+                    for outcome in self._importer.run(source, options):
+                        report.add(outcome)
         finally:
             self._running.release()
-
-    def _imported(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
-        report = ImportReport()
-        with self._spool() as upload:
-            for chunk in chunks:
-                with disk_errors("receiving an import"):
-                    upload.write(chunk)
-            with BufferedReader(upload.opened()) as file:
-                source = sent_source(file, content_type, largest=self._importer.largest)
-                for outcome in self._importer.run(source, options):
-                    report.add(outcome)
         return report.as_xml(is_dry=options.is_dry)

@@ -1,7 +1,7 @@
-"""The files of a ZIP archive, which nobody is trusted to have written well.
+"""The files of a ZIP archive of any origin.
 
-``zipfile`` reads no more of an entry than its directory says, and compares the CRC. What else may be wrong is looked
-for before anything is read: links, encryption, other compressions, entries in one another's bytes, and bombs.
+``zipfile`` reads no more of an entry than its directory says, and compares the CRC. Links, encryption, other
+compressions, overlapping entries and bombs are refused before anything is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOCAL_HEADER = 30
 """Bytes before the name in the header of an entry."""
 
 _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
-"""Errors of ``zipfile`` for an archive that is not as it should be; ``struct.error`` becomes ``BadZipFile``."""
+"""Errors of ``zipfile`` for a damaged archive; ``struct.error`` becomes ``BadZipFile``."""
 
 
 class ZipFiles:
@@ -57,11 +57,11 @@ class ZipFiles:
             return "its name has a NUL"
         mode = info.external_attr >> 16
         if info.create_system == _UNIX and stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
-            return "it is a link, or no file"
+            return "it is a link, or not a file"
         if info.flag_bits & _ENCRYPTED:
             return "it is encrypted with a password of the archive"
         if info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
-            return f"its compression, method {info.compress_type}, is not understood"
+            return f"its compression, method {info.compress_type}, is not supported"
         if not info.flag_bits & _UTF_8 and not info.filename.isascii():
             return "its name is not UTF-8"
         if info.file_size > self._largest:
@@ -90,13 +90,13 @@ class ZipFiles:
 
     def _require_honest(self, size: int) -> None:
         total, end = 0, 0
-        for info in sorted(self._zip.infolist(), key=_place):
+        for info in sorted(self._zip.infolist(), key=lambda each: each.header_offset):
             total += info.file_size
             if info.header_offset < end:
-                raise BadRequestError(f"the entry {info.filename!r} lies within another one")
+                raise BadRequestError(f"the entry {info.filename!r} overlaps another one")
             end = info.header_offset + _LOCAL_HEADER + info.compress_size
         if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
-            raise BadRequestError(f"the archive has {size} bytes and would become {total}: that is a bomb")
+            raise BadRequestError(f"refusing an archive of {size} bytes that unpacks to {total}")
 
 
 def _name(info: ZipInfo) -> str:
@@ -104,12 +104,8 @@ def _name(info: ZipInfo) -> str:
     return info.orig_filename if found is None else info.orig_filename[found.end() :]
 
 
-def _place(info: ZipInfo) -> int:
-    return info.header_offset
-
-
 class _Measured:
-    """A file of which nobody reads more than so many bytes at once: ``zipfile`` reads the directory in one piece."""
+    """A file of which at most so many bytes are read at once: ``zipfile`` reads the directory in one piece."""
 
     def __init__(self, file: BinaryIO, most_bytes: int) -> None:
         self._file = file

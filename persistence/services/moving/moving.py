@@ -1,9 +1,9 @@
 """A move: a first pass while the source is written to, and a last one while it can only be read.
 
-The first pass remembers the mark that the state of each document had when it was the same in both places. The last one
-lists the marks of the source again, and looks at nothing but what has another one. It also removes from the destination
-what the source has no more. The destination of a form is this move's own if there was nothing of the form at its
-beginning, which ``Arrivals`` records. Otherwise nothing in it is replaced but drafts that a move has stored there.
+The first pass remembers the mark of each document that was the same in both places. The last one reads only documents
+with another mark, and removes from the destination those that the source does not have any more. The destination of a
+form is this move's own if it had nothing of the form before, which ``Arrivals`` records. Otherwise only drafts that a
+move has stored are replaced.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from persistence.limits import MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.exports import FormPattern
 from persistence.services.moving.copying import (
-    Copier,
     CopyPlan,
     SourceChangedError,
     SourceContents,
     plan_copy,
     read_through,
+    transfer,
 )
 from persistence.services.moving.outcomes import MoveOutcome, MoveResult
 from persistence.services.moving.places import MoveSource, MoveTarget
@@ -38,10 +38,7 @@ _REFUSED = (BadRequestError, ConflictError, DamagedError)
 
 @dataclass(slots=True)
 class Move:
-    """Moves the forms that match ``patterns``; with ``is_dry``, everything is only read and compared.
-
-    Then there may be no ``target`` yet.
-    """
+    """Moves the forms that match ``patterns``; with ``is_dry``, also without a ``target``, they are only compared."""
 
     source: MoveSource
     target: MoveTarget | None
@@ -50,17 +47,17 @@ class Move:
     _known: set[int] = field(default_factory=set)
     _ours: set[Form] = field(default_factory=set)
     _begun_before: frozenset[Form] = frozenset()
-    """Forms of this move that an earlier run has begun, which may have been killed within a commit."""
+    """Forms that an earlier run has begun: it may have been killed within a commit."""
     _moved_drafts: set[str] | None = None
     _published: dict[DefinitionAddress, None] = field(default_factory=dict)
-    """Versions whose flat views in the destination are to be made or dropped."""
+    """Versions whose flat views in the destination will be made or dropped."""
 
     def count(self) -> int:
-        """Count the documents with their drafts, and the versions of definitions: one outcome each."""
+        """Count the outcomes: one for each document with its draft, and each version of a definition."""
         return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
     def require_matches(self) -> None:
-        """Check that each pattern is of a form in the source, or of one that an earlier run has begun to move."""
+        """Check that each pattern matches a form in the source, or one that an earlier run has begun to move."""
         forms = self._forms(self.source.storage)
         if self.target is not None:
             forms.extend(self.target.arrivals.begun(self.source.name))
@@ -69,38 +66,32 @@ class Move:
                 raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
 
     def first(self) -> Iterator[MoveOutcome]:
-        """Copy everything, while others may write to the source; yield the outcome for each document and version.
-
-        If it is called again, it copies what has changed since.
-        """
+        """Copy everything, or again all that was changed since, while others may write to the source."""
         if self.target is not None:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
             self._ours |= self._begun_before
         for form in self._forms(self.source.storage):
             is_empty = self._claim(form)
-            yield from self._all_brought(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
+            yield from self._copy_all(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
     def last(self) -> Iterator[MoveOutcome]:
-        """Copy what has changed since the first pass; nobody may write to the source. Raises as ``first``.
+        """Copy all that was changed since the first pass; nobody may write to the source.
 
-        Outcomes are those of the whole move, except for what the first pass has copied.
+        Outcomes are those of the whole move, except for copies of the first pass.
         """
         moved = set[Form]()
         for form in self._forms(self.source.storage):
             moved.add(form)
             is_empty, found = self._claim(form), set[int]()
             marks = _recording(found, self.source.storage.marks(form))
-            yield from self._all_brought(marks, is_empty=is_empty, is_last=True)
-            yield from self._removed(form, found)
+            yield from self._copy_all(marks, is_empty=is_empty, is_last=True)
+            yield from self._remove_others(form, found)
         if self.target is not None:
             for form in {*self._ours, *self._forms(self.target.storage)} - moved:
-                yield from self._removed(form, set())
+                yield from self._remove_others(form, set())
 
     def views(self) -> Iterator[str]:
-        """Make the flat views of the destination that a pass wants; yield a line for each that cannot be made.
-
-        Documents that are moved afterwards come into them by themselves.
-        """
+        """Make the flat views of published versions in the destination; yield a line for each failure."""
         reports = None if self.target is None else self.target.reports
         while self.target is not None and reports is not None and self._published:
             address, _ = self._published.popitem()
@@ -125,13 +116,17 @@ class Move:
         return any(pattern.matches(form) for pattern in self.patterns)
 
     def _claim(self, form: Form) -> bool:
-        if self.target is None or self.is_dry or form in self._ours or not _is_empty(self.target.storage, form):
+        if self.target is None or self.is_dry or form in self._ours:
+            return False
+        storage = self.target.storage
+        names = (each for collection in Collection for each in storage.documents(form, collection))
+        if next(storage.versions(form), None) is not None or next(names, None) is not None:
             return False
         self.target.arrivals.begin(self.source.name, form)
         self._ours.add(form)
         return True
 
-    def _all_brought(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[MoveOutcome]:
+    def _copy_all(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[MoveOutcome]:
         with ThreadPoolExecutor(MOVED_AT_ONCE, "moving") as pool:
             begun = deque[Future[MoveOutcome]]()
             try:
@@ -140,7 +135,7 @@ class Move:
                     if _key(mark) in self._known:
                         yield MoveOutcome(unit.name, MoveResult.THERE, unit.is_definition)
                         continue
-                    begun.append(pool.submit(self._brought, unit, mark, is_empty=is_empty, is_last=is_last))
+                    begun.append(pool.submit(self._copy_unit, unit, mark, is_empty=is_empty, is_last=is_last))
                     if unit.is_definition or len(begun) > MOVED_AT_ONCE:
                         yield begun.popleft().result()
                 while begun:
@@ -148,11 +143,11 @@ class Move:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _brought(self, unit: MovedUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> MoveOutcome:
+    def _copy_unit(self, unit: MovedUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> MoveOutcome:
         try:
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._copied(unit, mark, is_new=is_empty and not attempt, is_last=is_last)
+                    return self._compare_and_copy(unit, mark, is_new=is_empty and not attempt, is_last=is_last)
                 except SourceChangedError as error:
                     changed = error
             if not is_last:
@@ -161,7 +156,7 @@ class Move:
         except _REFUSED as error:
             return MoveOutcome(unit.name, MoveResult.REFUSED, unit.is_definition, cause=str(error))
 
-    def _copied(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
+    def _compare_and_copy(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
         target, is_ours = self.target, unit.main.form in self._ours
         contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
         there = state_of(self.source.storage, unit)
@@ -171,15 +166,14 @@ class Move:
             fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
         plan = plan_copy(unit, there, here, is_ours=is_ours, fault=fault, has_brought=self._has_brought)
         result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
-        size = self._carried_out(unit, plan, here, contents)
+        size = self._carry_out(unit, plan, here, contents)
         if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
             self._published[unit.main] = None
         if there.has(mark) and len(self._known) < MOST_REMEMBERED:
             self._known.add(_key(mark))
         return MoveOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
 
-    def _carried_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
-        """Return how many bytes of contents were copied, or would be."""
+    def _carry_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
         known = (*here.saved, *here.draft)
@@ -189,13 +183,13 @@ class Move:
                     writer.current(address)  # it finishes a commit
         if plan.is_empty:
             return 0
-        drafts = [mark.etag for address, mark in plan.copied if not address.keeps_history]
+        drafts = [state.etag for address, state in plan.copied if not address.keeps_history]
         if drafts:
             self.target.arrivals.bring_drafts(self.source.name, drafts)
             self._drafts().update(drafts)
-        return Copier(contents, self.target.attached).copy(unit, plan, here)
+        return transfer(contents, self.target.attached, unit, plan, here)
 
-    def _removed(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
+    def _remove_others(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
         if self.target is None or self.is_dry:
             return
         storage, is_ours = self.target.storage, form in self._ours
@@ -212,7 +206,6 @@ class Move:
             yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)
 
     def _is_draft_of_moves(self, storage: StateMarks, unit: MovedUnit) -> bool:
-        """Return whether a document was never saved, and its draft was stored by moves."""
         try:
             here = state_of(storage, unit)
         except DamagedError:
@@ -237,8 +230,3 @@ def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMar
 
 def _key(mark: StateMark) -> int:
     return hash((mark.main, mark.value))
-
-
-def _is_empty(storage: Readable, form: Form) -> bool:
-    names = (each for collection in Collection for each in storage.documents(form, collection))
-    return next(storage.versions(form), None) is None and next(names, None) is None

@@ -11,11 +11,7 @@ _MEBIBYTE = 1 << 20
 
 
 class MoveResult(Enum):
-    """The result for a document or a version of a definition.
-
-    ``CHANGING`` is left to the last pass, because it was replaced again and again. ``REMOVED`` is not in the source any
-    more.
-    """
+    """The result for a document or a version of a definition; ``CHANGING`` ones are left to the last pass."""
 
     MOVED = "moved"
     THERE = "there"
@@ -26,10 +22,7 @@ class MoveResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """The outcome for ``name``: ``revisions`` were copied, with ``size`` bytes of contents.
-
-    ``cause`` says why it was refused.
-    """
+    """The outcome for ``name``: ``revisions`` were copied, with ``size`` bytes of contents."""
 
     name: str
     result: MoveResult

@@ -1,4 +1,4 @@
-"""The source and the destination of a move, and where either has the bodies of attachments."""
+"""The source and the destination of a move, and where either has attachments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from persistence.index.protocol import ReportTables
 from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.object_places import Bucket
 from persistence.services.moving.copying import SourceContents
-from persistence.services.moving.states import MovedUnit, RevisionMark, UnitState
+from persistence.services.moving.states import MovedUnit, RevisionState, UnitState
 from persistence.storage.managed import ListedBodies, ManagedStorage
 from persistence.storage.marks import StateMarks
 from persistence.storage.split_attachments import SplitStorage
@@ -18,10 +18,9 @@ from persistence.storage.storage import Arrivals, Revisions, RevisionStorage
 
 @dataclass(frozen=True, slots=True)
 class MoveSource:
-    """The forms to be moved: ``storage`` has them, and ``revisions`` returns those of a form with the bodies that move.
+    """The source: ``storage`` has the forms, ``revisions`` also their attachments; ``name`` has no passwords.
 
-    ``name`` says where they are, without passwords. ``bucket_of`` returns where the bodies of attachments of a
-    form are, if they are in an object store. With ``keeps_objects`` they stay there, and only their records are moved.
+    ``bucket_of`` returns the object store with the attachments of a form, where ``keeps_objects`` leaves them.
     """
 
     name: str
@@ -31,7 +30,7 @@ class MoveSource:
     keeps_objects: bool = True
 
     def contents(self, form: Form, bodies: ListedBodies | None) -> SourceContents:
-        """Return the contents of a form, for a destination whose ``bodies`` are in an object store, if they are."""
+        """Return the contents of a form, for a destination with its ``bodies`` in an object store, if any."""
         place = self.bucket_of(form)
         if place is None:
             return SourceContents(self.revisions(form))
@@ -43,10 +42,7 @@ class MoveSource:
 
 @dataclass(frozen=True, slots=True)
 class MoveTarget:
-    """The destination, its record of what is being moved there, and its flat views, if it has any.
-
-    ``bodies`` are those of its attachments in an object store. Without them, attachments come to their data.
-    """
+    """The destination, its record of moves, and its flat views; with ``bodies``, attachments in an object store."""
 
     storage: ManagedStorage
     arrivals: Arrivals
@@ -55,35 +51,34 @@ class MoveTarget:
 
     @property
     def attached(self) -> RevisionStorage:
-        """The storage with the bodies of attachments."""
+        """The storage with its attachments."""
         return self.storage if self.bodies is None else SplitStorage(self.storage, self.bodies)
 
     def fault(
         self, unit: MovedUnit, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
     ) -> str | None:
-        """Return the first revision ``here`` whose body is missing, or is in a place where this move puts none.
+        """Return the first revision ``here`` whose body is missing, or in a place of an earlier move.
 
-        ``there`` is the state in the source. An earlier call may have had other places. Where the destination is not
-        this move's own, a body beside its record is right, too.
+        ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
         """
         apart = [each for each in _each(here) if each[1].is_apart]
         wrong = apart
         if apart and keeps_apart:
-            known = {(address, mark.id) for address, mark in _each(there)}
-            wrong = [(address, mark) for address, mark in apart if (address, mark.id) not in known]
+            known = {(address, state.id) for address, state in _each(there)}
+            wrong = [(address, state) for address, state in apart if (address, state.id) not in known]
         elif apart and self.bodies is not None and isinstance(unit.main, DocumentAddress):
             held = self.bodies.held(unit.main.form, unit.main.document)
-            wrong = [(address, mark) for address, mark in apart if held.get((address, mark.id)) != mark.size]
+            wrong = [(address, state) for address, state in apart if held.get((address, state.id)) != state.size]
         if self.bodies is not None and is_ours:
-            wrong += [each for each in _each(here) if _is_inside(*each)]
+            wrong += [
+                (address, state)
+                for address, state in _each(here)
+                if isinstance(address, DocumentAddress) and not (address.is_main or state.is_apart) and state.size > 0
+            ]
         return None if not wrong else f"the body of {wrong[0][0]} of {wrong[0][1].instant} is not in its place"
 
 
-def _each(state: UnitState) -> Iterator[tuple[Address, RevisionMark]]:
-    for files in (state.saved, state.draft):
-        for address, marks in files.items():
-            yield from ((address, mark) for mark in marks)
-
-
-def _is_inside(address: Address, mark: RevisionMark) -> bool:
-    return isinstance(address, DocumentAddress) and not address.is_main and not mark.is_apart and mark.size > 0
+def _each(unit: UnitState) -> Iterator[tuple[Address, RevisionState]]:
+    for files in (unit.saved, unit.draft):
+        for address, states in files.items():
+            yield from ((address, state) for state in states)

@@ -1,12 +1,11 @@
 """The state of a document or of a version of a definition in a storage: the revisions of each of its files.
 
-Two storages have the same of it if the states are equal: an entity tag is made once, and names the facts and the
-instant of a revision. Its bytes may be re-encrypted, and so have another digest.
+Two storages with equal states have the same revisions: an entity tag is made once. Re-encryption changes the digest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from persistence.model.addresses import (
@@ -16,16 +15,15 @@ from persistence.model.addresses import (
     DocumentAddress,
 )
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Sidecar, described
+from persistence.model.sidecar import described
 from persistence.storage.marks import StateMark, StateMarks, sum_of_revisions
 
 
 @dataclass(frozen=True, slots=True)
-class RevisionMark:
-    """The instant of a revision, its entity tag, and the size and digest of its content, wherever that is.
+class RevisionState:
+    """The instant and entity tag of a revision, and the size and digest of its content.
 
-    ``id`` is the content id, which may be another one in another storage. With ``is_apart`` there is only a record of
-    the content, which is elsewhere.
+    ``id`` is the content id, which is not the same in each storage. If it ``is_apart``, the content is elsewhere.
     """
 
     instant: Instant
@@ -36,7 +34,7 @@ class RevisionMark:
     is_apart: bool = field(default=False, compare=False)
 
 
-FileStates = Mapping[Address, tuple[RevisionMark, ...]]
+FileStates = Mapping[Address, tuple[RevisionState, ...]]
 """The revisions of each file, the oldest first."""
 
 
@@ -75,45 +73,40 @@ class UnitState:
 
     @property
     def etags_of_draft(self) -> list[str]:
-        """The entity tags of the files of the draft."""
-        return [mark.etag for marks in self.draft.values() for mark in marks]
+        return [state.etag for states in self.draft.values() for state in states]
 
     def has(self, mark: StateMark) -> bool:
-        """Return whether a mark that was made before the state was read is sure to be its own."""
+        """Return whether a mark was made from this very state."""
         if mark.is_sum:
-            return mark.value == str(sum_of_revisions(self._listed()))
+            return mark.value == str(
+                sum_of_revisions(
+                    (is_draft, address.name, each.instant, each.id, each is states[-1])
+                    for is_draft, files in ((False, self.saved), (True, self.draft))
+                    for address, states in files.items()
+                    for each in states
+                )
+            )
         return bool(mark.value) and (mark.has_saved, mark.has_draft) == (bool(self.saved), bool(self.draft))
-
-    def _listed(self) -> Iterator[tuple[bool, str, Instant, str, bool]]:
-        for is_draft, files in ((False, self.saved), (True, self.draft)):
-            for address, marks in files.items():
-                yield from ((is_draft, address.name, each.instant, each.id, each is marks[-1]) for each in marks)
 
 
 NOTHING = UnitState({}, {})
 
 
 def state_of(storage: StateMarks, unit: MovedUnit) -> UnitState:
-    """Read the state of a unit, with the sidecar of each revision.
-
-    A draft that a save or a deletion has outdated is left out, as the next writer would remove it.
-    """
-    saved = _each(storage, unit.main)
+    """Read the state of a unit, without a draft that is older than the last save: the next writer removes it."""
+    saved = _file_states(storage, unit.main)
     draft: FileStates = {}
     if unit.draft is not None:
-        draft = _each(storage, unit.draft)
+        draft = _file_states(storage, unit.draft)
         if unit.draft in draft and unit.main in saved and draft[unit.draft][-1].instant <= saved[unit.main][-1].instant:
             draft = {}
     return UnitState(saved, draft)
 
 
-def _each(storage: StateMarks, main: Address) -> FileStates:
-    found = dict[Address, list[RevisionMark]]()
+def _file_states(storage: StateMarks, main: Address) -> FileStates:
+    found = dict[Address, list[RevisionState]]()
     for name, instant, sidecar in storage.sidecars(main):
-        found.setdefault(replace(main, name=name), []).append(_mark(instant, sidecar))
-    return {address: tuple(marks) for address, marks in found.items()}
-
-
-def _mark(instant: Instant, sidecar: Sidecar) -> RevisionMark:
-    whole = described(sidecar)
-    return RevisionMark(instant, whole.etag, whole.size, whole.digest, whole.id, sidecar.body is not None)
+        whole = described(sidecar)
+        state = RevisionState(instant, whole.etag, whole.size, whole.digest, whole.id, sidecar.body is not None)
+        found.setdefault(replace(main, name=name), []).append(state)
+    return {address: tuple(states) for address, states in found.items()}

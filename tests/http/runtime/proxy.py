@@ -12,10 +12,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree as ET
 
-from tests import service as services
 from tests.http.runtime.releases import LEA, Person, Release, operations
 from tests.orders import tree
-from tests.service import PUBLIC, Answer, Service, said
+from tests.service import PUBLIC, Answer, Service
 
 PROPERTIES = {
     "versioning": "true",
@@ -331,15 +330,12 @@ class Proxy:
         named = [(f"Orbeon-{name}", self.release.on_the_wire(value)) for name, value in own.items()]
         connection = http.client.HTTPConnection("127.0.0.1", self.provider.port, timeout=self.provider.timeout)
         connection.putrequest(method, path, skip_accept_encoding=True)
-        fixed = {"Accept": "*/*", "User-Agent": "runtime", **said(path), **self.provider.extra}
+        fixed = {"Accept": "*/*", "User-Agent": "runtime", **self.provider.extra}
         every = [*fixed.items(), *headers.items(), *self.person.headers(self.release), *named]
         for name, value in every:
             connection.putheader(name, value.encode("latin-1"))
         if body is None:
             connection.endheaders()
-        elif services.is_granian:  # nginx, which is in front of it, gives it a length
-            connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
         else:
             connection.putheader("Transfer-Encoding", "chunked")
             connection.endheaders(iter([body] if body else []), encode_chunked=True)
