@@ -139,6 +139,8 @@ class _Request:
         """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
         found = {each.backup: each for each in (before.backups if before is not None else ())}
         for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
+            if self.removes_copies:
+                owner.refuse_root(backup)
             files_ = backup_erasure.copies(backup, _names(documents))
             known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
             erased = {each.path: each for each in known.files}

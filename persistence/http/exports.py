@@ -96,7 +96,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
         try:
             pairs += parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
         except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
-            raise BadRequestError("the body is no form-encoded list of parameters, or has too many") from error
+            raise BadRequestError("the body must be a form-encoded list of parameters, and not too many") from error
     return pairs
 
 

@@ -41,9 +41,7 @@ class ImportApi:
         self.administrators.require(request.environ, "import")
         options, kind = _options(request), request.environ.get("CONTENT_TYPE")
         if not is_importable(kind):
-            raise EncodedBodyError(
-                "the body is to be application/zip or application/jsonl, and its content type says so"
-            )
+            raise EncodedBodyError("the content type must be application/zip or application/jsonl")
         asked = {"dry_run": options.is_dry, "on_conflict": options.on_conflict.value}
         note_in_audit(request.environ, details=asked)
         return xml(self.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))

@@ -16,7 +16,7 @@ _LONGEST_PREFIX = 256
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket, and a ``prefix`` of keys without slashes around it, which may be empty.
+    """A bucket, and a ``prefix`` of keys without slashes around it.
 
     The environment has ``endpoint`` and ``region`` where they are empty.
     """

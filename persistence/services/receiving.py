@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from persistence.errors import BadRequestError, as_disk_error, disk_errors
+from persistence.errors import BadRequestError, as_disk_error
 from persistence.forms.form_data import MARKER_WORD
 from persistence.forms.marks import UnusableMark, unusable_marks
 from persistence.forms.metadata import MetadataReader
@@ -71,8 +71,11 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
     """Return the marks of a received definition that have no effect; none of other contents."""
     if not received.has_marks:
         return ()
-    with disk_errors("receiving"), upload.opened() as file:
-        return unusable_marks(file.read(LARGEST_TREE + 1))
+    try:
+        with upload.opened() as file:
+            return unusable_marks(file.read(LARGEST_TREE + 1))
+    except OSError as error:
+        raise as_disk_error(error, "receiving") from error
 
 
 def definition_reader(address: Address) -> MetadataReader | None:

@@ -182,7 +182,7 @@ def test_a_draft_is_of_a_loaded_document_and_is_saved_as_one(client: Persistence
     form.save(form.drafts.load("d"), "<b/>")
     assert not form.drafts.exists("d")
     assert form.load("d").xml == b"<b/>"
-    with pytest.raises(BadRequestError, match="no document of hr/other"):
+    with pytest.raises(BadRequestError, match="not a document of hr/other"):
         client.form("hr", "other").load(document)
 
 
@@ -319,7 +319,7 @@ def test_a_name_that_would_make_another_path_is_refused(client: PersistenceClien
         with pytest.raises(BadRequestError, match="begins with a dot"):
             refused()
     for refused in (lambda: form.delete_attachment("k", "data.xml"), lambda: form.attach("k", b"x", "data.xml")):
-        with pytest.raises(BadRequestError, match="no attachment"):
+        with pytest.raises(BadRequestError, match="not an attachment"):
             refused()
     assert form.load("k").xml == b"<a/>"
     with pytest.raises(BadRequestError, match="begins with a dot"), form.attachment("k", name):
@@ -371,7 +371,7 @@ def test_the_health_of_a_service(client: PersistenceClient) -> None:
     "url", ["", "127.0.0.1:8080", "ftp://a", "http://", "http://u:p@a", "http://a/?q", "http://a:x"]
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(BadRequestError, match="no address"):
+    with pytest.raises(BadRequestError, match="not a valid address"):
         PersistenceClient(url)
 
 

@@ -272,6 +272,6 @@ def test_a_key_that_no_service_has_is_refused_unseen(key: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://ada:secret@localhost/", "http://ada:secret@[/"])
 def test_an_address_with_a_password_is_not_repeated(url: str) -> None:
-    with pytest.raises(BadRequestError, match="no address") as raised:
+    with pytest.raises(BadRequestError, match="not a valid address") as raised:
         PersistenceClient(url)
     assert "secret" not in str(raised.value)

@@ -198,7 +198,7 @@ def test_a_store_that_cannot_be_used_ends_the_move_which_goes_on_later(
     plain: Service, server: S3Server, tmp_path: Path
 ) -> None:
     to, config = tmp_path / "to", settings_at(tmp_path, server, plain.data)
-    assert "no bucket others" in str(
+    assert "the bucket others does not exist" in str(
         run("move", "--to", str(to), "--attachments", "s3://others/x", config=config, status=1).exception
     )
     assert not to.exists()
