@@ -68,7 +68,7 @@ test: install ## install and run the tests (4 min on 2 processors)
 IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2000000 {print "TMPDIR=/dev/shm"}')
 
 # Rules about the source; make check looks at them.
-HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py
+HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py tests/test_messages.py
 
 # The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
 RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut maintenance/test_kills.py

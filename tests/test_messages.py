@@ -89,5 +89,13 @@ def test_texts_are_plain() -> None:
     assert [line for line in table().splitlines() if AWKWARD.search(line)] == []
 
 
+def test_pages_are_plain() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    lines = {
+        f"{page.name}:{number}": line for page in pages for number, line in enumerate(page.read_text().splitlines(), 1)
+    }
+    assert [place for place, line in lines.items() if AWKWARD.search(line)] == []
+
+
 if __name__ == "__main__":
     TABLE.write_text(table())

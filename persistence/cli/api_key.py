@@ -86,8 +86,7 @@ def list_api_keys(*, as_json: bool, **options: str | None) -> None:
     The service notes the last use once a minute. What is not known is left out.
     """
     settings = load(options).settings
-    file = open_keys(settings)
-    keys = file.read()
+    keys = open_keys(settings).read()
     used = dict[str, float]()
     with suppress(PersistenceError):  # the keys are there without it
         used = KeyUses.of(settings.home).last()

@@ -49,8 +49,7 @@ def set_password(*, name: str, **options: str | None) -> None:
 @common_options
 def list_passwords(*, as_json: bool, **options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
-    keys = open_keys(load(options).settings)
-    passwords = keys.passwords()
+    passwords = open_keys(load(options).settings).passwords()
     if not passwords:
         click.echo("there are no passwords", err=True)
     elif as_json:

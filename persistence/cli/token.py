@@ -70,8 +70,7 @@ def new_signing_key(*, as_json: bool, **options: str | None) -> None:
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
     effective = load(options)
-    keys = open_keys(effective.settings)
-    made = keys.add_signing()
+    made = open_keys(effective.settings).add_signing()
     if as_json:
         say_json({"id": made})
     else:
@@ -84,8 +83,7 @@ def new_signing_key(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
-    file = open_keys(load(options).settings)
-    keys = file.signing()
+    keys = open_keys(load(options).settings).signing()
     if as_json:
         for each in keys:
             say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
@@ -102,5 +100,4 @@ def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
 @common_options
 def retire_signing_key(*, key_id: str, **options: str | None) -> None:
     """Forget the signing key ID: access tokens that it has signed are refused from now on."""
-    keys = open_keys(load(options).settings)
-    keys.remove_signing(key_id)
+    open_keys(load(options).settings).remove_signing(key_id)

@@ -264,7 +264,7 @@ class ValueEncrypter(LeafEditor):
 
     def between(self, text: str) -> None:
         if text.strip():
-            raise BadRequestError("form data has text beside elements where a value is to be encrypted")
+            raise BadRequestError("form data has text beside elements in a value to encrypt")
 
     def _retag(self, begun: OpenElement, added: str | None) -> int:
         if begun.tag is None and added is None:

@@ -105,7 +105,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
         try:
             pairs += parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
         except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
-            raise BadRequestError("the body is no form-encoded list of parameters, or has too many") from error
+            raise BadRequestError("the body must be a form-encoded list of parameters, and not too many") from error
     return pairs
 
 
@@ -136,7 +136,7 @@ def receive() -> Response:
     api.shared.administrators.require(request.environ, "import")
     options, kind = _import_options(request), request.environ.get("CONTENT_TYPE")
     if not is_importable(kind):
-        raise EncodedBodyError("the body is to be application/zip or application/jsonl, and its content type says so")
+        raise EncodedBodyError("the content type must be application/zip or application/jsonl")
     note_in_audit(request.environ, details={"dry_run": options.is_dry, "on_conflict": options.on_conflict.value})
     return xml(api.shared.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))
 

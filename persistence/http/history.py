@@ -71,5 +71,5 @@ def _pair(asked: Request) -> RevisionPair:
     older = instant_of(asked.args.get("older-modified-time"), "older-modified-time")
     newer = instant_of(asked.args.get("newer-modified-time"), "newer-modified-time")
     if not version or older is None or newer is None:
-        raise BadRequestError("form-version, older-modified-time and newer-modified-time say what is to be compared")
+        raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
     return RevisionPair(version, older, newer)

@@ -139,7 +139,7 @@ class RequestParser:
     def forced_delete(self, request: Request) -> tuple[Delete, Instant | None]:
         """Read a DELETE that leaves no trace, and the instant of the revision that is meant (spec crud 4.9)."""
         if request.args.get("as-of"):
-            raise BadRequestError("as-of cannot say which revision is to be deleted: last-modified-time does")
+            raise BadRequestError("as-of cannot name the revision to delete: send last-modified-time")
         return self._delete(request), _moments(request.args)[0]
 
     def _delete(self, request: Request) -> Delete:
@@ -157,7 +157,7 @@ class RequestParser:
         environ, args = request.environ, request.args
         instant, as_of = _moments(args)
         if instant is None and as_of is None:
-            raise BadRequestError("last-modified-time or as-of must say which revision is to be brought back")
+            raise BadRequestError("send last-modified-time or as-of")
         sent = self._sent(environ)
         return Revert(
             version=self._version(environ, sent),

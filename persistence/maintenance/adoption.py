@@ -120,7 +120,7 @@ class Adoption:
         address = folder.address(place.name)
         before = os.lstat(place.content)
         if not stat.S_ISREG(before.st_mode):
-            raise DamagedError(f"{address} is no file")
+            raise DamagedError(f"{address} is not a file")
         content = read_through(address, place.content)
         after = os.lstat(place.content)
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):

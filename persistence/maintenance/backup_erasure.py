@@ -28,7 +28,7 @@ def backups_in(destination: str) -> list[str]:
             return [path]
         found = complete(path) if os.path.isdir(path) else []
     if not found:
-        raise StartupError(f"{path} is no backup and holds none (no {SUMS})")
+        raise StartupError(f"{path} is not a backup, and has none in it (no {SUMS})")
     return found
 
 

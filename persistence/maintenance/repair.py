@@ -178,7 +178,7 @@ class Repair:
 
     def _content_missing(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         if os.path.lexists(place.content):
-            raise DamagedError("what lies in its place is to be moved first")
+            raise DamagedError("move the file in its place first")
         lost = stored_revision.read_sidecar(place)
         for revision, sidecar in readable(list_history(folder.path), place.name):
             if lost is not None and sidecar.id == lost.id and is_whole(revision.place, sidecar):

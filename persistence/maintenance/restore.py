@@ -56,7 +56,7 @@ def choose(source: str) -> ChosenBackup:
         if not found:
             os.stat(path)
             raise StartupError(
-                f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
+                f"{path} is not a backup, and has none in it (no {SUMS}): copy a tree back with cp -a or rsync -a, "
                 "then 'persistence check --repair'"
             )
         return ChosenBackup(found[-1], manifest.read(found[-1]))

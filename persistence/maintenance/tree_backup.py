@@ -323,7 +323,7 @@ def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
     status = os.fstat(file.fileno())
     data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()
     if len(data) < status.st_size:
-        raise DamagedError(f"{place.sidecar}: {status.st_size} bytes are no sidecar; it is not saved")
+        raise DamagedError(f"{place.sidecar}: {status.st_size} bytes are not a sidecar; it is not saved")
     try:
         sidecar = sidecars.decode(data, place.sidecar, place.address)
     except DamagedError:

@@ -148,11 +148,11 @@ def read_layout(path: str) -> LayoutFile | None:
     except FileNotFoundError:
         return None
     except NotOpenedError as error:
-        raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
+        raise StartupError(f"{path} cannot be read: it is a link or a socket") from error
     try:
         return msgspec.json.decode(nofollow.read_small(descriptor), type=LayoutFile)
     except (IsADirectoryError, BlockingIOError) as error:
-        raise StartupError(f"{path} cannot be read: it is no file") from error
+        raise StartupError(f"{path} cannot be read: it is not a file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it again)") from error
     finally:
@@ -251,5 +251,5 @@ def _in_the_way(path: str) -> Iterator[None]:
         if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL}:
             raise
         raise StartupError(
-            f"{path} is a link, or something else than the service makes: 'persistence check --repair' moves it away"
+            f"{path} is not a directory that the service made: 'persistence check --repair' moves it away"
         ) from error

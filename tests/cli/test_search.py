@@ -207,7 +207,7 @@ def test_documents_are_read_again_when_the_definition_has_changed(root: Path) ->
         (("acme/order", "--path", ""), "is not PATH or PATH=TEXT"),
         (("acme/order", "--path", "=Ada"), "is not PATH or PATH=TEXT"),
         (("acme/order", "--path", "customer/name[=Ada"), "is not PATH or PATH=TEXT"),
-        (("acme/order", "--version", "0"), "'0' is no version"),
+        (("acme/order", "--version", "0"), "'0' is not a version"),
         ((".x/y",), "must not start with a dot"),
         (("acme/order", "--page", "0"), "--page"),
         (("acme/order", "--match", "like"), "--match"),

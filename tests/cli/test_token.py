@@ -52,7 +52,7 @@ def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Callab
         ((PLACE, "--expires", "1h", "--operations", "list"), "a token cannot grant 'list'"),
         ((PLACE, "--expires", "1h", "--operations", ""), "a token needs operations"),
         (("hr/leave/1b4e28ba", "--expires", "1h"), "is not APP/FORM/VERSION/DOCUMENT"),
-        (("hr/leave/0/A", "--expires", "1h"), "'0' is no version"),
+        (("hr/leave/0/A", "--expires", "1h"), "'0' is not a version"),
         (("hr/leave/1/", "--expires", "1h"), "is not APP/FORM/VERSION/DOCUMENT"),
     ],
 )
