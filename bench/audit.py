@@ -21,7 +21,7 @@ from servers import SERVICE, server
 from wrk import rate
 
 from persistence.app import create_app
-from persistence.providers.trees import init_trees
+from persistence.providers.tree_provider import init_trees
 from persistence.settings import load
 
 _MODES: dict[str, dict[str, str]] = {

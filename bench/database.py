@@ -21,8 +21,7 @@ from orders import APP, FORM, Orders, documents, published
 from servers import free_port
 
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database
-from persistence.postgresql.places import DATA, DEFINITION
+from persistence.postgresql.database import DATA, DEFINITION, Database
 
 UNSAFE = ("fsync=off", "full_page_writes=off")
 """While documents are laid down: nobody waits for the disk."""

@@ -19,7 +19,7 @@ from servers import SERVICE, server
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
 from persistence.model.versions import FormMetadata
-from persistence.storage import sidecars
+from persistence.storage import stored_revision
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -104,7 +104,7 @@ def _plant(root: Path, count: int) -> None:
             metadata=_METADATA,
         )
         file.write_bytes(_BODY)
-        file.with_name("form.xhtml.json").write_bytes(sidecars.encode(sidecar, address))
+        file.with_name("form.xhtml.json").write_bytes(stored_revision.encode(sidecar, address))
         os.utime(file, ns=(stamp(sidecar),) * 2)
 
 

@@ -23,7 +23,7 @@ from persistence.model.addresses import PUBLIC_PREFIX
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.settings import Settings
-from persistence.storage import sidecars
+from persistence.storage import stored_revision
 from persistence.storage.layout import FilePaths
 from persistence.storage.root import init
 
@@ -44,7 +44,7 @@ def make(root: Path, document: str, number: int) -> None:
         modified = from_datetime(_BEGIN + timedelta(seconds=at))
         place = paths if at == number - 1 else paths.revision(modified)
         Path(place.content).write_bytes(b"<d/>")
-        Path(place.sidecar).write_bytes(sidecars.encode(_sidecar(created, modified), paths.address))
+        Path(place.sidecar).write_bytes(stored_revision.encode(_sidecar(created, modified), paths.address))
 
 
 def _sidecar(created: Instant, modified: Instant) -> Sidecar:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
-from persistence.storage import sidecars
+from persistence.storage import stored_revision
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -65,7 +65,7 @@ def _plant(root: Path, count: int) -> None:
             schema=SCHEMA, id=fresh_id(), version=1, modified=now, created=now, size=len(_BODY), digest=digest
         )
         file.write_bytes(_BODY)
-        file.with_name("data.xml.json").write_bytes(sidecars.encode(sidecar, address))
+        file.with_name("data.xml.json").write_bytes(stored_revision.encode(sidecar, address))
         os.utime(file, ns=(stamp(sidecar),) * 2)
 
 

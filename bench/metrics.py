@@ -15,7 +15,7 @@ from io import BytesIO
 from client import BODY
 
 from persistence.app import Service, create_app
-from persistence.providers.trees import init_trees
+from persistence.providers.tree_provider import init_trees
 from persistence.settings import load
 
 _PATH = "/crud/bench/form/data/{}/data.xml"

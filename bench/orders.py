@@ -18,7 +18,7 @@ from typing import Any
 
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
-from persistence.storage import sidecars
+from persistence.storage import stored_revision
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -165,7 +165,7 @@ def lay(root: Path, form: str, path: str, body: bytes, sidecar: Sidecar) -> None
     """Lay down one content of a form at a path below it."""
     file = root / APP / form / path
     file.parent.mkdir(parents=True, mode=0o750)
-    file.with_name(f"{file.name}.json").write_bytes(sidecars.encode(sidecar, f"{APP}/{form}/{path}"))
+    file.with_name(f"{file.name}.json").write_bytes(stored_revision.encode(sidecar, f"{APP}/{form}/{path}"))
     file.write_bytes(body)
     os.utime(file, ns=(stamp(sidecar),) * 2)
 

@@ -4,9 +4,9 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import processors, starting, worker
+from persistence import processors, starting, gunicorn_worker
 from persistence.app import policy_of
-from persistence.cli.server_log import require_log
+from persistence.cli.serve import require_log
 from persistence.errors import PersistenceError
 from persistence.http.logs import announce, choose
 from persistence.metrics import service as metrics
@@ -46,7 +46,7 @@ worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
 # The service itself logs one line for each request.
 accesslog = None
 # gunicorn's own lines have the format and the level of the service's.
-logger_class = "persistence.cli.server_log.ServerLog"
+logger_class = "persistence.cli.serve.ServerLog"
 choose(_settings.log_format, _settings.log_level)
 # gunicorn opens it, and again on SIGUSR1; the logger leads standard error to it.
 errorlog = _settings.log_file or "-"
@@ -55,7 +55,7 @@ control_socket_disable = True
 
 
 # The gauges of a worker end with it.
-child_exit = worker.forget
+child_exit = gunicorn_worker.forget
 
 
 def on_starting(server: Arbiter) -> None:

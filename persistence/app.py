@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from persistence import settings as configuration
-from persistence.audit.log import AuditLog, open_audit
+from persistence.audit.audit_log import AuditLog, open_audit
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
@@ -28,33 +28,26 @@ from persistence.http.publish import designer, document_services, publish, token
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
 from persistence.keys import Keys, limited_administrators
-from persistence.maintenance import needed_keys
+from persistence.maintenance import findings
 from persistence.metrics.service import Measuring, Metrics
-from persistence.model import peers
+from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
-from persistence.providers.opened import Providers
-from persistence.providers.preparing import probe
-from persistence.providers.publication_servers import PublicationServers
-from persistence.services.access import Access
-from persistence.services.codec import EncryptionCodec
-from persistence.services.definitions import Definitions
+from persistence.providers.opened import Providers, PublicationServers, probe
+from persistence.services.access import Access, AccessTokens, Issuing
+from persistence.services.apis import Services
+from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
-from persistence.services.duplicating import Duplicating
-from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.exporting import Exporting
-from persistence.services.faces import Services
 from persistence.services.forced_deletes import PurgeRequests, StoragePurges
-from persistence.services.imports.importer import Importer
-from persistence.services.imports.spooled import SpooledImports
-from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
-from persistence.services.publishing import Publishing
+from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
-from persistence.services.reencryption import Reencryption
-from persistence.services.tokens import AccessTokens, Issuing
+from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
+from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 
 _GUNICORN_GIVES_UP = 4
@@ -115,9 +108,9 @@ def policy_of(settings: Settings) -> Policy:
     except (DiskError, DamagedError) as error:
         raise StartupError(str(error)) from error
     return middleware.policy(
-        peers.parse(settings.trusted),
+        network_addresses.parse_trusted(settings.trusted),
         insecure=settings.insecure,
-        on_loopback=peers.binds_loopback(settings.bind),
+        on_loopback=network_addresses.binds_loopback(settings.bind),
         has_keys=has_keys,
     )
 
@@ -144,8 +137,8 @@ def warn_of_properties(properties: Properties) -> None:
 def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
     """Note the encryption keys that are here, and say which are missing."""
     keys = open_encryption_keys(settings, properties)
-    needed_keys.note_all(settings.home, keys)
-    remark = needed_keys.remark(settings.home, settings.encryption_keys, keys)
+    findings.note_all(settings.home, keys)
+    remark = findings.remark(settings.home, settings.encryption_keys, keys)
     if remark is not None:
         announce(remark, "warning")
 
@@ -178,12 +171,12 @@ def wired(effective: Effective, policy: Policy) -> Service:
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
-        missing_keys = partial(needed_keys.count_missing, settings.home, keys_at_rest)
+        missing_keys = partial(findings.count_missing, settings.home, keys_at_rest)
         metrics = _metrics(app, settings, providers, missing_keys)
         kept = PageFiles(settings.home)
         Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts, request_audit).add_to(app)
         request_audit.look_after(app)
-        app.tick = _ticking(app.tick, kept, keys, partial(needed_keys.note_all, settings.home, keys_at_rest))
+        app.tick = _ticking(app.tick, kept, keys, partial(findings.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -193,7 +186,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
     calls_others = providers.calls_others or bool(settings.publish_to)
-    scrapers = peers.parse(settings.metrics_from)
+    scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
     pages = PagesAddress(settings.admin_bind)
     admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
@@ -271,7 +264,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
     form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
-    remark = partial(needed_keys.remark, settings.home, settings.encryption_keys, at_rest.keys)
+    remark = partial(findings.remark, settings.home, settings.encryption_keys, at_rest.keys)
     app.register_blueprint(health(providers.shortage, remark))
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Annotated, Literal, get_args
@@ -20,12 +21,64 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from persistence import passwords
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
-from persistence.limits import LONGEST_SHOWN
+from persistence.limits import (
+    LONGEST_PASSWORD_BYTES,
+    LONGEST_SHOWN,
+    SCRYPT_BLOCK,
+    SCRYPT_COST,
+    SCRYPT_MEMORY,
+    SCRYPT_PARALLEL,
+    SHORTEST_PASSWORD,
+)
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
-from persistence.passwords import Password
-from persistence.storage.key_files import KeyFile
+from persistence.storage.root import KeyFile
+
+_SALT, _DIGEST = 16, 32
+_comparing = threading.Lock()
+
+
+class Password(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The password of an administrator, as the file of the keys has it; ``repr`` shows the name only."""
+
+    name: str
+    salt: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    scrypt: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    created: Instant
+
+    def __repr__(self) -> str:
+        return f"Password({self.name!r})"
+
+
+def hash_password(name: str, text: str) -> Password:
+    if len(text) < SHORTEST_PASSWORD:
+        raise BadRequestError(f"a password has at least {SHORTEST_PASSWORD} characters")
+    if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:
+        raise BadRequestError(f"a password has at most {LONGEST_PASSWORD_BYTES} bytes")
+    salt = secrets.token_bytes(_SALT)
+    return Password(name, salt.hex(), _password_digest(text, salt), next_after(None))
+
+
+def is_right_password(text: str, kept: Password | None) -> bool:
+    """Return whether a text is the password that is kept; one comparison takes as long where there is none."""
+    if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:
+        return False
+    found = _password_digest(text, bytes(_SALT) if kept is None else bytes.fromhex(kept.salt))
+    return kept is not None and hmac.compare_digest(found, kept.scrypt)
+
+
+def _password_digest(text: str, salt: bytes) -> str:
+    cost, block, parallel = SCRYPT_COST, SCRYPT_BLOCK, SCRYPT_PARALLEL
+    with _comparing:
+        digest = hashlib.scrypt(
+            _bytes(text), salt=salt, n=cost, r=block, p=parallel, maxmem=SCRYPT_MEMORY, dklen=_DIGEST
+        )
+    return digest.hex()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
 
 TRUSTED = "trusted"
 """Name of a caller in the log that needs no key; so no key may have it."""
@@ -211,7 +264,7 @@ class Keys:
     def set_password(self, name: str, text: str) -> None:
         """Let an administrator log in with a password; another one of the name is replaced."""
         require_name(name, "an administrator")
-        made = passwords.made(name, text)
+        made = hash_password(name, text)
         with self._file.changing() as known:
             others = tuple(each for each in known.passwords if each.name != name)
             if len(others) >= _MOST_PASSWORDS:

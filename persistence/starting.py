@@ -24,7 +24,7 @@ from persistence.http.middleware import Opens, Policy
 from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, buckets_of, open_keys
-from persistence.providers.preparing import probe
+from persistence.providers.opened import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"

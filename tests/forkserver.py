@@ -30,7 +30,7 @@ from typing import Any
 import gunicorn.config
 import msgspec
 
-from persistence.index.sync.jobs import IndexJob
+from persistence.index.sync.rebuild import IndexJob
 from tests import cheap
 
 PROJECT = Path(__file__).parents[1]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from persistence import setting_values
+from persistence import settings
 from persistence.cli import main
 
 if __name__ == "__main__":
-    setting_values.LEAST_WORKER_MEMORY = 1
+    settings.LEAST_WORKER_MEMORY = 1
     main()

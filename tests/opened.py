@@ -11,10 +11,9 @@ from persistence.dialect import Dialect
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import open_index, provider_of_tree
-from persistence.services.access import Access
-from persistence.services.faces import Services
-from persistence.services.tokens import AccessTokens
+from persistence.providers.tree_provider import open_index, provider_of_tree
+from persistence.services.access import Access, AccessTokens
+from persistence.services.apis import Services
 from persistence.settings import Settings
 from persistence.storage.store import Store
 

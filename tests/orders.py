@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
-from persistence.model.search import Hit
+from persistence.model.permissions import User
+from persistence.model.search_query import Hit
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.users import User
 from tests.index.oracle import Stored
 from tests.published import Planter
 

@@ -8,15 +8,14 @@ import msgspec
 
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.definition_metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.users import ANONYMOUS, User
+from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
-from persistence.providers.opened import OfflineProviders
-from persistence.providers.preparing import init_places
+from persistence.providers.opened import OfflineProviders, init_places
 from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
 from persistence.settings import Settings
 from persistence.storage.storage import NOBODY, Leases, Storage

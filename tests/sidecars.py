@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from persistence.model.sidecar import Sidecar
-from persistence.storage import sidecars
+from persistence.storage import stored_revision
 
 
 def said(path: Path) -> dict[str, object]:
@@ -24,7 +24,7 @@ def resealed(path: Path, **changes: object) -> None:
     address = str(fields.pop("address"))
     fields.pop("checksum")
     kept = {name: value for name, value in fields.items() if value is not None}
-    path.write_bytes(sidecars.encode(msgspec.convert(kept, Sidecar), address))
+    path.write_bytes(stored_revision.encode(msgspec.convert(kept, Sidecar), address))
 
 
 def copied(source: Path, target: Path) -> None:

@@ -51,7 +51,7 @@ CHARACTERS = frozenset(map(chr, (*range(0x3001), 0xD7FF, 0xD800, 0xDFFF, 0xE000,
 OF_FILE_NAMES = {
     ("persistence.storage.layout", "_UNCOMMITTED"),
     ("persistence.storage.layout", "_UNFINISHED"),
-    ("persistence.maintenance.folder_files", "_NEXT_SIDECAR"),
+    ("persistence.maintenance.tree_walk", "_NEXT_SIDECAR"),
 }
 """Expressions that are compared with nothing but names in a directory, which the kernel lets have 255 bytes."""
 

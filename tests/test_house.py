@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "persistence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MOST_LINES = 700
-FEWEST_LINES = 45
+FEWEST_LINES = 80
 MOST_LINES_OF_A_FUNCTION = 50
 PRONOUN = re.compile(r"(What|Who|Which|Where|Whether|That of|Those|The same|Whatever|Whoever)\b")
 """Words with which a docstring does not begin: it begins with a verb, or with the noun that it describes."""
@@ -41,9 +41,16 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
-    "pages/document_paths.py": "the rule of paths that both pages of a document have",
-    "cli/completion.py": "commands of six modules have it, and options.py opens no tree",
-    "cli/manual.py": "its commands print what options of the command itself do",
+    "children.py": "the one place that starts processes, for all layers",
+    "client_request.py": "what a provider forwards of a request: of no layer",
+    "closable.py": "for all layers that open something",
+    "crypto/access_tokens.py": "its docstring is the specification of a format",
+    "dialect.py": "a table for people, read by all layers",
+    "http/history.py": "a blueprint of its own, as each API has",
+    "metrics/observations.py": "every layer may append to its queues, and imports nothing with it",
+    "processors.py": "the processors of workers, for the first process and the pages",
+    "providers/bucket_provider.py": "it loads an optional library",
+    "providers/remote_provider.py": "it loads a heavy library",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""
 

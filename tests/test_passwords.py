@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence import passwords
+from persistence import keys as passwords
 from persistence.errors import BadRequestError, DamagedError, NotFoundError
 from persistence.keys import Keys
 from tests.cli.command_runner import ended
@@ -27,8 +27,8 @@ def test_only_a_digest_is_kept_and_only_the_owner_reads_it(keys: Keys, tmp_path:
     assert LONG not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
     (kept,) = keys.passwords()
-    assert passwords.is_right(LONG, kept)
-    assert not passwords.is_right(LONG + "x", kept)
+    assert passwords.is_right_password(LONG, kept)
+    assert not passwords.is_right_password(LONG + "x", kept)
     assert LONG not in repr(kept) + repr(keys.passwords())
     assert kept.scrypt not in repr(kept)
 
@@ -36,8 +36,8 @@ def test_only_a_digest_is_kept_and_only_the_owner_reads_it(keys: Keys, tmp_path:
 def test_a_name_without_a_password_costs_a_comparison_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(passwords.hashlib, "scrypt", lambda *_, **__: calls.append(1) or bytes(32))
-    assert not passwords.is_right(LONG, None)
-    assert not passwords.is_right("x" * 1025, None)  # too long: not compared at all
+    assert not passwords.is_right_password(LONG, None)
+    assert not passwords.is_right_password("x" * 1025, None)  # too long: not compared at all
     assert calls == [1]
 
 

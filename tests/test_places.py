@@ -13,10 +13,10 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers import trees
+from persistence.providers import tree_provider
 from persistence.providers.locations import check, defined_elsewhere, definitions_root
 from persistence.settings import Roots, load
-from persistence.storage.integrity import Integrity
+from persistence.storage.stored_revision import Integrity
 from tests.initialised import initialised
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
@@ -138,7 +138,7 @@ def test_a_tree_has_one_catalog_whoever_asks_first(tmp_path: Path, monkeypatch: 
         time.sleep(0.05)
         return object()
 
-    monkeypatch.setattr(trees, "Catalog", slowly)
-    catalog_at = trees.catalogs(Integrity())
+    monkeypatch.setattr(tree_provider, "Catalog", slowly)
+    catalog_at = tree_provider.catalogs(Integrity())
     with ThreadPoolExecutor(4) as threads:
         assert len({id(each) for each in threads.map(catalog_at, [initialised(tmp_path / "data")] * 4)}) == 1

@@ -8,9 +8,9 @@ import pytest
 
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
-from persistence.model.users import Admin
+from persistence.model.permissions import Admin
 from persistence.properties.property_table import full_address
-from persistence.providers.in_force import effective_properties, effective_settings
+from persistence.providers.locations import effective_properties, effective_settings
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence import worker
-from persistence.worker import MemoryWatch
+from persistence import gunicorn_worker
+from persistence.gunicorn_worker import MemoryWatch
 from tests.service import PUBLIC, Service, alone
 
 _MIB = 1 << 20
@@ -36,7 +36,7 @@ class Process:
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     made = Process()
-    monkeypatch.setattr(worker.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(gunicorn_worker.time, "monotonic", lambda: made.now)
     made.memory = MemoryWatch(lambda: made.resident)
     return made
 

@@ -12,57 +12,55 @@ from click.shell_completion import FishComplete, add_completion_class
 
 from persistence import __version__
 from persistence.cli import statuses
+from persistence.cli.terminal import json_option, say_json
 from persistence.errors import PersistenceError
 from persistence.model.texts import similar
 
 _MODULES: Mapping[str, str] = {
-    "init": "init",
-    "demo": "demo",
+    "init": "service_directory",
+    "demo": "service_directory",
     "serve": "serve",
-    "health": "health",
-    "check-runtime": "check_runtime",
+    "health": "running_service",
+    "check-runtime": "running_service",
     "config": "config",
-    "api-key": "api_key",
-    "encryption-key": "encryption_key",
-    "signing-key": "token",
-    "password": "password",
-    "token": "token",
-    "forms": "forms",
-    "show": "show",
-    "history": "history",
-    "diff": "diff",
-    "revert": "revert",
-    "search": "search",
-    "leases": "leases",
-    "audit": "audit",
-    "export": "export",
-    "import": "imports",
-    "check": "check",
-    "reindex": "trees",
-    "reencrypt": "trees",
-    "backup": "backup",
-    "restore": "restore",
-    "move": "move",
-    "purge": "purge",
-    "erase": "erase",
-    "upgrade": "trees",
-    "help": "manual",
-    "version": "manual",
+    "api-key": "key_commands",
+    "encryption-key": "key_commands",
+    "signing-key": "key_commands",
+    "password": "key_commands",
+    "token": "key_commands",
+    "forms": "report_commands",
+    "show": "report_commands",
+    "history": "revision_commands",
+    "diff": "revision_commands",
+    "revert": "revision_commands",
+    "search": "search_command",
+    "leases": "tree_commands",
+    "audit": "auditing",
+    "export": "transfer_commands",
+    "import": "transfer_commands",
+    "check": "check_command",
+    "reindex": "tree_commands",
+    "reencrypt": "tree_commands",
+    "backup": "backup_commands",
+    "restore": "backup_commands",
+    "move": "transfer_commands",
+    "purge": "removal_commands",
+    "erase": "removal_commands",
+    "upgrade": "tree_commands",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
 
-_AS_NAMES = {"import": "import_", "help": "help_"}
-"""The names in a module that differ from those of the commands, which Python has itself."""
+_AS_NAMES = {"import": "import_"}  # a word of Python
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
-        return list(_MODULES)
+        return [*_MODULES, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as click has it
         module = _MODULES.get(cmd_name)
         if module is None:
-            return None
+            return self.commands.get(cmd_name)
         name = _AS_NAMES.get(cmd_name, cmd_name.replace("-", "_"))
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         statuses.state(cmd_name, command)
@@ -73,8 +71,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _MODULES and not name.startswith("-"):
-            near = similar(name, _MODULES)
+        if name not in (known := self.list_commands(ctx)) and not name.startswith("-"):
+            near = similar(name, known)
             raise NoSuchCommand(name, possibilities=near and [near], ctx=ctx)
         return super().resolve_command(ctx, args)
 
@@ -100,3 +98,35 @@ def main() -> None:
         shown_address = import_module("persistence.properties.property_table").shown_address
         click.echo(f"persistence: {' '.join(map(shown_address, str(error).split(' ')))}", err=True)
         sys.exit(1)
+
+
+@click.command("help", short_help="Print the help of a command.")
+@click.argument("names", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def help_(context: click.Context, /, names: tuple[str, ...]) -> None:
+    """Print the help of a command, as its option --help does; without COMMAND, the list of the commands."""
+    within = context.find_root()
+    command: click.Command | None = within.command
+    for at, name in enumerate(names):
+        if not isinstance(command, click.Group):
+            raise click.UsageError(f"{' '.join(names[:at])} has no subcommands")
+        _, command, _ = command.resolve_command(within, [name])
+        if command is None:
+            raise click.UsageError(f"there is no command {name}")
+        within = click.Context(command, parent=within, info_name=name)
+    click.echo(within.get_help())
+
+
+@click.command(short_help="Print the version.")
+@json_option
+def version(*, as_json: bool) -> None:
+    """Print the version, as the option --version does."""
+    if as_json:
+        say_json({"version": __version__})
+    else:
+        click.echo(f"persistence, version {__version__}")
+
+
+for _own in (help_, version):
+    commands.add_command(_own)
+    statuses.state(str(_own.name), _own)

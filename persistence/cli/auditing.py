@@ -1,23 +1,40 @@
-"""Commands in the audit: those that change something, or take something out, have a line."""
+"""``persistence audit``: verify the files of the audit, and show lines of them."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial, update_wrapper
 from typing import Any
 
 import click
+import msgspec
 
-from persistence.audit.events import AuditEvent
-from persistence.audit.log import AuditLog, open_audit
-from persistence.cli.options import load
-from persistence.errors import PersistenceError, one_line
+from persistence.audit.audit_log import AuditLog, open_audit, seals
+from persistence.audit.chain import AuditEvent, lines_of
+from persistence.audit.verification import (
+    AuditVerdict,
+    expected_head,
+    facts_of,
+    in_order,
+    is_of_kind,
+    opened,
+    outcome_of,
+    subject_of,
+    verify,
+)
+from persistence.cli.options import common_options, load, usage_errors
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, safe, say, say_json
+from persistence.errors import DamagedError, NotFoundError, PersistenceError, disk_errors, one_line
+from persistence.model import instants
 from persistence.properties.property_table import shown_address
 from persistence.providers.locations import open_keys, own_directories
-from persistence.settings import Effective
+from persistence.settings import Effective, Settings
 from persistence.storage import owner
 
 _Params = Mapping[str, Any]
@@ -157,3 +174,124 @@ def _user() -> str:
 
 def _say_fault(cause: str) -> None:
     click.echo(f"persistence: audit: {one_line(cause)}", err=True)
+
+
+@click.group(short_help="Verify the audit, and show lines of it.")
+def audit() -> None:
+    """Verify the audit, and show lines of it: docs/audit.md says what they contain.
+
+    The settings say where it is. Nothing is changed, and the service may run.
+    """
+
+
+@audit.command("verify", short_help="Find lines that were changed or are missing.")
+@click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
+@click.option("--retired-key", metavar="ID", multiple=True, help="A signing key that you removed. May be repeated.")
+@json_option
+@common_options
+def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: bool, **options: str | None) -> None:
+    """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
+
+    The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: a person
+    who can write the files can also rewrite the chain, but not to a digest that you have.
+
+    A line whose signing key is missing cannot be compared, which is a finding. If you removed the key, name it with
+    --retired-key. Anybody may have changed such lines.
+    """
+    expected = None if head is None else expected_head(head)
+    if head is not None and expected is None:
+        raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
+    settings = _settings(options)
+    verdict = verify(
+        settings.audit_file,
+        seals(open_keys(settings)),
+        must_be_sealed=settings.audit_signed,
+        expected=expected,
+        retired=frozenset(retired_key),
+    )
+    if as_json:
+        say_json(_facts(verdict))
+    else:
+        for line in _lines(verdict):
+            say(safe(line))
+    if verdict.findings:
+        sys.exit(REMAINS)
+
+
+def _facts(verdict: AuditVerdict) -> dict[str, object]:
+    return {
+        "lines": verdict.lines,
+        "findings": verdict.findings,
+        "more_findings": verdict.more,
+        "notes": verdict.notes,
+        "head": {"number": verdict.last.number, "digest": verdict.last.digest},
+    }
+
+
+def _lines(verdict: AuditVerdict) -> Iterator[str]:
+    yield from verdict.findings
+    if verdict.more:
+        yield f"and {verdict.more} more like these"
+    yield from (f"note: {note}" for note in verdict.notes)
+    found = len(verdict.findings) + verdict.more
+    yield f"{counted(verdict.lines, 'line')}, {counted(found, 'finding') if found else 'nothing is wrong'}"
+    yield f"head {verdict.last.number}:{verdict.last.digest}"
+
+
+@audit.command()
+@click.argument("path", metavar="[APP[/FORM[/DOCUMENT]]]", required=False)
+@click.option("--document", metavar="ID", help="Only lines of this document, of any form.")
+@click.option("--user", metavar="NAME", help="Only lines of this user.")
+@click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
+@click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
+@json_option
+@common_options
+def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
+    """Print lines of the audit, oldest first. They are not verified.
+
+    If none matches, a line on standard error says so.
+    """
+    wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
+    wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
+    with usage_errors():
+        begin = None if since is None else instants.parse_time(since, "--since")
+    settings = _settings(options)
+    with disk_errors("reading the audit"):
+        line = ""
+        for line in _chosen(settings, wanted, begin):
+            say(line if as_json else safe(_shown_line(msgspec.json.decode(line))))
+        if not line:
+            click.echo("no line of the audit matches", err=True)
+
+
+def _settings(options: Mapping[str, object]) -> Settings:
+    settings = load(options).settings
+    if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
+        raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
+    if settings.audit in {"syslog", "stdout"}:
+        raise NotFoundError(f"the audit goes to {settings.audit}: look for its lines there")
+    return settings
+
+
+def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | None) -> Iterator[str]:
+    begin = "" if since is None else instants.from_datetime(since)
+    for path in in_order(settings.audit_file, seals(open_keys(settings))):
+        try:
+            with opened(path) as file:
+                for line in lines_of(file):
+                    if is_of_kind(facts_of(line), wanted, begin):
+                        yield line.decode().rstrip("\n")
+        except DamagedError as error:
+            click.echo(safe(str(error)), err=True)
+
+
+def _shown_line(facts: Mapping[str, object]) -> str:
+    place = subject_of(facts)
+    users = [str(facts[name]) for name in ("user", "system_user") if facts.get(name)] or ["-"]
+    outcome = outcome_of(facts)
+    parts = [str(facts.get("at")), *users, str(facts.get("action")), place or str(facts.get("command", "")), outcome]
+    origin = [str(facts[name]) for name in ("key", "peer") if facts.get(name)]
+    details = facts.get("details")
+    given = details.items() if isinstance(details, dict) else ()
+    shown = ", ".join(f"{name}={value}" for name, value in given if name not in {"path", "paths", "document"})
+    return "  ".join(part for part in (*parts, "from " + " ".join(origin) if origin else "", shown) if part)

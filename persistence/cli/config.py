@@ -6,22 +6,29 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from persistence.cli.completion import form_names
-from persistence.cli.options import common_options, form_and_version, read_settings, settings_options, usage_errors
+from persistence.cli.options import (
+    common_options,
+    form_and_version,
+    form_names,
+    read_settings,
+    settings_options,
+    usage_errors,
+)
 from persistence.cli.terminal import json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import Form
-from persistence.properties.entries import Reason
-from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
+from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
 from persistence.properties.property_table import DATA, FORM, shown_address
-from persistence.providers.in_force import (
+from persistence.providers.locations import (
     as_toml,
+    base_of,
+    database_of,
     effective_properties,
     effective_settings,
     plain_property,
+    root_of,
     shown_property,
 )
-from persistence.providers.locations import base_of, database_of, root_of
 from persistence.settings import Effective
 
 _TREE = "a tree here"

@@ -8,34 +8,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
 import click
+import msgspec
 
 from persistence import settings
 from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
-from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, one_line
-from persistence.maintenance import needed_keys
-from persistence.maintenance.manifest import attachments_name, tree_name
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, disk_errors, one_line
+from persistence.index.sync.journal import OfflineJournal
+from persistence.maintenance import findings
+from persistence.maintenance.backup_files import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
-from persistence.model.object_places import Bucket
+from persistence.model.network_addresses import Bucket, parse_addressed_bucket
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import duration
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
 from persistence.providers.locations import (
     base_of,
+    buckets_of,
     database_of,
     definitions_root,
     open_encryption_keys,
     root_of,
 )
+from persistence.providers.opened import OfflineProviders, bucket_bodies, with_calls_of_a_move
+from persistence.providers.router import Provider
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
-from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.reader import StoreReader
+from persistence.storage.storage import NOBODY, ListedBodies, ManagedStorage, keeps_all
+from persistence.storage.stored_revision import HandEdits, Integrity
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -300,7 +308,7 @@ def encryption_remark(settings: Settings, properties: Properties, wanted: Iterab
         keys = open_encryption_keys(settings, properties)
     except StartupError:  # no service starts with such a file, and says why
         return None
-    return needed_keys.remark(settings.home, settings.encryption_keys, keys, wanted)
+    return findings.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:
@@ -333,3 +341,119 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int])
 def say_failed(name: str, error: PersistenceError) -> None:
     """Report a tree, or a directory of attachments, that cannot be used."""
     click.echo(f"persistence: {name}: {one_line(str(error))}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """An open place: its storage, its provider, and the providers of all forms.
+
+    After the last change ``leave`` leaves the journal for the index to others.
+    """
+
+    providers: OfflineProviders
+    provider: Provider
+    storage: ManagedStorage
+    leave: Callable[[], None]
+
+
+@contextmanager
+def managing(tree: ChosenTree) -> Iterator[Managed]:
+    """Open a place for a block that changes it; changes of a tree are noted for its index."""
+    if tree.is_database:
+        with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
+            yield _opened(providers, tree.place, lambda: None)
+        return
+    root = StoreReader(tree.root).root
+    with disk_errors(f"data directory {root}"):
+        owner.require(root)
+    with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
+        yield _opened(providers, root, journal.leave)
+
+
+@contextmanager
+def reading(tree: ChosenTree) -> Iterator[TreeReader]:
+    """Open a place for reports, for a block; nothing is changed."""
+    if not tree.is_database:
+        yield tree.reader()
+        return
+    with managing(tree) as place:
+        yield reader_of(tree, place)
+
+
+def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
+    """Return a reader of an open database for reports."""
+    router = place.providers.router
+    return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
+
+
+def _opened(providers: OfflineProviders, place: str, leave: Callable[[], None]) -> Managed:
+    provider = providers.at(place)
+    if provider.managed is None:
+        raise NotSupportedError(f"another service manages {place}")
+    return Managed(providers, provider, provider.managed, leave)
+
+
+_MOST_OFFERED = 1000
+"""Nobody reads more names."""
+_TREE_OPTIONS = ("data", "datasource", "file", "dialect")
+
+
+def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
+    options = {name: context.params.get(name) for name in _TREE_OPTIONS}
+    try:
+        fitting = (name for name in _names(options) if name.startswith(incomplete))
+        return sorted(set(islice(fitting, _MOST_OFFERED)))
+    except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
+        return []
+
+
+def _names(options: dict[str, str | None]) -> Iterator[str]:
+    for tree in choose_trees(options).trees:
+        if not tree.is_database:
+            with reading(tree) as reader:
+                yield from map(str, reader.store.forms())
+
+
+WITH_DATA: Literal["with-data"] = "with-data"
+"""The value of the option for attachments that come to their data."""
+
+Attachments = Bucket | Literal["with-data"]
+
+
+class _AttachmentsType(click.ParamType[Attachments]):
+    name = "place of attachments"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Attachments:
+        if value == WITH_DATA:
+            return WITH_DATA
+        try:
+            return value if isinstance(value, Bucket) else parse_addressed_bucket(str(value))
+        except BadRequestError as error:
+            self.fail(f"{error}; or {WITH_DATA}", param, ctx)
+
+
+def attachments_option(text: str) -> Option:
+    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=_AttachmentsType(), help=text)
+
+
+def open_attachments(
+    settings: Settings, properties: Properties, location: str, given: Attachments | None
+) -> ListedBodies | None:
+    """Open the place for the attachments of the tree or database ``location``; ``None`` if they come to their data.
+
+    A place of a provider is in the store of that provider, unless the option names another endpoint or region.
+    """
+    if not isinstance(given, Bucket):
+        return None
+    place, known = given, buckets_of(properties)
+    if not place.endpoint and not place.region:
+        place = next((each for each in known if str(each) == str(place)), place)
+    for each in known:
+        if place.meets(each) and str(each) != str(place):
+            raise click.UsageError(f"{place} overlaps {each}: each place needs a prefix of its own")
+    # A service with that storage finds the notes there.
+    there = msgspec.structs.replace(with_calls_of_a_move(settings), data=location)
+    bodies = bucket_bodies(there, keeps_all)(place)
+    next(bodies.objects.listed(), None)  # refused now, and not after the first document
+    return bodies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -11,17 +12,59 @@ from collections.abc import Callable
 import click
 from flask import Flask
 from gunicorn.app.base import Application
+from gunicorn.glogging import Logger
 
-from persistence import processors, starting, worker
+from persistence import gunicorn_worker, processors, starting
 from persistence.app import wired
 from persistence.cli.options import allow_open_files, load, settings_options
-from persistence.cli.server_log import require_log
-from persistence.errors import DiskError, PersistenceError
-from persistence.http.logs import announce, choose
+from persistence.errors import DiskError, PersistenceError, StartupError
+from persistence.http.logs import ServerLines, announce, apply, choose, look
 from persistence.metrics import service as metrics
-from persistence.providers.preparing import init_places
-from persistence.settings import require_own
+from persistence.providers.opened import init_places
+from persistence.settings import Settings, require_own
 from persistence.starting import Served
+from persistence.storage import files
+
+
+def require_log(settings: Settings) -> None:
+    """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise."""
+    if settings.log_file:
+        try:
+            os.close(files.open_shared(settings.log_file, os.O_APPEND))
+        except OSError as error:
+            raise StartupError(f"cannot write the log to {settings.log_file}: {error.strerror or error}") from error
+
+
+class ServerLog(Logger):  # type: ignore[misc]  # gunicorn ships no annotations
+    """gunicorn's logger. The settings of the service decide its format and its level, before it is made and later."""
+
+    def setup(self, cfg: object) -> None:
+        """Set up the handlers as gunicorn does; then let them format, and let the level decide, as the service does."""
+        super().setup(cfg)
+        self._lead_standard_error()
+        lines, libraries = ServerLines(), logging.StreamHandler()
+        for handler in (*self.error_log.handlers, libraries):
+            handler.setFormatter(lines)
+        logging.getLogger().handlers[:] = [libraries]
+        apply()
+
+    def exception(self, msg: str, *args: object, **kwargs: object) -> None:
+        """Log an error with its traceback, but for a transfer that stood still: that is a client's."""
+        if isinstance(sys.exception(), (BlockingIOError, TimeoutError)):
+            self.warning("closed a connection on which nothing has moved: progress_timeout")
+        else:
+            super().exception(msg, *args, **kwargs)
+
+    def reopen_files(self) -> None:
+        """Open the file again, after it was renamed. Until then all lines go into the renamed one."""
+        super().reopen_files()
+        self._lead_standard_error()
+
+    def _lead_standard_error(self) -> None:
+        for handler in self.error_log.handlers:
+            if isinstance(handler, logging.FileHandler) and handler.stream is not None:
+                os.dup2(handler.stream.fileno(), sys.stderr.fileno())
+                look()
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
@@ -45,14 +88,14 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
-        self.cfg.set("logger_class", "persistence.cli.server_log.ServerLog")
+        self.cfg.set("logger_class", "persistence.cli.serve.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", list(settings.binds))
         self.cfg.set("workers", processors.workers(settings.workers))
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         self.cfg.set("on_starting", _begin_metrics)
-        self.cfg.set("child_exit", worker.forget)
+        self.cfg.set("child_exit", gunicorn_worker.forget)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 

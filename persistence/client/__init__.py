@@ -11,14 +11,9 @@
 Exceptions are those of ``persistence.errors``. The values of the service that calls take and return are here, too.
 """
 
-from persistence.client.connection import CallPolicy, Download
-from persistence.client.documents import DocumentsClient
-from persistence.client.form_client import FormClient
-from persistence.client.leases import HeldLease
-from persistence.client.listings import SearchResults
-from persistence.client.service_client import PersistenceClient
-from persistence.client.values import (
+from persistence.client.client_documents import (
     DeletedData,
+    DocumentsClient,
     HistoryEntry,
     LoadedDefinition,
     LoadedDocument,
@@ -27,7 +22,10 @@ from persistence.client.values import (
     SearchResult,
     ServiceHealth,
 )
-from persistence.forms.answers_xml import (
+from persistence.client.form_client import FormClient, HeldLease, SearchResults
+from persistence.client.service_client import PersistenceClient
+from persistence.client.service_connection import CallPolicy, Download
+from persistence.forms.messages import (
     ListedForm,
     ReportedDifference,
     ReportedImport,
@@ -36,9 +34,10 @@ from persistence.forms.answers_xml import (
     ReportedReindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.exports import ExportedContent, ExportQuery, FormPattern, RevisionHistory
+from persistence.model.export_query import ExportedContent, ExportQuery, FormPattern, RevisionHistory
 from persistence.model.instants import Instant
-from persistence.model.search import (
+from persistence.model.permissions import Role, User
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -49,7 +48,6 @@ from persistence.model.search import (
     Sort,
     TextMatch,
 )
-from persistence.model.users import Role, User
 
 __all__ = [
     "CallPolicy",

@@ -3,25 +3,206 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, Self
 
-from persistence.client.caller import HeaderPairs, ServiceCaller
-from persistence.client.connection import ServiceAnswer, ServiceCall, proper
-from persistence.client.content import Content, OutgoingContent
-from persistence.client.documents import DocumentName, DocumentsClient, saved
-from persistence.client.leases import HeldLease
-from persistence.client.listings import SearchResults, ask, history
-from persistence.client.refusals import whole_number
-from persistence.client.values import AnswerFacts, DeletedData, HistoryEntry, LoadedDefinition, SavedDocument
-from persistence.errors import BadRequestError
-from persistence.forms.answers_xml import ReportedDifference, read_differences, read_values
-from persistence.forms.search_xml import write_distinct_request
+from persistence.client.client_documents import (
+    XML,
+    AnswerFacts,
+    DeletedData,
+    DocumentName,
+    DocumentsClient,
+    HeaderPairs,
+    HistoryEntry,
+    LoadedDefinition,
+    SavedDocument,
+    SearchResult,
+    ServiceCaller,
+    saved,
+)
+from persistence.client.service_connection import (
+    Content,
+    OutgoingContent,
+    ServiceAnswer,
+    ServiceCall,
+    proper,
+    whole_number,
+)
+from persistence.errors import BadRequestError, PersistenceError
+from persistence.forms.messages import ReportedDifference, read_differences, read_history, read_values, write_lock
+from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
+from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
-from persistence.model.search import DraftFilter, Drafts, Field, Query, Scope
+from persistence.model.search_query import DraftFilter, Drafts, Field, FoundDocument, FoundDocuments, Query, Scope
 from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
+from persistence.model.write_conditions import LeaseHolder
+
+
+class SearchResults:
+    """The documents that a search finds. Pages are requested when they are needed, and only once.
+
+    This is not a snapshot: changes meanwhile may move a document to a page that was read already, or is still to be
+    read. A document is not found twice on neighbouring pages.
+
+    Iterating, ``total`` and ``notice`` raise ``BadRequestError`` for a query that the service refuses, ``BusyError``
+    while the index is being built, and ``RemoteError``.
+    """
+
+    def __init__(
+        self, caller: ServiceCaller, form: Form, query: Query, scope: Scope, version: int | str | None
+    ) -> None:
+        if query.size < 1 or query.offset % query.size:
+            raise BadRequestError("the offset of a search must be a multiple of the size of a page")
+        self._caller = caller
+        self._form = form
+        self._query = query
+        self._scope = scope
+        self._version = version
+        self._first: tuple[FoundDocuments, str | None] | None = None
+
+    @property
+    def total(self) -> int:
+        """The number of all documents that match."""
+        return whole_number(self._page().total) or 0
+
+    @property
+    def notice(self) -> str | None:
+        """The line of the service about an unknown form, version or control, for which nothing can be found."""
+        self._page()
+        return None if self._first is None else self._first[1]
+
+    def __iter__(self) -> Iterator[SearchResult]:
+        before: set[tuple[str, str]] = set()
+        page, query = self._page(), self._query
+        while True:
+            yield from (_result(each) for each in page.documents if _key(each) not in before)
+            before, query = {_key(each) for each in page.documents}, replace(query, offset=query.offset + query.size)
+            # Not the length of a page decides: the service may leave out documents that a provider has found.
+            if query.offset >= (whole_number(page.total) or 0):
+                return
+            page = self._asked(query)[0]
+
+    def _page(self) -> FoundDocuments:
+        if self._first is None:
+            self._first = self._asked(self._query)
+        return self._first[0]
+
+    def _asked(self, query: Query) -> tuple[FoundDocuments, str | None]:
+        by, paths = query.sort.by, query.paths or ()
+        with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
+        body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
+        answer = ask(self._caller, "search", self._form, body, self._version)
+        with_notice = answer.headers.get(self._caller.dialect.header("Notice"))
+        return proper(read_search_answer, answer), with_notice
+
+
+def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
+    """Return the answer to a query, which is a POST and changes nothing."""
+    fields = (XML, *caller.fields(version))
+    path = caller.path(api, form.app, form.name)
+    return caller.connection.read(ServiceCall("POST", path, fields, content=OutgoingContent(body), is_safe=True))
+
+
+def _key(found: FoundDocument) -> tuple[str, str]:
+    return found.attributes.get("name", ""), found.attributes.get("draft", "")
+
+
+def _result(found: FoundDocument) -> SearchResult:
+    get = found.attributes.get
+    return SearchResult(
+        document=get("name", ""),
+        is_draft=get("draft") == "true",
+        created=Instant(get("created", "")),
+        modified=Instant(get("last-modified", "")),
+        creator=get("created-by"),
+        group=get("created-by-groupname"),
+        modifier=get("last-modified-by"),
+        stage=get("workflow-stage"),
+        operations=frozenset(get("operations", "").split()),
+        values=found.details,
+    )
+
+
+def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryEntry]:
+    """Yield the revisions of a document or an attachment, newest first."""
+    path, last = caller.path("history", form.app, form.name, *names), None
+    for number in range(1, 1 << 31):
+        query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
+        answer = caller.connection.read(ServiceCall("GET", path, caller.fields(), query, is_safe=True))
+        page = proper(read_history, answer)
+        for attributes in page.revisions:
+            entry = _entry(dict(attributes))
+            if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
+                yield entry
+            last = entry.modified if last is None else min(last, entry.modified)
+        size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
+        if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
+            return
+
+
+def _entry(attributes: dict[str, str]) -> HistoryEntry:
+    restored = attributes.get("restored-time")
+    return HistoryEntry(
+        modified=Instant(attributes.get("modified-time", "")),
+        modifier=attributes.get("modified-username") or None,
+        owner=attributes.get("owner-username") or None,
+        group=attributes.get("owner-group") or None,
+        is_deleted=attributes.get("deleted") == "true",
+        is_damaged=attributes.get("damaged") == "true",
+        stage=attributes.get("stage"),
+        restored=None if restored is None else Instant(restored),
+    )
+
+
+class HeldLease:
+    """The lease of a document by the user of a client: taken when it is made, and given back at the end of a ``with``.
+
+    ``seconds`` is how long it lasts, unless it is renewed.
+
+    Raises:
+        BadRequestError: the client has no user.
+        LockedError: somebody else holds it: ``user`` and ``seconds`` say who, and for how long.
+        ForbiddenError: leases are switched off; or they are enforced, and the user may not save the document.
+    """
+
+    def __init__(self, caller: ServiceCaller, path: str, seconds: int) -> None:
+        if caller.user.name is None:
+            raise BadRequestError("a lease needs a user: give the client one")
+        self.seconds = seconds
+        self._caller = caller
+        self._path = path
+        self._body = write_lock(LeaseHolder(caller.user.name, caller.user.group))
+        self.renew()
+
+    def renew(self) -> None:
+        """Make it last for ``seconds`` from now on."""
+        self._send("LOCK", ("Timeout", f"Second-{self.seconds}"))
+
+    def end(self) -> None:
+        """Give it back. Nothing happens if it has expired."""
+        self._send("UNLOCK")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        try:
+            self.end()
+        except PersistenceError:
+            if kind is None:
+                raise
+
+    def _send(self, method: str, *fields: tuple[str, str]) -> None:
+        content = OutgoingContent(self._body)
+        # Safe to repeat: the same holder renews or ends the same lease.
+        sent = (XML, *fields, *self._caller.fields())
+        call = ServiceCall(method, self._path, sent, content=content, is_safe=True)
+        self._caller.connection.read(call)
+
 
 _XHTML = ("Content-Type", "application/xhtml+xml")
 _ANY = ("Content-Type", "application/octet-stream")

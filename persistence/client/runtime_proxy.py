@@ -12,16 +12,14 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from persistence.client.caller import XML, HeaderPairs, credentials_of
-from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceConnection
-from persistence.client.content import OutgoingContent
+from persistence.client.client_documents import XML, HeaderPairs, credentials_of
+from persistence.client.service_connection import OutgoingContent, ServiceAnswer, ServiceCall, ServiceConnection
 from persistence.dialect import ORBEON
 from persistence.errors import ConflictError, one_line
-from persistence.forms.lease_xml import write_lock
-from persistence.forms.messages import ChildReader, text_in
+from persistence.forms.messages import ChildReader, text_in, write_lock
 from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
-from persistence.model.leases import LeaseHolder
-from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.permissions import ANONYMOUS, Role, User
+from persistence.model.write_conditions import LeaseHolder
 
 OwnHeaders = Mapping[str, object]
 """Headers of the service's own by their names without prefix."""

@@ -28,7 +28,7 @@ from persistence.errors import BadRequestError, NotSupportedError, RemoteTimeout
 from persistence.forms.messages import text
 from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, LIBRARY_FORM
-from persistence.model.users import ANONYMOUS, User
+from persistence.model.permissions import ANONYMOUS, User
 
 _CALLERS = "callers"
 _CALLER_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST)

@@ -7,21 +7,21 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
-from persistence.client.caller import ServiceCaller
-from persistence.client.connection import (
+from persistence.client.client_documents import ServiceCaller, ServiceHealth
+from persistence.client.form_client import FormClient
+from persistence.client.service_connection import (
     CallPolicy,
+    Content,
     Download,
+    OutgoingContent,
     ServiceCall,
     ServiceConnection,
     authorization,
     proper,
 )
-from persistence.client.content import Content, OutgoingContent
-from persistence.client.form_client import FormClient
-from persistence.client.values import ServiceHealth
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
-from persistence.forms.answers_xml import (
+from persistence.forms.messages import (
     ListedForm,
     ReportedImport,
     ReportedPurge,
@@ -34,9 +34,9 @@ from persistence.forms.answers_xml import (
     read_reindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.exports import ExportQuery, export_parameters, parse_patterns
+from persistence.model.export_query import ExportQuery, export_parameters, parse_patterns
 from persistence.model.instants import Instant
-from persistence.model.users import ANONYMOUS, User
+from persistence.model.permissions import ANONYMOUS, User
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from persistence.errors import ConfigurationError, ConflictError, NotFoundError, StartupError
 from persistence.model.instants import Instant, next_after
-from persistence.storage.key_files import KeyFile
+from persistence.storage.root import KeyFile
 
 _KEY_BYTES = 32
 _LEGACY_KEY_BYTES = 16

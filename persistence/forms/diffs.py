@@ -1,16 +1,208 @@
-"""The differences between two revisions of form data: values, iterations and elements of the form (spec crud 8.1)."""
+"""Differences between revisions of form data: their comparison, and its XML, JSON and lines (spec crud 8.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from hashlib import blake2b
 from itertools import pairwise, takewhile
 from operator import eq
 
-from persistence.forms.data_tree import NO_DATA, NO_VALUE, DataNode, HeldValue
+import msgspec
+
+from persistence.forms.form_data import ITEM, is_value_encrypted
+from persistence.forms.messages import attribute, element, text
 from persistence.forms.outline import Outline, OutlineNode
-from persistence.limits import MOST_ALIGNED
+from persistence.limits import LARGEST_FOUND, MOST_ALIGNED, MOST_DIFFED_ELEMENTS
+from persistence.model.instants import Instant
+from persistence.xml.streaming import SEPARATOR, Streaming
+
+HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")
+"""The attributes of the holder of an attachment that belong to its value: the others are about the element."""
+
+_DIGEST = 16
+_BEGIN, _NAMED, _END = "\x01", "\x02", "\x03"
+"""Around tags in content that no control has: characters that XML does not have."""
+_TAGS = re.compile(f"([{_BEGIN}{_NAMED}{_END}])")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValue:
+    """The value of a control: its text, and the attributes of an attachment holder; all encrypted values are equal."""
+
+    text: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
+    is_encrypted: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text or self.attributes or self.is_encrypted)
+
+
+NO_VALUE = HeldValue()
+
+
+class DataNode:
+    """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
+
+    ``value`` is that of a control, ``items`` those of one that takes several files, ``other`` a digest of all unknown
+    content, and ``digest`` of all content.
+    """
+
+    __slots__ = ("digest", "inside", "items", "other", "value")
+
+    def __init__(self) -> None:
+        self.inside: dict[str, list[DataNode]] = {}
+        self.items: tuple[HeldValue, ...] = ()
+        self.value = NO_VALUE
+        self.other = b""
+        self.digest = b""
+
+    def at(self, name: str) -> list[DataNode]:
+        """Return the elements of a name inside, in document order."""
+        return self.inside.get(name, [])
+
+    def close(self) -> None:
+        """Compute the digest, when all inside is known."""
+        parts = [repr((self.value, self.items, self.other)).encode("utf-8", "surrogatepass")]
+        for name in sorted(self.inside):
+            parts += (b"\0", name.encode(), *(each.digest for each in self.inside[name]))
+        self.digest = blake2b(b"".join(parts), digest_size=_DIGEST).digest()
+
+
+NO_DATA = DataNode()
+"""An empty element."""
+
+
+def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:
+    """Read form data; return ``None`` where it has more elements than are compared (``MOST_DIFFED_ELEMENTS``)."""
+    with _DataReader(outline) as reader:
+        return reader.read(pieces).root
+
+
+def opaque_data(pieces: Iterable[bytes]) -> DataNode:
+    """Return data without a known structure, such as a definition: two are equal or not."""
+    root, digest = DataNode(), blake2b(digest_size=_DIGEST)
+    for piece in pieces:
+        digest.update(piece)
+    root.other = digest.digest()
+    root.close()
+    return root
+
+
+class _Open:
+    """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
+
+    __slots__ = ("attributes", "items", "known", "node", "other", "text")
+
+    def __init__(self, known: OutlineNode | None, node: DataNode, attributes: Mapping[str, str]) -> None:
+        self.known = known
+        self.node = node
+        self.attributes = attributes
+        self.text: list[str] = []
+        self.items: list[HeldValue] = []
+        self.other: list[str] = []
+
+
+class _DataReader(Streaming):
+    def __init__(self, outline: Outline) -> None:
+        super().__init__()
+        self.parser.buffer_text = True
+        self.parser.CharacterDataHandler = self._characters
+        self.root: DataNode | None = None
+        self._outline = outline
+        self._open: list[_Open] = []
+        self._count = 0
+        self._deeper = 0
+        """The number of open elements below the innermost one on the stack: unknown, or inside a control."""
+        self._item: _Open | None = None
+        self._foreign_from = 0
+        """The number of open elements from which on content is not the form's, but a runtime's; 0 outside of it."""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        self._count += 1
+        if self._count > MOST_DIFFED_ELEMENTS:
+            return
+        if not self._open:
+            self._open.append(_Open(self._outline.root, DataNode(), attributes))
+            self._note(f"{_BEGIN}{name}{_NAMED}")  # no form says how its root is called
+            return
+        above = self._open[-1]
+        known = None if self._deeper or above.known is None else above.known.inside.get(name)
+        if known is not None:
+            node = DataNode()
+            above.node.inside.setdefault(name, []).append(node)
+            self._open.append(_Open(known, node, attributes))
+        elif not self._deeper and name == ITEM and above.known is not None and above.known.is_control:
+            self._deeper = 1
+            self._item = _Open(None, above.node, attributes)
+        else:
+            self._deeper += 1
+            if not self._foreign_from and SEPARATOR in name:
+                self._foreign_from = self._deeper
+            self._note(f"{_BEGIN}{name}{_NAMED}")
+
+    def end(self, name: str) -> None:
+        if self._count <= MOST_DIFFED_ELEMENTS:
+            if self._deeper:
+                self._leave_unknown()
+            else:
+                self._close_node()
+        super().end(name)
+
+    def finish(self) -> None:
+        super().finish()
+        if self._count > MOST_DIFFED_ELEMENTS:
+            self.root = None
+
+    def _leave_unknown(self) -> None:
+        if self._deeper == 1 and self._item is not None:
+            self._open[-1].items.append(_value(self._item))
+            self._item = None
+        else:
+            self._note(_END)
+        if self._foreign_from == self._deeper:
+            self._foreign_from = 0
+        self._deeper -= 1
+
+    def _note(self, content: str) -> None:
+        if not self._foreign_from:
+            self._open[-1].other.append(content)
+
+    def _close_node(self) -> None:
+        ended = self._open.pop()
+        node = ended.node
+        if ended.known is not None and ended.known.is_control:
+            node.items = tuple(ended.items)
+            node.value = NO_VALUE if ended.items else _value(ended)
+        parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
+        if parts:
+            node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
+        node.close()
+        if not self._open:
+            self.root = node
+
+    def _characters(self, text: str) -> None:
+        if self._count > MOST_DIFFED_ELEMENTS or not self._open:
+            return
+        above = self._open[-1]
+        if self._item is not None:
+            self._item.text.append(text)
+        elif above.known is not None and above.known.is_control:
+            above.text.append(text)
+        else:
+            self._note(text)
+
+
+def _value(ended: _Open) -> HeldValue:
+    if is_value_encrypted(ended.attributes):
+        return HeldValue(is_encrypted=True)
+    held = tuple((name, found) for name in HOLDER_ATTRIBUTES if (found := ended.attributes.get(name)))
+    text = "".join(ended.text)
+    return HeldValue(text.strip() if held else text, held)
 
 
 class DiffKind(Enum):
@@ -166,3 +358,149 @@ def _common(older: Sequence[object], newer: Sequence[object]) -> list[tuple[int,
         else:
             after += 1
     return found
+
+
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+
+
+@dataclass(slots=True)
+class DiffsWriter:
+    """A writer of the differences of one response, with labels in a language and values of ``truncation`` characters.
+
+    Differences beyond ``LARGEST_FOUND`` are written as one of the kind ``other``.
+    """
+
+    language: str | None = None
+    truncation: int | None = None
+    left: int = LARGEST_FOUND
+
+    def write(self, found: Iterable[Difference], older: Instant, newer: Instant | None = None) -> str:
+        attributes = attribute("older-modified-time", older)
+        if newer is not None:
+            attributes += attribute("newer-modified-time", newer)
+        content = []
+        for each in found:
+            if each.is_in_added:  # the real system has the count alone (spec runtime 8)
+                continue
+            written = self._written(each)
+            self.left -= len(written)
+            if self.left < 0:
+                content.append(self._written(OTHER))
+                break
+            content.append(written)
+        return element("diffs", attributes, "".join(content))
+
+    def _written(self, each: Difference) -> str:
+        attributes, content = attribute("type", each.kind.value), ""
+        if each.node is not None:
+            attributes += attribute("name", each.node.name) if each.node.name else ""
+            content = self._label(each)
+        if each.iterations:
+            attributes += attribute("count", str(len(each.iterations)))
+        if each.kind is DiffKind.VALUE_CHANGED:
+            content += self._value("from", each.older) + self._value("to", each.newer)
+        return element("diff", attributes, content)
+
+    def _label(self, each: Difference) -> str:
+        label = None if each.node is None else each.node.label
+        if label is None:
+            return ""
+        attributes = attribute("mediatype", "text/html") if label.is_html else ""
+        return element("label", attributes, text(label.in_language(self.language)))
+
+    def _value(self, name: str, value: HeldValue) -> str:
+        attributes = "".join(attribute(each, held) for each, held in value.attributes)
+        return element(name, attributes, text(shortened(value.text, self.truncation)))
+
+
+def shortened(value: str, size: int | None) -> str:
+    """Return a text of at most so many characters, of which the last one shows that it was longer."""
+    return value if size is None or len(value) <= size else value[: size - 1] + _CUT
+
+
+_WORDS: Mapping[DiffKind, str] = {
+    DiffKind.ITERATION_ADDED: "added",
+    DiffKind.ITERATION_REMOVED: "removed",
+    DiffKind.ELEMENT_ADDED: "added",
+    DiffKind.ELEMENT_REMOVED: "removed",
+}
+
+
+def as_line(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
+    """Return a difference as one line; its values are quoted, with at most ``truncation`` characters."""
+    label = _label(each, language)
+    return f"{_place(each)}{f' ({label})' if label else ''}: {_change(each, truncation)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """A difference as a row: its place, and the older and newer text, which may be empty."""
+
+    place: str
+    label: str
+    older: str
+    newer: str
+
+
+def as_row(each: Difference, language: str | None = None, truncation: int | None = None) -> DiffRow:
+    """Return a difference as a row; its values have at most ``truncation`` characters."""
+    place, label = _place(each), "" if each.node is None or each.node.label is None else each.node.label.text(language)
+    if each.kind is DiffKind.VALUE_CHANGED:
+        return DiffRow(place, label, _plain(each.older, truncation), _plain(each.newer, truncation))
+    change, word = _change(each, truncation), _WORDS.get(each.kind)
+    return DiffRow(place, label, "" if word == "added" else change, "" if word == "removed" else change)
+
+
+def _plain(value: HeldValue, truncation: int | None) -> str:
+    if value.is_encrypted:
+        return "encrypted"
+    name = dict(value.attributes).get("filename")
+    return shortened(value.text if name is None else name, truncation)
+
+
+def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
+    """Return a difference as an object, without unknown fields."""
+    is_value = each.kind is DiffKind.VALUE_CHANGED
+    values = {
+        "type": each.kind.value,
+        "name": None if each.node is None else each.node.name,
+        "label": _label(each, language),
+        "place": _place(each) if each.node is not None else None,
+        "count": len(each.iterations),
+        "from": _object(each.older, truncation) if is_value else None,
+        "to": _object(each.newer, truncation) if is_value else None,
+    }
+    return msgspec.json.encode({name: value for name, value in values.items() if value}).decode()
+
+
+def _place(each: Difference) -> str:
+    names = [name if position == 0 else f"{name}[{position + 1}]" for name, position in each.place]
+    own = [each.node.name] if each.node is not None and each.iterations else []
+    return "/".join(names + own) or "elsewhere"
+
+
+def _change(each: Difference, truncation: int | None) -> str:
+    if each.kind is DiffKind.VALUE_CHANGED:
+        return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
+    if each.iterations:
+        count, numbers = len(each.iterations), ", ".join(str(position + 1) for position in each.iterations)
+        return f"{count} iteration{'' if count == 1 else 's'} {_WORDS[each.kind]}: {numbers}"
+    return _WORDS.get(each.kind, "something differs")
+
+
+def _value_text(value: HeldValue, truncation: int | None) -> str:
+    if value.is_encrypted:
+        return "encrypted"
+    held = [f"{name}={shortened(text, truncation)}" for name, text in value.attributes]
+    return " ".join([repr(shortened(value.text, truncation)), *held])
+
+
+def _label(each: Difference, language: str | None) -> str:
+    label = None if each.node is None else each.node.label
+    return "" if label is None else label.in_language(language)
+
+
+def _object(value: HeldValue, truncation: int | None) -> dict[str, object]:
+    if value.is_encrypted:
+        return {"encrypted": True}
+    return {"text": shortened(value.text, truncation), **dict(value.attributes)}

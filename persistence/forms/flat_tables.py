@@ -15,12 +15,12 @@ from persistence.forms.controls import (
     path_in,
     template_uses,
 )
-from persistence.forms.form_data import is_value_encrypted
-from persistence.forms.structure import (
+from persistence.forms.definition_tree import (
     BIND,
     GRID,
     REPEAT,
     SECTION,
+    Bound,
     DefinitionTree,
     FormPart,
     Names,
@@ -28,8 +28,7 @@ from persistence.forms.structure import (
     is_template_use,
     on_definition,
 )
-from persistence.forms.trees import Bound
-from persistence.forms.values import PathState, path_matcher
+from persistence.forms.form_data import PathState, is_value_encrypted, path_matcher
 from persistence.limits import MOST_CELLS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (

@@ -1,16 +1,22 @@
-"""The small XML documents of the APIs: read the children of their root as elements, write texts and elements."""
+"""The small XML documents of the APIs: their elements, histories, leases, and answers that a client reads."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import starmap, zip_longest
 from xml.etree import ElementTree as ET
 
-from persistence.errors import BadRequestError
-from persistence.limits import LONGEST_SHOWN, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.errors import BadRequestError, MalformedXmlError
+from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.model.addresses import Form
+from persistence.model.search_query import Field
+from persistence.model.sidecar import HistoryPage, ListedRevision
 from persistence.model.texts import nearest
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.model.write_conditions import LeaseHolder, holder_named
+from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 LANGUAGE = f"{_XML}lang"
@@ -158,3 +164,323 @@ def _replaced(value: str, pairs: Iterable[tuple[str, str]]) -> str:
     for character, written in pairs:
         value = value.replace(character, written)
     return value
+
+
+def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restored: bool = False) -> bytes:
+    """Write a page of a history. Unknown attributes are empty, those without a revision absent.
+
+    ``diffs`` are the written differences of the first revisions, each to the one before it. With ``lists_restored`` a
+    revision names the one that it restores.
+    """
+    address, asked = page.address, page.asked
+    attributes = {
+        "application-name": address.form.app,
+        "form-name": address.form.name,
+        "document-id": address.document,
+        "total": str(page.total),
+    }
+    if page.newest is not None and page.oldest is not None:
+        attributes |= {"min-last-modified-time": page.oldest, "max-last-modified-time": page.newest}
+    attributes |= {"page-size": str(asked.size), "page-number": str(asked.number)}
+    if page.revisions:
+        first = page.revisions[0].sidecar
+        attributes |= {
+            "form-version": "" if first is None else str(first.version),
+            "created-time": "" if first is None else first.created,
+        }
+    rows = zip_longest(page.revisions, diffs, fillvalue="")
+    write = partial(write_revision, lists_restored=lists_restored)
+    return element("documents", _written(attributes), "".join(starmap(write, rows))).encode()
+
+
+def write_revision(revision: ListedRevision, content: str = "", *, lists_restored: bool = False) -> str:
+    """Write one revision; ``content`` is XML."""
+    sidecar = revision.sidecar
+    if sidecar is None:
+        known = {"modified-username": "", "owner-username": "", "owner-group": "", "deleted": "false"}
+        return element("document", _written({"modified-time": revision.instant, **known, "damaged": "true"}), content)
+    attributes = {
+        "modified-time": revision.instant,
+        "modified-username": sidecar.modifier or "",
+        "owner-username": sidecar.creator or "",
+        "owner-group": sidecar.group or "",
+        "deleted": "true" if sidecar.deleted else "false",
+    }
+    if sidecar.stage is not None:
+        attributes["stage"] = sidecar.stage
+    if sidecar.restored is not None and lists_restored:
+        attributes["restored-time"] = sidecar.restored
+    return element("document", _written(attributes), content)
+
+
+def _written(attributes: Mapping[str, str]) -> str:
+    return "".join(attribute(name, value) for name, value in attributes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHistory:
+    """A page of another service: the attributes of the list, and those of each revision."""
+
+    attributes: Mapping[str, str]
+    revisions: list[Mapping[str, str]]
+
+
+def read_history(pieces: Iterable[bytes]) -> FoundHistory:
+    revisions: list[Mapping[str, str]] = []
+
+    def take(document: ET.Element) -> None:
+        if document.tag == "document":
+            revisions.append(document.attrib)
+
+    return FoundHistory(read_children(pieces, take).attrib, revisions)
+
+
+_USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname"))
+_DAV = ' xmlns:d="DAV:"'
+_FORM_RUNNER = ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
+_SLACK = 4096
+"""Blanks around a name after which it is too long in any case."""
+
+
+class _LockReader(Streaming):
+    """Collects the first user and the first group; ``found`` has their texts, by path."""
+
+    most_elements = MOST_QUERY_ELEMENTS
+    most_names = MOST_QUERY_NAMES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[tuple[str, ...], str] = {}
+        self._path: list[str] = []
+        self._seen: set[tuple[str, ...]] = set()
+        self.parser.CharacterDataHandler = self._text
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        self._path.append(local_name(name))
+
+    def end(self, name: str) -> None:
+        super().end(name)
+        if len(self._path) == len(_USER):
+            self._seen.add(tuple(self._path))
+        self._path.pop()
+
+    def _text(self, data: str) -> None:
+        path = tuple(self._path)
+        if path in (_USER, _GROUP) and path not in self._seen:
+            self.found[path] = (self.found.get(path, "") + data)[: LONGEST_TEXT + _SLACK]
+
+
+def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
+    with _LockReader() as reader:
+        found = reader.read(pieces).found
+    return holder_named(found.get(_USER, ""), found.get(_GROUP, ""))
+
+
+def write_lock(holder: LeaseHolder) -> bytes:
+    names = element("fr:username", content=text(holder.user)) + element(
+        "fr:groupname", content=text(holder.group or "")
+    )
+    scope = element("d:lockscope", content=element("d:exclusive"))
+    kind = element("d:locktype", content=element("d:write"))
+    return element("d:lockinfo", _DAV + _FORM_RUNNER, scope + kind + element("d:owner", content=names)).encode()
+
+
+_REASONS = ("refused", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedForm:
+    """A published version in the list of forms: times without a fraction that is zero, and titles by language."""
+
+    form: Form
+    version: int
+    modified: str
+    created: str
+    modifier: str | None
+    titles: Mapping[str, str]
+    operations: frozenset[str]
+    is_available: bool
+
+
+def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
+    forms: list[ListedForm] = []
+
+    def take(form: ET.Element) -> None:
+        listed = ListedForm(
+            form=Form(text_in(form.find("application-name")), text_in(form.find("form-name"))),
+            version=_number(text_in(form.find("form-version")).strip()),
+            modified=text_in(form.find("last-modified-time")).strip(),
+            created=text_in(form.find("created")).strip(),
+            modifier=text_in(form.find("last-modified-by")) or None,
+            titles={title.get(LANGUAGE, ""): text_in(title) for title in form.findall("title")},
+            operations=frozenset(form.get("operations", "").split()),
+            is_available=text_in(form.find("available")).strip() != "false",
+        )
+        forms.append(listed)
+
+    read_children(pieces, take)
+    return forms
+
+
+def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
+    """Read the distinct values of controls, by their paths, and of fields."""
+    found: dict[Field | str, tuple[str, ...]] = {}
+
+    def take(query: ET.Element) -> None:
+        name = query.get("metadata")
+        found[query.get("path", "") if name is None else Field(name)] = tuple(map(text_in, query))
+
+    read_children(pieces, take)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedImport:
+    """The report of an import: the counts of ``definitions`` and ``documents`` by outcome.
+
+    ``revisions`` were new, and ``known`` stored already. ``causes`` are by name, of the first that were refused or
+    skipped; ``notes`` are counted.
+    """
+
+    is_dry: bool
+    refused: int
+    definitions: Mapping[str, int] = field(default_factory=dict)
+    documents: Mapping[str, int] = field(default_factory=dict)
+    revisions: int = 0
+    known: int = 0
+    causes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
+    counts: dict[str, dict[str, int]] = {"definitions": {}, "documents": {}, "revisions": {}}
+    causes: dict[str, str] = {}
+    notes: dict[str, int] = {}
+
+    def take(child: ET.Element) -> None:
+        if child.tag in counts:
+            counts[child.tag] = {name: _number(text) for name, text in child.items()}
+        elif child.tag in _REASONS:
+            causes[child.get("name", "")] = text_in(child)
+        elif child.tag == "note":
+            notes[text_in(child)] = _number(child.get("count", "1"))
+
+    root = read_children(pieces, take)
+    revisions = counts["revisions"]
+    return ReportedImport(
+        is_dry=root.get("dry-run") == "true",
+        refused=_number(root.get("refused", "0")),
+        definitions=counts["definitions"],
+        documents=counts["documents"],
+        revisions=revisions.get("new", 0),
+        known=revisions.get("known", 0),
+        causes=causes,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedPurge:
+    """The report of a purge: what was removed, or would be if it ``is_dry``; ``freed`` is in bytes.
+
+    ``problems`` say why documents were not purged, or not entirely.
+    """
+
+    is_dry: bool
+    revisions: int
+    documents: int
+    drafts: int
+    attachments: int
+    freed: int
+    problems: tuple[str, ...]
+
+
+def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
+    problems: list[str] = []
+    root = read_children(pieces, lambda problem: problems.append(text_in(problem)))
+    return ReportedPurge(
+        is_dry=root.get("dry-run") == "true",
+        revisions=_number(root.get("revisions", "0")),
+        documents=_number(root.get("documents", "0")),
+        drafts=_number(root.get("drafts", "0")),
+        attachments=_number(root.get("attachments", "0")),
+        freed=_number(root.get("bytes", "0")),
+        problems=tuple(problems),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedDifference:
+    """A difference between two revisions of a document (spec crud 8.1).
+
+    ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
+    or ``other`` for all that is not listed; ``iterations`` is how many were added or removed.
+    """
+
+    kind: str
+    name: str
+    label: str
+    older: str | None
+    newer: str | None
+    iterations: int
+
+
+def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
+    """Read the differences between two revisions, in the order of the form."""
+    found: list[ReportedDifference] = []
+
+    def take(diff: ET.Element) -> None:
+        older, newer = (None if each is None else text_in(each) for each in (diff.find("from"), diff.find("to")))
+        label, count = text_in(diff.find("label")), _number(diff.get("count", "0"))
+        found.append(ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count))
+
+    read_children(pieces, take)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReindexing:
+    """The progress of rebuilding indexes: ``current`` of ``total`` documents, which are 0 unless it ``is_running``."""
+
+    is_running: bool
+    current: int
+    total: int
+
+
+def read_reindexing(pieces: Iterable[bytes]) -> ReportedReindexing:
+    root = read_children(pieces, lambda _: None)
+    current, total = (_number(root.get(f"document-{each}", "0")) for each in ("current", "total"))
+    return ReportedReindexing(root.get("state") == "indexing", current, total)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReencryption:
+    """The progress of encrypting a form, or one ``version``, again; ``state`` is encrypting, finished or stopped."""
+
+    form: Form
+    version: int | None
+    state: str
+    current: int
+    total: int
+
+
+def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
+    found: list[ReportedReencryption] = []
+
+    def take(form: ET.Element) -> None:
+        app, name, version, current, total = (
+            text_in(form.find(each)) for each in ("application-name", "form-name", "form-version", "current", "total")
+        )
+        number = _number(version) if version else None
+        progress = (form.get("state", ""), _number(current), _number(total))
+        found.append(ReportedReencryption(Form(app, name), number, *progress))
+
+    read_children(pieces, take)
+    return found
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise MalformedXmlError(f"the response has {text[:20]!r} instead of a number")
+    return int(text)

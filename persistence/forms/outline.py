@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from persistence.forms.controls import GridPaths, container_paths, control_path, path_in, shown_parts
-from persistence.forms.structure import (
+from persistence.forms.definition_tree import (
     GRID,
     SECTION,
     XF,
+    Bound,
     DefinitionTree,
+    Element,
     FormPart,
     Names,
     control_name,
@@ -23,7 +25,6 @@ from persistence.forms.structure import (
     on_definition,
     text_in,
 )
-from persistence.forms.trees import Bound, Element
 from persistence.limits import LONGEST_TITLE, MOST_STEPS
 
 _RESOURCES_ID = "fr-form-resources"

@@ -27,14 +27,14 @@ from persistence.http.parsing import RequestParser, reader_of_users
 from persistence.http.responses import Contents, ResponseHeaders, headers_of, refusal
 from persistence.keys import TRUSTED
 from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, Collection
-from persistence.services.duplicating import Duplicating
+from persistence.services.access import Issuing
+from persistence.services.apis import Services
+from persistence.services.definitions import Publishing
 from persistence.services.exporting import Exporting
-from persistence.services.faces import Services
 from persistence.services.forced_deletes import PurgeRequests
-from persistence.services.imports.spooled import SpooledImports
-from persistence.services.jobs import ReencryptionJobs
-from persistence.services.publishing import Publishing
-from persistence.services.tokens import Issuing
+from persistence.services.importing import SpooledImports
+from persistence.services.reencryption import ReencryptionJobs
+from persistence.services.transforms import Duplicating
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -23,7 +23,7 @@ from persistence.http.responses import (
 )
 from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.services.leasing import holder_document
+from persistence.services.documents import holder_document
 from persistence.services.rules import Read, Removed, Written
 from persistence.services.transforms import migrated, removes_nonrelevant, transformed
 

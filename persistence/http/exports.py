@@ -21,7 +21,7 @@ from persistence.http.logs import REQUEST_ID
 from persistence.http.responses import BareResponse, Headers, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.exports import (
+from persistence.model.export_query import (
     SINCE,
     UNTIL,
     ExportedContent,
@@ -31,13 +31,12 @@ from persistence.model.exports import (
     parse_range,
     patterns_of,
 )
-from persistence.model.instants import Instant, next_after
-from persistence.model.retention import cutoff
+from persistence.model.instants import Instant, cutoff, next_after
 from persistence.model.texts import flag, known_parameters, word
-from persistence.services.imports.importer import ImportOptions
-from persistence.services.imports.planning import OnConflict
-from persistence.services.imports.sources import is_importable
-from persistence.services.purge_plans import PurgeRules
+from persistence.services.import_plans import OnConflict
+from persistence.services.import_sources import is_importable
+from persistence.services.importing import ImportOptions
+from persistence.services.purging import PurgeRules
 
 exports = Blueprint("exports", __name__)
 imports = Blueprint("imports", __name__)

@@ -16,9 +16,9 @@ from persistence.http.bodies import drain
 from persistence.http.parsing import instant_of
 from persistence.http.responses import empty, xml
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.history import page_request
+from persistence.model.sidecar import page_request
 from persistence.model.texts import count, flag, short
-from persistence.services.diffs import DiffOptions, RevisionPair
+from persistence.services.histories import DiffOptions, RevisionPair
 
 history = Blueprint("history", __name__, url_prefix="/history/<app>/<form>/<document>")
 

@@ -49,7 +49,15 @@ from persistence.http.paths import UNCLEAR, path_of
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits import HOST_LENGTH
-from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
+from persistence.model.network_addresses import (
+    UNIX,
+    Peer,
+    Trusted,
+    binds_everywhere,
+    host_of,
+    is_loopback,
+    peer_address,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -163,7 +171,7 @@ class AllowedSites:
 
     def _is_own(self, host: str) -> bool:
         name = host_of(host).lower().rstrip(".")
-        found = address(name)
+        found = peer_address(name)
         return (
             name in self._hosts
             or name == "localhost"

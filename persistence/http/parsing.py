@@ -15,19 +15,16 @@ from werkzeug.http import parse_date
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError
-from persistence.model import users, versions
+from persistence.model import permissions, versions
 from persistence.model.addresses import SERVICE_PREFIX
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
-from persistence.model.leases import parse_timeout
-from persistence.model.peers import UNIX, Peer, address
-from persistence.model.preconditions import Precondition
-from persistence.model.preconditions import parse as parse_precondition
-from persistence.model.server_urls import basic_authorization, parse_authorization
+from persistence.model.network_addresses import UNIX, Peer, basic_authorization, parse_authorization, peer_address
+from persistence.model.permissions import Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, short
-from persistence.model.users import Bearer, User
 from persistence.model.versions import Searched, VersionRequest
+from persistence.model.write_conditions import Precondition, parse_precondition, parse_timeout
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
@@ -260,10 +257,10 @@ class RequestParser:
             return user
         if sent.get("Credentials", "").strip():
             self._require_utf8(environ, sent, "Credentials")
-            user = users.parse_credentials(sent["Credentials"])
+            user = permissions.parse_credentials(sent["Credentials"])
         else:
             self._require_utf8(environ, sent, "Username", "Group", "Roles")
-            user = users.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
+            user = permissions.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
         environ[_USER] = user
         return user
 
@@ -397,4 +394,4 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
     connection = environ.get("gunicorn.socket")
     if connection is not None and connection.family == socket.AF_UNIX:
         return UNIX
-    return address(environ.get("REMOTE_ADDR", ""))
+    return peer_address(environ.get("REMOTE_ADDR", ""))

@@ -17,9 +17,9 @@ from persistence.http.bodies import body_of, drain
 from persistence.http.responses import text, xml
 from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import Form
-from persistence.model.server_urls import RemoteTarget
+from persistence.model.network_addresses import RemoteTarget
 from persistence.model.texts import duration, flag, short
-from persistence.services.publishing import Publication, PublishedForm
+from persistence.services.definitions import Publication, PublishedForm
 
 publish = Blueprint("publish", __name__)
 designer = Blueprint("designer", __name__)

@@ -43,7 +43,7 @@ from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, epoch_seconds, to_datetime
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import WHOLE, in_latin_1
-from persistence.services.receiving import UNKNOWN
+from persistence.services.codec import UNKNOWN
 from persistence.services.rules import Cleared, Read, Removed, Written
 from persistence.services.transforms import TransformedContent
 

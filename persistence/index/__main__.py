@@ -9,7 +9,7 @@ from types import FrameType
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.index.sync.jobs import IndexJob
+from persistence.index.sync.rebuild import IndexJob
 
 _ENDED = 143
 """The status of a process that was terminated, as shells have it."""

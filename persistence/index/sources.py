@@ -17,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from persistence.bounded_cache import BoundedCache
-from persistence.definitions.catalog import Catalog, Definition
-from persistence.definitions.contents import IndexKeys
-from persistence.errors import DamagedError, MalformedXmlError, disk_errors
+from persistence.definitions.catalog import Catalog, Definition, IndexKeys
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import DESIGNER_KEYS, PATH_RULES
-from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
+from persistence.forms.flat_tables import Cell, RowReader
+from persistence.forms.form_data import ExtractedText, TextExtraction, ValueReader
 from persistence.limits import (
     CHUNK,
     DEFINITIONS_KEPT,
@@ -38,14 +38,13 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.flat_views import FlatNaming
-from persistence.model.search import Hit
+from persistence.model.flat_views import FlatNaming, FlatView
+from persistence.model.search_query import Hit
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import IndexKey
-from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
-from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, HandEdits, Integrity, StoredRevision
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
@@ -393,3 +392,54 @@ class Source:
 
 def _text(fingerprint: Fingerprint) -> str:
     return ";".join("" if part is None else f"{part[0]:x}.{part[1]:x}.{part[2]:x}" for part in fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRows:
+    """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
+
+    version: int
+    views: tuple[FlatView, ...]
+    metadata: tuple[Cell, ...]
+    rows: Mapping[str, list[tuple[Cell, ...]]]
+
+
+class FlatReader:
+    """Reads the rows of the saved documents of one form, by the readers of its versions.
+
+    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+    """
+
+    def __init__(self, view: Readable, form: Form, readers: Mapping[int, RowReader]) -> None:
+        self._view = view
+        self._form = form
+        self._readers = readers
+
+    def all(self) -> Iterator[DocumentRows]:
+        """Yield the rows of every document of the versions, in no order."""
+        return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
+
+    def read(self, document: str) -> DocumentRows | None:
+        """Return the rows of a document; ``None`` where there is none, or where it belongs to another version.
+
+        A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
+        """
+        address = DocumentAddress(self._form, Collection.DATA, document, DATA_XML)
+        try:
+            found = self._view.read(address, content=True)
+        except DamagedError:
+            return None
+        if found is None or found.file is None:
+            return None
+        sidecar = found.sidecar
+        with found.file as file, disk_errors("reading", address):
+            reader = self._readers.get(sidecar.version)
+            if reader is None:
+                return None
+            try:
+                rows = reader.read(iter(partial(file.read, CHUNK), b""))
+            except BadRequestError:  # edited by hand, or too large for tables
+                rows = {view.name: [] for view in reader.views}
+                rows[reader.views[0].name] = [(None,) * len(reader.views[0].columns)]
+        metadata = document, sidecar.created, sidecar.modified, sidecar.modifier
+        return DocumentRows(sidecar.version, reader.views, metadata, rows)

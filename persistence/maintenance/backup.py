@@ -15,26 +15,38 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
-from persistence.maintenance import manifest
-from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
-from persistence.maintenance.body_check import BodiesOf
-from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
-from persistence.maintenance.storage_backup import StorageBackup
-from persistence.maintenance.tree import FolderTree
-from persistence.maintenance.tree_backup import TreeBackup
+from persistence.maintenance import backup_files
+from persistence.maintenance.backup_files import (
+    FORMAT,
+    MANIFEST,
+    SECRET_MODE,
+    SUMS,
+    WRONG,
+    BackupCount,
+    BackupPart,
+    Manifest,
+    NewBackup,
+    PartFiles,
+    previous_backup,
+)
+from persistence.maintenance.storage_check import BodiesOf
+from persistence.maintenance.tree_backup import StorageBackup, TreeBackup
+from persistence.maintenance.tree_walk import FolderTree
+from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant, next_after
-from persistence.storage import copies, directories, files, owner, root
-from persistence.storage.integrity import Integrity
-from persistence.storage.layout import LAYOUT, SERVICE, file_name
+from persistence.storage import files, owner, root
+from persistence.storage.layout import LAYOUT, SERVICE, Layout, file_name
 from persistence.storage.locks import LockFile
-from persistence.storage.managed import MaintainedDatabase
 from persistence.storage.root import missing
+from persistence.storage.storage import DocumentFile, MaintainedDatabase
+from persistence.storage.store import files_below, remove_wholly
+from persistence.storage.stored_revision import Integrity
 
 PARTIAL = ".partial"
 _BACKUP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z")
@@ -99,15 +111,15 @@ class Backup:
             stack.enter_context(exclusively(self._destination))
             newest = next(reversed(complete(self._destination)), None)
             path = f"{self._destination}/{file_name(_instant_after(newest))}"
-            with copies.synced(self._destination):
+            with files.synced(self._destination):
                 yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
             files.rename(f"{path}{PARTIAL}", path)
-            directories.sync(self._destination)
+            files.sync_directory(self._destination)
             self.path = path
 
     def total(self) -> int:
         """Count the files to be verified. Raises ``OSError``."""
-        return manifest.count(self.path)
+        return backup_files.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
         """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
@@ -115,7 +127,7 @@ class Backup:
         The next backup links nothing to a backup in which a file was wrong.
         """
         with disk_errors(f"verifying {self.path}"):
-            for problem in manifest.verify(self.path):
+            for problem in backup_files.verify(self.path):
                 if problem is not None:
                     files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
@@ -166,7 +178,9 @@ class Backup:
                     self.folders += storage.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
-            backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)))
+            backup.write(
+                MANIFEST, backup_files.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys))
+            )
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:
@@ -176,7 +190,7 @@ class Backup:
         roots |= {name: saved.name for name, saved in self._sources.databases.items()}
 
         def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
-            directory = "" if is_alone else manifest.directory_of(name)
+            directory = "" if is_alone else backup_files.directory_of(name)
             return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
 
         return (
@@ -188,13 +202,13 @@ class Backup:
 @contextmanager
 def exclusively(destination: str) -> Iterator[None]:
     """Keep others from making or changing backups in a destination for a block. Raises ``BusyError``, ``OSError``."""
-    directories.ensure(destination)
+    files.ensure(destination)
     lock = f"{destination}/{_LOCK}"
     files.ensure_file(lock)
     with LockFile(lock).exclusive("another backup is being made there"):
         for name in os.listdir(destination):
             if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
-                directories.remove_tree(f"{destination}/{name}")
+                files.remove_tree(f"{destination}/{name}")
         yield
 
 
@@ -219,3 +233,45 @@ def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
         raise missing(tree.root)
     root.check_layout(path, layout)
     return layout, os.lstat(path).st_mtime_ns
+
+
+def backups_in(destination: str) -> list[str]:
+    """Return the backup at a path, or all complete ones in it."""
+    path = os.path.realpath(destination)
+    with disk_errors(f"backups in {destination}"):
+        if os.path.lexists(f"{path}/{SUMS}"):
+            return [path]
+        found = complete(path) if os.path.isdir(path) else []
+    if not found:
+        raise StartupError(f"{path} is not a backup, and has none in it (no {SUMS})")
+    return found
+
+
+def copies(backup: str, documents: Sequence[tuple[Form, str]]) -> list[DocumentFile]:
+    """Return the files that a backup has of documents, in any part; their paths are in the backup."""
+    with disk_errors(f"backup {backup}"):
+        return [each for folder in _folders(backup, documents) for each in files_below(f"{backup}/{folder}", backup)]
+
+
+def remove_copies(backup: str, documents: Sequence[tuple[Form, str]]) -> None:
+    """Remove the files of documents from a backup, and from its list. Raises as ``copies``."""
+    with _alone(backup), disk_errors(f"backup {backup}"):
+        folders = list(_folders(backup, documents))
+        backup_files.leave_out(backup, folders)
+        for folder in folders:
+            remove_wholly(f"{backup}/{folder}")
+
+
+@contextmanager
+def _alone(backup: str) -> Iterator[None]:
+    """Keep backups from being made beside this one: they would link to its files."""
+    with exclusively(os.path.dirname(backup)):
+        yield
+
+
+def _folders(backup: str, documents: Sequence[tuple[Form, str]]) -> Iterator[str]:
+    names = Layout("")
+    for part in backup_files.read(backup).parts:
+        for form, document in documents:
+            for collection in Collection:
+                yield part.path(names.document(form, collection, document).lstrip("/"))

@@ -1,20 +1,283 @@
-"""The directory of a backup that is being made: files come in as copies, or as hard links to the previous backup."""
+"""The files that describe a backup: its parts (a tree or a directory of attachments each), and the digest of each file.
+
+::
+
+    <backup>/SHA256SUMS                    the digest of every file
+    <backup>/.backup/backup.json           the manifest
+    <backup>/.backup/settings.toml         a copy of the settings file
+    <backup>/.backup/keys.json             the API keys and
+    <backup>/.backup/encryption-keys.json  the encryption keys, if they were asked for
+    <backup>/.backup/wrong                 what ``backup --verify`` found wrong; only there if it did
+
+A single tree without a directory of attachments lies in the backup itself. Otherwise the parts have directories::
+
+    <backup>/data/                         the tree of the setting ``data``
+    <backup>/datasource/<name>/            the tree of ``[datasource.<name>]``
+    <backup>/attachments/<provider>/       the ``base-path`` of a provider of attachments
+
+No application's name starts with a dot, so ``.backup`` collides with none.
+
+``SHA256SUMS`` has a file a line, as ``sha256sum --check`` reads it. The lines are sorted by path, so a digest is found
+by bisection and memory does not grow with the tree. Backups of the first format have unsorted lists, which
+``Checksums`` cannot look up.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import heapq
+import mmap
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from functools import partial
+from io import FileIO
+from itertools import islice
+from typing import Annotated, BinaryIO, Literal
+from urllib.parse import quote
+
+import msgspec
 
 from persistence.errors import DamagedError, ReplacedError, StartupError
 from persistence.limits import CHUNK
-from persistence.maintenance import manifest
-from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, digest_text, digits_of, shows_stamp, stamp
-from persistence.storage import copies, directories, files, nofollow
+from persistence.storage import files
+from persistence.storage.stored_revision import digest_of_open
+
+DIRECTORY = ".backup"
+MANIFEST = f"{DIRECTORY}/backup.json"
+SETTINGS = f"{DIRECTORY}/settings.toml"
+API_KEYS = f"{DIRECTORY}/keys.json"
+ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
+WRONG = f"{DIRECTORY}/wrong"
+SECRET_MODE = 0o600
+"""The mode of settings and keys: both may open data."""
+FORMAT = 2
+"""The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
+
+SUMS = "SHA256SUMS"
+_DIGEST = 64
+_SEPARATOR = b"  "
+_PATH = _DIGEST + len(_SEPARATOR)
+_SORTED_IN_MEMORY = 1 << 16
+"""Lines that are sorted in memory; more wait on the disk in sorted runs."""
+_LINES_PER_WRITE = 1 << 9
+_LONGEST_LINE = 1 << 14
+"""Bytes of a line: the kernel takes paths of 4096 bytes, and the list of a backup may come from anywhere."""
+
+_DATA = "data"
+_DATASOURCE = "datasource"
+_ATTACHMENTS = "attachments"
+
+
+class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tree or a directory of attachments in a backup.
+
+    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
+    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
+    and is empty if it was.
+    """
+
+    kind: Literal["tree", "attachments"]
+    name: str
+    directory: Annotated[str, msgspec.Meta(pattern=r"^([^./][^/\x00]*(/[^./][^/\x00]*)*)?\Z")]
+    root: str
+    missing: str = ""
+
+    def path(self, inside: str) -> str:
+        return f"{self.directory}/{inside}" if self.directory else inside
+
+    def inside(self, path: str) -> str | None:
+        if not self.directory:
+            return None if path.split("/", 1)[0] == DIRECTORY else path
+        prefix = f"{self.directory}/"
+        return path.removeprefix(prefix) if path.startswith(prefix) else None
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of ``backup.json``.
+
+    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
+    """
+
+    format: int
+    parts: tuple[BackupPart, ...]
+    needed_keys: tuple[str, ...] = ()
+    saved_keys: tuple[str, ...] = ()
+
+    def part(self, name: str) -> BackupPart | None:
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def tree_name(datasource: str) -> str:
+    """Return the name of the tree of a datasource; an empty name means the default tree."""
+    return f"{_DATASOURCE}/{datasource}" if datasource else _DATA
+
+
+def attachments_name(provider: str) -> str:
+    return f"{_ATTACHMENTS}/{provider}"
+
+
+def directory_of(name: str) -> str:
+    """Return the directory in a backup of a part: its name, percent-encoded where it cannot be a file name."""
+    first, slash, rest = name.partition("/")
+    encoded = quote(rest, safe="")
+    if encoded.startswith("."):
+        encoded = f"%2E{encoded[1:]}"
+    return f"{first}{slash}{encoded}"
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Encode the content of the file."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def read(backup: str) -> Manifest:
+    """Read the manifest of a backup; without one the backup has the first format, and holds one tree."""
+    path = f"{backup}/{MANIFEST}"
+    try:
+        with FileIO(files.open_file(path)) as file:
+            manifest = msgspec.json.decode(files.read_small(file.fileno()), type=Manifest)
+    except FileNotFoundError:
+        return Manifest(1, (BackupPart("tree", _DATA, "", ""),))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise StartupError(f"{path} cannot be read: {error}") from error
+    if manifest.format > FORMAT:
+        raise StartupError(f"{path} says format {manifest.format}: a newer version wrote it; this one knows {FORMAT}")
+    return manifest
+
+
+def open_sums(directory: str) -> BinaryIO:
+    """Open the list of a backup. Raises ``OSError``."""
+    return open(files.open_file(f"{directory}/{SUMS}"), "rb")
+
+
+def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
+    """Yield the digest and the relative path of each line."""
+    for number, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
+        path = os.fsdecode(text[_PATH:].removesuffix(b"\n"))
+        parts = path.split("/")
+        is_line = text.endswith(b"\n") and text[_DIGEST:_PATH] == _SEPARATOR and b"\0" not in text
+        if not is_line or not all(parts) or os.pardir in parts or os.curdir in parts:
+            raise DamagedError(f"{SUMS}, line {number}, cannot be read")
+        yield text[:_DIGEST].decode("ascii", "replace"), path
+
+
+def count(directory: str) -> int:
+    """Count the files of a backup. Raises ``OSError``."""
+    with open_sums(directory) as file:
+        return sum(1 for _ in iter(partial(file.readline, _LONGEST_LINE), b""))
+
+
+def verify(directory: str, part: BackupPart | None = None) -> Iterator[str | None]:
+    """Read every file of a backup from the disk; yield ``None`` after each, and before it a line if it is wrong.
+
+    With ``part``, only its files are read.
+    """
+    with open_sums(directory) as file:
+        for digest, path in listed(file):
+            if part is not None and part.inside(path) is None:
+                continue
+            try:
+                with FileIO(files.open_file(f"{directory}/{path}")) as saved:
+                    files.begin_writeback(saved.fileno())  # empties the cache: the disk itself is to be read
+                    found = digest_of_open(saved)
+            except OSError as error:
+                yield f"{path}: {error.strerror}"
+            else:
+                if found != digest_text(digest):
+                    yield f"{path}: it does not have the digest that {SUMS} says"
+            yield None
+
+
+class ChecksumWriter:
+    """Collects lines and writes them sorted by path. Methods raise ``OSError``.
+
+    ``directory`` gets the list; while it is made, it also has the sorted runs that do not fit into memory.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lines: list[bytes] = []
+        self._runs: list[str] = []
+
+    def add(self, hexadecimal: str, path: str) -> None:
+        """Add the line of a file; ``path`` is relative to the directory."""
+        self._lines.append(hexadecimal.encode() + _SEPARATOR + os.fsencode(path) + b"\n")
+        if len(self._lines) >= _SORTED_IN_MEMORY:
+            run = f"{self._directory}/.{SUMS}.{len(self._runs)}"  # no application begins with a dot
+            _write(run, iter(sorted(self._lines, key=_path_of)))
+            self._runs.append(run)
+            self._lines.clear()
+
+    def write(self) -> None:
+        """Write the list durably."""
+        with ExitStack() as stack:
+            runs = [stack.enter_context(open(path, "rb")) for path in self._runs]
+            in_order = heapq.merge(*runs, sorted(self._lines, key=_path_of), key=_path_of)
+            _write(f"{self._directory}/{SUMS}", in_order)
+        for path in self._runs:
+            files.remove(path)
+
+
+def _path_of(text: bytes) -> bytes:
+    return text[_PATH:-1]
+
+
+def _write(path: str, lines: Iterator[bytes]) -> None:
+    descriptor = files.open_new(path)
+    try:
+        while block := b"".join(islice(lines, _LINES_PER_WRITE)):
+            files.write_all(descriptor, block)
+        files.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def leave_out(directory: str, folders: Sequence[str]) -> None:
+    """Replace the list of a backup by one without the files in some directories, durably. Raises ``OSError``."""
+    left_out = tuple(os.fsencode(f"{folder}/") for folder in folders)
+    fresh = f"{directory}/.{SUMS}"
+    files.remove(fresh)
+    with open_sums(directory) as file:
+        lines = iter(partial(file.readline, _LONGEST_LINE), b"")
+        _write(fresh, (line for line in lines if not line[_PATH:].startswith(left_out)))
+    files.rename(fresh, f"{directory}/{SUMS}")
+    files.sync_directory(directory)
+
+
+@contextmanager
+def mapped(directory: str) -> Iterator[Checksums]:
+    """Map the sorted list of a backup into memory for a block. Raises ``OSError``."""
+    with FileIO(files.open_file(f"{directory}/{SUMS}")) as file:
+        if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+            yield Checksums(b"")
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+            yield Checksums(lines)
+
+
+class Checksums:
+    """Looks up digests in the lines of a sorted list."""
+
+    def __init__(self, lines: bytes | mmap.mmap) -> None:
+        self._lines = lines
+
+    def digest(self, path: str) -> str | None:
+        """Return the digest of a file, ``sha256:`` and 64 hex digits; ``None`` if it is not in the list."""
+        wanted = os.fsencode(path)
+        low, high = 0, len(self._lines)
+        while low < high:  # both are at the beginning of a line, or at the end
+            start = self._lines.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            end = self._lines.find(b"\n", start)
+            if end < 0:
+                return None
+            found = self._lines[start + _PATH : end]
+            if found == wanted:
+                return digest_text(self._lines[start : start + _DIGEST].decode("ascii", "replace"))
+            low, high = (end + 1, high) if found < wanted else (low, start)
+        return None
 
 
 @dataclass(slots=True)
@@ -45,11 +308,11 @@ def previous_backup(path: str | None) -> Iterator[PreviousBackup | None]:
     found = None
     if path is not None and not files.exists(f"{path}/{WRONG}"):
         with suppress(StartupError):  # damaged, or of a newer version
-            found = manifest.read(path)
+            found = read(path)
     if path is None or found is None or found.format != FORMAT:
         yield None
     else:
-        with manifest.mapped(path) as digests_in_it:
+        with mapped(path) as digests_in_it:
             yield PreviousBackup(path, found, digests_in_it)
 
 
@@ -60,12 +323,12 @@ class NewBackup:
         self.count = BackupCount()
         self.previous = previous
         self.directory = directory
-        directories.ensure(directory)
+        files.ensure(directory)
         self.checksums = ChecksumWriter(directory)
 
     def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
         """Write a small file that belongs to no part."""
-        directories.make_all(os.path.dirname(f"{self.directory}/{path}"))
+        files.make_all(os.path.dirname(f"{self.directory}/{path}"))
         with files.written(f"{self.directory}/{path}", data, mode):
             self.checksums.add(hashlib.sha256(data).hexdigest(), path)
 
@@ -89,7 +352,7 @@ class PartFiles:
         """Add a small file with a modification time."""
         self._note(hashlib.sha256(data).hexdigest(), path)
         if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
-            copies.write_new(self._target(path, len(data)), [data], nanoseconds)
+            files.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Add a content, which ``sidecar`` describes."""
@@ -108,7 +371,7 @@ class PartFiles:
             return
         target = self._target(path, size)
         try:
-            copies.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
         finally:
             self._note(hashing.hexdigest(), path)
         if expected not in {None, digest_text(hashing.hexdigest())}:
@@ -132,7 +395,7 @@ class PartFiles:
         hashing = hashlib.sha256()
         target = self._target(path, sidecar.size)
         try:
-            copies.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+            files.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
         finally:
             self._note(hashing.hexdigest(), path)
         if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:
@@ -142,7 +405,7 @@ class PartFiles:
         self._backup.count.copied += 1
         self._backup.count.copied_bytes += size
         target = f"{self._backup.directory}/{self._part.path(path)}"
-        directories.make_all(os.path.dirname(target))
+        files.make_all(os.path.dirname(target))
         return target
 
     def _link(
@@ -164,10 +427,10 @@ class PartFiles:
             source = f"{last.path}/{candidate}"
             with suppress(OSError):  # a copy will do
                 status = os.lstat(source)
-                nofollow.require_file(status, source)
+                files.require_file(status, source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(last, candidate):
                     target = f"{self._backup.directory}/{self._part.path(path)}"
-                    directories.make_all(os.path.dirname(target))
+                    files.make_all(os.path.dirname(target))
                     files.link(source, target)
                     self._backup.count.linked += 1
                     return True
@@ -178,7 +441,7 @@ class PartFiles:
 
 
 def _read(last: PreviousBackup, path: str) -> bytes:
-    with open(nofollow.open_file(f"{last.path}/{path}"), "rb") as file:
+    with open(files.open_file(f"{last.path}/{path}"), "rb") as file:
         return file.read()
 
 

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from persistence.errors import PersistenceError
-from persistence.model.instants import next_after
-from persistence.storage import copies, directories, files
-from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto.value_cipher import is_bound
+from persistence.definitions.catalog import NOTHING_ENCRYPTED, Catalog
+from persistence.errors import DiskError, PersistenceError, disk_errors
+from persistence.forms.controls import unusable_marks
+from persistence.forms.encryption import EncryptionSurvey
+from persistence.limits import CHUNK, LARGEST_TREE
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.instants import Instant, next_after
+from persistence.model.sidecar import Sidecar
+from persistence.storage import files, root
+from persistence.storage.layout import PAGES, QUARANTINE, FilePaths, Layout, file_name
+from persistence.storage.storage import ManagedStorage
 
 _REASONS = "reasons.jsonl"
 
@@ -244,9 +264,9 @@ class Quarantine:
     def keep(self, path: str, finding: Finding) -> None:
         """Give a file a second name here, before another one takes its name. Raises ``OSError``."""
         target = self._inside(path)
-        directories.ensure(os.path.dirname(target))
-        copies.keep_as(path, target)
-        directories.sync(os.path.dirname(target))
+        files.ensure(os.path.dirname(target))
+        files.keep_as(path, target)
+        files.sync_directory(os.path.dirname(target))
         self._note(finding, target)
 
     def _inside(self, path: str) -> str:
@@ -263,3 +283,220 @@ class Quarantine:
             "is": os.path.relpath(target, self._root),
         }
         files.append(f"{self._directory}/{_REASONS}", msgspec.json.encode(note) + b"\n")
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class LastCheck(msgspec.Struct, frozen=True):
+    """A check of everything: what it has seen and found. ``edits`` were made by hand and not adopted."""
+
+    at: Instant
+    folders: int
+    damage: int
+    leftover: int
+    notice: int
+    mended: int
+    remaining: int
+    edits: int
+    seconds: float
+    is_deep: bool
+
+    @classmethod
+    def of(cls, totals: FindingTotals, seconds: float, *, is_deep: bool) -> LastCheck:
+        """Return the record of a check that has just ended."""
+        return cls(
+            next_after(None),
+            totals.folders,
+            damage=totals.found[Severity.DAMAGE],
+            leftover=totals.found[Severity.LEFTOVER],
+            notice=totals.found[Severity.NOTICE],
+            mended=totals.mended,
+            remaining=totals.remaining,
+            edits=totals.edits,
+            seconds=round(seconds, 1),
+            is_deep=is_deep,
+        )
+
+
+class LastBackup(msgspec.Struct, frozen=True):
+    """A backup, at ``path``: the documents, drafts and form versions in it, and damaged files or missing parts."""
+
+    at: Instant
+    path: str
+    folders: int
+    problems: int
+    missing: int
+
+
+def record(home: str, run: msgspec.Struct) -> None:
+    """Keep a record in a home directory in place of the one before."""
+    with suppress(OSError, PersistenceError):
+        root.ensure_pages(home)
+        files.write_durably(_note_path(home, type(run)), msgspec.json.encode(run))
+
+
+def last(home: str, kind: type[R]) -> R | None:
+    """Return the record of a kind; ``None`` where there is none that can be read."""
+    with disk_errors("looking for the last run"):
+        try:
+            descriptor = files.open_to_read(_note_path(home, kind))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return msgspec.json.decode(files.read_small(descriptor), type=kind)
+        except msgspec.DecodeError:
+            return None
+        finally:
+            os.close(descriptor)
+
+
+def _note_path(home: str, kind: type[msgspec.Struct]) -> str:
+    return f"{Layout(home).own(PAGES)}/{kind.__name__}.json"
+
+
+class NeededKeys(msgspec.Struct, frozen=True):
+    """The ids of the keys, in order."""
+
+    ids: tuple[str, ...]
+
+
+def needed(home: str) -> frozenset[str]:
+    """Return the ids that are noted in a home directory; none where they cannot be read."""
+    with suppress(DiskError):
+        return _noted(home)
+    return frozenset()
+
+
+def _noted(home: str) -> frozenset[str]:
+    found = last(home, NeededKeys)
+    return frozenset(() if found is None else found.ids)
+
+
+def note(home: str, ids: Iterable[str]) -> None:
+    """Note that keys may be needed; like other records, it costs only itself where it cannot be written.
+
+    Ids that cannot be read just now are not written over.
+    """
+    with suppress(DiskError):
+        known, new = _noted(home), frozenset(ids)
+        if not new <= known:
+            record(home, NeededKeys(tuple(sorted(known | new))))
+
+
+def note_all(home: str, keys: EncryptionKeys) -> None:
+    """Note all keys that are there; none where they cannot be read."""
+    with suppress(PersistenceError):
+        note(home, keys.ring().keys)
+
+
+def forget(home: str, key_id: str) -> None:
+    """Forget a key with which nothing is encrypted any more."""
+    record(home, NeededKeys(tuple(sorted(needed(home) - {key_id}))))
+
+
+def missing(ids: Iterable[str], keys: EncryptionKeys) -> list[str]:
+    """Return those of some ids whose keys are not there; none where the keys cannot be read, as others say then."""
+    wanted = frozenset(ids)
+    try:
+        return sorted(wanted - keys.ring().keys.keys()) if wanted else []
+    except PersistenceError:
+        return []
+
+
+def count_missing(home: str, keys: EncryptionKeys) -> int:
+    """Return the number of noted keys that are missing."""
+    return len(missing(needed(home), keys))
+
+
+def remark(home: str, path: str, keys: EncryptionKeys, wanted: Iterable[str] | None = None) -> str | None:
+    """Return a line about keys that are missing from their file at a path, if any are.
+
+    It is about the ids that are ``wanted``, or else those that are noted.
+    """
+    ids = missing(needed(home) if wanted is None else wanted, keys)
+    if not ids:
+        return None
+    what, it = (f"key {ids[0]} is", "it") if len(ids) == 1 else (f"keys {', '.join(ids)} are", "them")
+    place = "the environment" if keys.are_given else path
+    return f"the encryption {what} not in {place}: nobody can read what is encrypted with {it}"
+
+
+_KINDS = {True: FindingKind.MARK_NOT_ENCRYPTING, False: FindingKind.MARK_NOT_INDEXING}
+
+
+@dataclass(frozen=True, slots=True)
+class MarkCheck:
+    """Judges contents by the marks of definitions; ``catalog_of`` a form has the definitions of its data.
+
+    Contents that cannot be read have other findings.
+    """
+
+    catalog_of: Callable[[Form], Catalog]
+
+    def faults(
+        self, address: Address, sidecar: Sidecar, file: BinaryIO, *, is_deep: bool
+    ) -> list[tuple[FindingKind, str]]:
+        """Find fault with the content of a main resource. Data is read if the check ``is_deep``."""
+        with suppress(PersistenceError):
+            if isinstance(address, DefinitionAddress):
+                return [
+                    (_KINDS[each.is_encryption], each.cause) for each in unusable_marks(file.read(LARGEST_TREE + 1))
+                ]
+            if is_deep:
+                return self._values(address, sidecar, file)
+        return []
+
+    def _values(self, address: DocumentAddress, sidecar: Sidecar, file: BinaryIO) -> list[tuple[FindingKind, str]]:
+        controls = self.catalog_of(address.form).of(address.form, sidecar.version).encrypted or NOTHING_ENCRYPTED
+        if not controls.paths and not sidecar.encrypted:
+            return []
+        bound = 0
+
+        def note(value: str) -> bool:
+            nonlocal bound
+            bound += is_bound(value)
+            return True
+
+        with EncryptionSurvey(controls.paths, controls.values, note, lambda _, labelled: labelled) as survey:
+            found = survey.read(iter(partial(file.read, CHUNK), b""))
+        faults = []
+        if bound and found.seal is None:
+            faults.append((FindingKind.ENCRYPTION_WRONG, f"of {sidecar.modified}: its encrypted values have no seal"))
+        elif sidecar.encrypted and not (found.values or sidecar.adopted):
+            what = f"of {sidecar.modified}: no value is encrypted, and its sidecar says that some are"
+            faults.append((FindingKind.ENCRYPTION_WRONG, what))
+        if count := found.plain + found.plain_files:
+            what = f"of {sidecar.modified}: {count} plain where version {sidecar.version} marks controls as encrypted"
+            faults.append((FindingKind.VALUE_PLAIN, what))
+        return faults
+
+    def of_storage(self, storage: ManagedStorage, *, is_deep: bool) -> Iterator[Finding]:
+        """Yield the findings in a storage that has no files."""
+        for form in storage.forms():
+            for version in storage.versions(form):
+                yield from self._of_resource(storage, DefinitionAddress(form, version, FORM_XHTML), is_deep=is_deep)
+            for collection in Collection if is_deep else ():
+                for document in storage.documents(form, collection):
+                    address = DocumentAddress(form, collection, document, DATA_XML)
+                    yield from self._of_resource(storage, address, is_deep=is_deep)
+
+    def _of_resource(self, storage: ManagedStorage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
+        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
+        for instant in (None, *older):
+            with suppress(PersistenceError):
+                found = (
+                    storage.read(address, content=True)
+                    if instant is None
+                    else storage.read_revision(address, instant, content=True)
+                )
+                if found is not None and found.file is not None:
+                    with found.file as file:
+                        for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):
+                            yield kind.at(_path(address), what)
+
+
+def _path(address: Address) -> str:
+    if isinstance(address, DefinitionAddress):
+        return f"{address.form}/form/{address.version}/{address.name}"
+    return str(address)

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.maintenance.adoption import read_through
-from persistence.maintenance.body_check import BodiesOf, body_faults
-from persistence.maintenance.findings import Finding, FindingKind
-from persistence.maintenance.folder_files import (
+from persistence.maintenance.findings import Finding, FindingKind, MarkCheck
+from persistence.maintenance.repair import read_through
+from persistence.maintenance.storage_check import BodiesOf, body_faults
+from persistence.maintenance.tree_walk import (
     AccessCheck,
     ContentMatch,
+    Folder,
     FolderListing,
+    FolderTree,
     History,
     OlderRevision,
     bears,
@@ -30,15 +32,12 @@ from persistence.maintenance.folder_files import (
     readable,
     without_repetitions,
 )
-from persistence.maintenance.mark_check import MarkCheck
-from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import commit, nofollow, sidecars, stored_revision
-from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
+from persistence.storage import commit, files, stored_revision
 from persistence.storage.layout import FilePaths
-from persistence.storage.sidecars import ChangedSidecarError
+from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
 
 ABANDONED_AFTER = timedelta(days=7)
 """How long attachments may wait for the first save of their document."""
@@ -223,7 +222,7 @@ class _Inspection:
         if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
             return
         try:
-            with open(nofollow.open_file(path), "rb") as file:
+            with open(files.open_file(path), "rb") as file:
                 found = self.by.marks.faults(self.folder.address(name), sidecar, file, is_deep=self.by.deep)
         except PermissionError:
             return  # the access check has reported it
@@ -234,7 +233,7 @@ class _Inspection:
             kind = FindingKind.MISPLACED if error.is_misplaced else FindingKind.SIDECAR_CHANGED
             return kind.at(place.sidecar, error.cause, place)
         is_alone = place.name not in self.listing.contents and not self.history.of(place.name)
-        if is_alone and sidecars.is_other_json(place.sidecar):
+        if is_alone and stored_revision.is_other_json(place.sidecar):
             what = f"no sidecar; as an attachment it would be {place.name}%2Ejson"
             return FindingKind.FOREIGN.at(place.sidecar, what)
         return FindingKind.SIDECAR_UNREADABLE.at(place.sidecar, _after_colon(error), place)

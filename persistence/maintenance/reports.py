@@ -5,17 +5,20 @@ Contents are not reported. Nothing is changed, and nobody has to wait.
 
 from __future__ import annotations
 
+import heapq
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache, partial
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, Protocol, Self, TypeVar
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
-from persistence.maintenance.counts import DocumentCounts, count_documents
+from persistence.limits import DAYS_COUNTED, DELETED_LISTED
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -25,17 +28,133 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.permissions import Permissions
+from persistence.model.instants import Instant
+from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
-from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout
-from persistence.storage.managed import ManagedStorage
 from persistence.storage.reader import StoreReader
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.storage import ManagedStorage
+from persistence.storage.stored_revision import Integrity, StoredRevision
+
+_DAY = 10
+
+
+class CountedPlace(Protocol):
+    """A place whose documents are counted. Methods raise as those of a storage."""
+
+    @property
+    def store(self) -> StoreReader | ManagedStorage:
+        """Its storage."""
+
+    def has_directory(self, main: DocumentAddress) -> bool:
+        """Return whether a document has a directory, even without a sidecar in it."""
+
+
+@dataclass(slots=True)
+class DocumentCounts:
+    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data.
+
+    ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
+    creation, of the last ``DAYS_COUNTED`` days.
+    """
+
+    documents: int = 0
+    deleted: int = 0
+    drafts: int = 0
+    size: int = 0
+    saved: Instant | None = None
+    created: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: DocumentCounts) -> None:
+        """Add the counts of other documents, but for the days."""
+        self.documents += other.documents
+        self.deleted += other.deleted
+        self.drafts += other.drafts
+        self.size += other.size
+        self.saved = max(filter(None, (self.saved, other.saved)), default=None)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeletedDocument:
+    """A deleted document: when, its name, of which version, and by whom."""
+
+    when: Instant
+    document: str
+    version: int
+    by: str = ""
+
+
+@dataclass(slots=True)
+class FormCounts:
+    """The counts of a form: of all its documents, and by version, which is 0 where nothing tells it.
+
+    ``deleted`` are the documents that were deleted last, the newest first.
+    """
+
+    of_version: dict[int, DocumentCounts] = field(default_factory=dict)
+    deleted: list[DeletedDocument] = field(default_factory=list)
+
+    @property
+    def all(self) -> DocumentCounts:
+        """The counts of all versions together."""
+        total = DocumentCounts()
+        for each in self.of_version.values():
+            total.add(each)
+        return total
+
+
+def last_days() -> list[str]:
+    """Return the last ``DAYS_COUNTED`` days in UTC, today last."""
+    today = datetime.now(UTC).date()
+    return [str(today - timedelta(days=before)) for before in reversed(range(DAYS_COUNTED))]
+
+
+def count_documents(place: CountedPlace, form: Form) -> FormCounts:
+    """Count the documents of a form. One that cannot be read counts as not deleted."""
+    counted, first_day = FormCounts(), last_days()[0]
+    deleted = list[DeletedDocument]()
+    for collection in (Collection.DATA, Collection.DRAFT):
+        for document in place.store.documents(form, collection):
+            main = DocumentAddress(form, collection, document, DATA_XML)
+            is_there, sidecar = _looked_at(place, main)
+            if not is_there:
+                continue
+            counts = counted.of_version.setdefault(0 if sidecar is None else sidecar.version, DocumentCounts())
+            _count(counts, sidecar, is_draft=collection is Collection.DRAFT, first_day=first_day)
+            counts.size += place.store.freed_by_folder(main)
+            if sidecar is not None and sidecar.deleted:
+                found = DeletedDocument(sidecar.modified, document, sidecar.version, sidecar.modifier or "")
+                (heapq.heappushpop if len(deleted) >= DELETED_LISTED else heapq.heappush)(deleted, found)
+    counted.deleted = sorted(deleted, reverse=True)
+    return counted
+
+
+def _looked_at(place: CountedPlace, main: DocumentAddress) -> tuple[bool, Sidecar | None]:
+    try:
+        sidecar = place.store.sidecar(main)
+    except DamagedError:
+        return True, None
+    is_there = sidecar is not None or main.is_draft or bool(place.store.names(main)) or place.has_directory(main)
+    return is_there, sidecar
+
+
+def _count(counts: DocumentCounts, sidecar: Sidecar | None, *, is_draft: bool, first_day: str) -> None:
+    if is_draft:
+        counts.drafts += 1
+    elif sidecar is not None and sidecar.deleted:
+        counts.deleted += 1
+    else:
+        counts.documents += 1
+    if sidecar is None:
+        return
+    counts.saved = sidecar.modified if counts.saved is None else max(counts.saved, sidecar.modified)
+    if not (is_draft or sidecar.deleted) and sidecar.created >= first_day:
+        counts.created[sidecar.created[:_DAY]] += 1
+
 
 T = TypeVar("T")
 
@@ -311,3 +430,49 @@ def _revisions(
             yield found
         elif found is not None and (current is None or found.sidecar.id != current.sidecar.id):
             yield found.sidecar
+
+
+SOURCES = {
+    PermissionsSource.NOBODY: "neither the definition nor a property defines any",
+    PermissionsSource.DEFINITION: "by the definition",
+    PermissionsSource.PROPERTY: "by property, because the definition has none",
+    PermissionsSource.SWITCHED_OFF: "switched off by property",
+}
+_CONDITIONS = {
+    GrantCondition.AUTHENTICATED: "whoever has a name",
+    GrantCondition.OWNER: "owner",
+    GrantCondition.GROUP_MEMBER: "group member",
+    GrantCondition.TOKEN: "anyone with an access token",
+    GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
+}
+
+
+def in_words(permissions: Permissions | None) -> Iterator[str]:
+    """Yield one rule a line; ``list`` is shown also if a definition only implies it (spec crud 6.2)."""
+    if permissions is None:
+        yield "everyone may do everything"
+    elif not permissions:
+        yield "nobody may do anything"
+    for permission in permissions or ():
+        yield f"{whom(permission)}: {_operations(permission)}"
+
+
+def whom(permission: Permission) -> str:
+    return " and ".join(_condition(each) for each in permission.conditions) or "anyone"
+
+
+def unknown_operations(permission: Permission) -> list[str]:
+    """Return the operations of a permission that the service does not know, sorted."""
+    return sorted(permission.operations - frozenset(OPERATIONS))
+
+
+def _condition(condition: GrantCondition | UserRole) -> str:
+    if isinstance(condition, GrantCondition):
+        return _CONDITIONS[condition]
+    return f"role {' or '.join(sorted(condition.any_of))}" if condition.any_of else "nobody, for no role is named"
+
+
+def _operations(permission: Permission) -> str:
+    known = [name for name in OPERATIONS if name in permission.operations]
+    unknown = [f"{name} (not known here)" for name in unknown_operations(permission)]
+    return " ".join([*known, *unknown]) or "nothing"

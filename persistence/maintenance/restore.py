@@ -10,25 +10,30 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from persistence.errors import DamagedError, StartupError, disk_errors
-from persistence.maintenance import manifest
+from persistence.maintenance import backup_files
 from persistence.maintenance.backup import complete
-from persistence.maintenance.backup_files import chunks
-from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Manifest
-from persistence.maintenance.tree import OWN
+from persistence.maintenance.backup_files import SECRET_MODE, SUMS, BackupPart, Manifest, chunks
+from persistence.maintenance.tree_walk import OWN
+from persistence.model.addresses import Form
 from persistence.model.instants import next_after
+from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import digest_text, fresh_id
-from persistence.storage import copies, directories, files, nofollow, owner, root
-from persistence.storage.integrity import digest_of_file, digest_of_open
+from persistence.services.moves import Move, MoveReport, MoveResult, MoveSource, MoveTarget
+from persistence.storage import files, owner, root
+from persistence.storage.attachments import BodiesReader, SplitStorage
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, RESTORED, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
+from persistence.storage.reader import StoreReader
 from persistence.storage.root import FORMAT, LayoutFile
+from persistence.storage.storage import Bodies, Revisions, Storage
+from persistence.storage.stored_revision import HandEdits, Integrity, digest_of_file, digest_of_open
 
 _RESTORING = ".restoring"
 _OF_THE_FILE_SYSTEM = "lost+found"
@@ -51,7 +56,7 @@ def choose(source: str) -> ChosenBackup:
     path = os.path.realpath(source)
     with disk_errors(f"backup {source}"):
         if os.path.lexists(f"{path}/{SUMS}"):
-            return ChosenBackup(path, manifest.read(path))
+            return ChosenBackup(path, backup_files.read(path))
         found = complete(path) if os.path.isdir(path) else []
         if not found:
             os.stat(path)
@@ -59,7 +64,7 @@ def choose(source: str) -> ChosenBackup:
                 f"{path} is not a backup, and has none in it (no {SUMS}): copy a tree back with cp -a or rsync -a, "
                 "then 'persistence check --repair'"
             )
-        return ChosenBackup(found[-1], manifest.read(found[-1]))
+        return ChosenBackup(found[-1], backup_files.read(found[-1]))
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ class Restore:
 
     def total(self) -> int:
         """Count the files of the backup. Raises ``OSError``."""
-        return manifest.count(self.source)
+        return backup_files.count(self.source)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
@@ -104,8 +109,8 @@ class Restore:
         """
         to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
-            file = stack.enter_context(manifest.open_sums(self.source))
-            for _ in manifest.listed(file):  # the whole list can be read: known before anything is changed
+            file = stack.enter_context(backup_files.open_sums(self.source))
+            for _ in backup_files.listed(file):  # the whole list can be read: known before anything is changed
                 pass
             due = self._due()
             for each in due:
@@ -119,7 +124,7 @@ class Restore:
             file.seek(0)
             with ExitStack() as synced:
                 for each in due:
-                    synced.enter_context(copies.synced(each.root))
+                    synced.enter_context(files.synced(each.root))
                 yield from self._fill(file, due)
             for each in due:
                 each.finish()
@@ -137,7 +142,7 @@ class Restore:
 
     def _opened(self, path: str) -> FileIO:
         try:
-            return FileIO(nofollow.open_file(f"{self.source}/{path}"))
+            return FileIO(files.open_file(f"{self.source}/{path}"))
         except OSError as error:
             if error.errno in _NOT_OPENED:
                 raise DamagedError("a link, or no regular file, in the backup") from error
@@ -161,7 +166,7 @@ class Restore:
         return due
 
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
-        for digest, path in manifest.listed(sums):
+        for digest, path in backup_files.listed(sums):
             if there := self._extra.get(path):
                 problem = self._restore_extra(path, digest, there)
                 if problem:
@@ -190,10 +195,10 @@ class Restore:
         if files.exists(there):
             return None  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
-            data = nofollow.read_small(file.fileno())
+            data = files.read_small(file.fileno())
         if hashlib.sha256(data).hexdigest() != digest:
             return f"{path}: not what it was when it was saved; it is not restored"
-        directories.ensure(os.path.dirname(there))
+        files.ensure(os.path.dirname(there))
         files.write_durably(there, data, SECRET_MODE)
         self.count.files += 1
         return None
@@ -206,7 +211,7 @@ class Restore:
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
-        directories.make_all(os.path.dirname(target))
+        files.make_all(os.path.dirname(target))
         try:
             file = self._opened(path)
         except FileNotFoundError:
@@ -217,7 +222,7 @@ class Restore:
         with file:
             status = os.fstat(file.fileno())
             try:
-                copies.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
             except DamagedError as error:
                 problem = f"{error}; what there is of it is in {QUARANTINE}"
             else:
@@ -257,8 +262,8 @@ class _Target:
 
     def restoring(self) -> str | None:
         try:
-            with FileIO(nofollow.open_file(self._layout.own(_RESTORING))) as file:
-                return os.fsdecode(nofollow.read_small(file.fileno())) or None
+            with FileIO(files.open_file(self._layout.own(_RESTORING))) as file:
+                return os.fsdecode(files.read_small(file.fileno())) or None
         except FileNotFoundError:
             return None
 
@@ -267,8 +272,8 @@ class _Target:
 
     def is_whole(self) -> bool:
         try:
-            with FileIO(nofollow.open_file(self._layout.own(RESTORED))) as file:
-                is_named = os.fsdecode(nofollow.read_small(file.fileno())) == self._backup
+            with FileIO(files.open_file(self._layout.own(RESTORED))) as file:
+                is_named = os.fsdecode(files.read_small(file.fileno())) == self._backup
             return is_named and not self.is_half()
         except FileNotFoundError:
             return False
@@ -287,7 +292,7 @@ class _Target:
         return all(map(_UNFINISHED.fullmatch, names))
 
     def prepare(self) -> None:
-        directories.ensure(self.root)
+        files.ensure(self.root)
 
     def locked(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -298,11 +303,11 @@ class _Target:
     def finish(self) -> None:
         files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         files.remove(self._layout.own(_RESTORING))
-        directories.sync(self.root)
+        files.sync_directory(self.root)
 
     def end(self) -> None:
         if files.remove(self._layout.own(RESTORED)):
-            directories.sync(self.root)
+            files.sync_directory(self.root)
 
 
 class _Tree(_Target):
@@ -344,10 +349,83 @@ class _Tree(_Target):
     def begin(self) -> None:
         trash = self._layout.own(TRASH)
         files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")  # of a tree that was here before
-        directories.empty(trash)
+        files.empty(trash)
         root.make_own(self.root)
         root.write_layout(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
     def finish(self) -> None:
         files.write_durably(self._layout.own(RESTORED), os.fsencode(self._backup))
         root.write_layout(self._file, self._saved)
+
+
+BasesOf = Callable[[Form], BodiesReader | None]
+"""Returns the directory in a backup that has the bodies of a form's attachments, if they have one of their own."""
+
+
+def source_in(
+    backup: ChosenBackup,
+    part: BackupPart,
+    bodies_of: BasesOf,
+    bucket_of: Callable[[Form], Bucket | None] = lambda _: None,
+) -> MoveSource:
+    """Return the tree ``part`` of a backup, to be read."""
+    path = f"{backup.path}/{part.directory}".rstrip("/")
+    reader = StoreReader(path, Integrity(HandEdits.NONE))
+
+    def revisions(form: Form) -> Revisions:
+        bodies = bodies_of(form)
+        if bodies is None:
+            return reader
+        return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
+
+    return MoveSource(path, reader, revisions, bucket_of)
+
+
+@dataclass(slots=True)
+class StorageRestore:
+    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
+
+    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
+    stay there.
+    """
+
+    backup: ChosenBackup
+    part: BackupPart
+    target: MoveTarget
+    bodies_of: BasesOf
+    bucket_of: Callable[[Form], Bucket | None] = lambda _: None
+    report: MoveReport = field(default_factory=MoveReport)
+
+    def run(self) -> Iterator[str | None]:
+        """Restore: yield ``None`` for a file or document that is done, and a line for a problem."""
+        source = self._source()
+        self.require_empty()
+        yield from backup_files.verify(self.backup.path, self.part)
+        move = Move(source, self.target)
+        for outcome in move.first():
+            if outcome.result in (MoveResult.MOVED, MoveResult.THERE):
+                self.report.add(outcome)
+            yield None
+        for outcome in move.last():  # looks again at what was refused, and removes what an earlier call has left
+            if outcome.result is not MoveResult.THERE:
+                self.report.add(outcome)
+            if outcome.cause:
+                yield f"{outcome.name}: not restored: {outcome.cause}"
+        yield from move.views()
+        if not self.report.refused:
+            move.end()
+
+    def _source(self) -> MoveSource:
+        return source_in(self.backup, self.part, self.bodies_of, self.bucket_of)
+
+    def is_whole(self) -> bool:
+        """Return whether the storage has forms, and none of this restore is on its way."""
+        forms = self.target.storage.forms()
+        return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
+
+    def require_empty(self) -> None:
+        """Check that the storage has no forms but those that an earlier call has begun to restore."""
+        begun = self.target.arrivals.begun(self._source().name)
+        for form in self.target.storage.forms():
+            if form not in begun:
+                raise StartupError(f"the destination is not empty: it has the form {form}")

@@ -16,8 +16,7 @@ from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.forms.messages import ChildReader, attribute, element, text_in
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
-from persistence.properties.entries import NameTree
-from persistence.properties.properties import FormProperties
+from persistence.properties.properties import FormProperties, NameTree
 from persistence.properties.property_table import ANY, DATA, FORM, SERVICES, Name
 from persistence.xml.streaming import SEPARATOR
 

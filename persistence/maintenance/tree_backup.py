@@ -10,25 +10,77 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from typing import BinaryIO
 
-from persistence.errors import BusyError, ConfigurationError, DamagedError
+from persistence.errors import BusyError, ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
-from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import FindingKind
-from persistence.maintenance.folder_files import History, OlderRevision, list_folder, list_history
-from persistence.maintenance.object_backup import ObjectCopies
-from persistence.maintenance.tree import Folder, FolderTree
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
+from persistence.maintenance.storage_check import BodiesOf, BodyFinder
+from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+)
+from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar, described, shows_stamp
-from persistence.storage import nofollow, sidecars, stored_revision
-from persistence.storage.attachment_bodies import BodiesReader
-from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import FilePaths, unescape
+from persistence.storage import files, root, stored_revision
+from persistence.storage.attachments import BodiesReader
+from persistence.storage.layout import LAYOUT, FilePaths, Layout, unescape
+from persistence.storage.root import FORMAT, LayoutFile
+from persistence.storage.storage import MaintainedDatabase, Readable, Revisions
+from persistence.storage.stored_revision import HandEdits, Integrity
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCopies:
+    """Copies objects into the ``part`` of a tree; ``bodies_of`` tells where the bodies of a form are."""
+
+    part: PartFiles
+    bodies_of: BodiesOf
+
+    def bodies(self, folder: Folder) -> BodyFinder | None:
+        """Return the bodies of a document's attachments, if they are objects."""
+        if folder.collection is None:
+            return None
+        try:
+            bodies = self.bodies_of(folder.form)
+        except ConfigurationError:  # the form has no provider any more
+            return None
+        return None if isinstance(bodies, BodiesReader) else bodies
+
+    def add(self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths) -> str | None:
+        """Copy a revision whose body is an object, under its path ``inside`` the part; return a problem, or nothing.
+
+        ``earlier`` are the paths that it may have had in the previous backup, too. ``None`` is returned of a revision
+        whose body is no object: the tree has it.
+        """
+        bodies, address = self.bodies(folder), folder.address(name)
+        if bodies is None or record.body is None or record.deleted or isinstance(address, DefinitionAddress):
+            return None
+        sidecar, problem = described(record), ""
+        if not self.part.link_content(inside.content, sidecar, *(each.content for each in earlier)):
+            found = bodies.find(address, record, content=True)
+            if found is None:
+                raise DamagedError(f"{folder.paths(name).content}: its body is missing in {bodies.root}")
+            try:
+                with found.opened as file:
+                    self.part.copy_content(inside.content, file, sidecar)
+            except DamagedError as error:
+                problem = str(error)
+        data = stored_revision.encode(sidecar, folder.paths(name).address)
+        self.part.add_bytes(
+            inside.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
+        )
+        return problem
+
 
 _ATTEMPTS = 20
 
@@ -270,7 +322,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     for name in found.sidecars | found.contents | set(found.next_contents):
         place = folder.paths(name)
         if name in found.sidecars:
-            with _collecting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
+            with _collecting(problems, place.sidecar), FileIO(files.open_file(place.sidecar)) as file:
                 snapshot.sidecars[name] = _read(file, place)
         sidecar = snapshot.sidecar(name)
         if sidecar is None and name in snapshot.sidecars:
@@ -284,7 +336,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
                 raise FileNotFoundError(errno.ENOENT, "its content is missing, or no file")
             else:
                 continue
-            snapshot.contents[name] = stack.enter_context(FileIO(nofollow.open_file(path)))
+            snapshot.contents[name] = stack.enter_context(FileIO(files.open_file(path)))
     return snapshot
 
 
@@ -309,7 +361,7 @@ def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, Binar
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO | None]:
     try:
-        file = FileIO(nofollow.open_file(path))
+        file = FileIO(files.open_file(path))
     except FileNotFoundError:
         yield None
         return
@@ -325,7 +377,7 @@ def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
     if len(data) < status.st_size:
         raise DamagedError(f"{place.sidecar}: {status.st_size} bytes are not a sidecar; it is not saved")
     try:
-        sidecar = sidecars.decode(data, place.sidecar, place.address)
+        sidecar = stored_revision.decode(data, place.sidecar, place.address)
     except DamagedError:
         sidecar = None
     return _SidecarFile(data, status.st_mtime_ns, sidecar)
@@ -341,3 +393,105 @@ def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
         if not path or error.errno in {errno.EMFILE, errno.ENFILE}:
             raise
         problems.append(f"{path}: {error.strerror}")
+
+
+_LAYOUT = Layout("")
+_NEVER = 0
+"""The time of ``layout.json``, which has none in the storage."""
+
+
+@dataclass(slots=True)
+class StorageBackup:
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
+
+    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
+    """
+
+    database: MaintainedDatabase
+    part: PartFiles
+    bodies_of: BodiesOf
+    folders: int = 0
+
+    def run(self) -> Iterator[str | None]:
+        """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
+        self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
+        with self.database.snapshot():
+            for main in _mains(self.database.storage):
+                yield from self._save(main)
+                self.folders += 1
+                yield None
+
+    def _save(self, main: Address) -> Iterator[str]:
+        revisions = self.database.storage
+        for name in revisions.names(main):
+            address = replace(main, name=name)
+            try:
+                listed = revisions.history(address)
+                instants = [] if listed is None else [listed.instant(each) for each in range(listed.total)]
+            except DamagedError as error:
+                yield f"{error}; it is not saved"
+                continue
+            for position, instant in enumerate(instants):
+                try:
+                    self._save_revision(revisions, address, instant, is_current=position == 0)
+                except DamagedError as error:
+                    yield str(error)
+
+    def _save_revision(self, revisions: Revisions, address: Address, instant: Instant, *, is_current: bool) -> None:
+        current = _inside(address)
+        place, earlier = (current, ()) if is_current else (current.revision(instant), (current.content,))
+        try:
+            found = revisions.read_revision(address, instant, content=False)
+            if found is None:
+                raise DamagedError(f"{address} of {instant} is not there")
+            record, sidecar = found.sidecar, described(found.sidecar)
+            beside = () if is_current else (current.sidecar,)
+            data = stored_revision.encode(sidecar, _LAYOUT.paths(address).address)
+            self.part.add_bytes(place.sidecar, data, epoch_nanoseconds(sidecar.modified), *beside)
+            if record.body is not None:
+                self._save_body(address, record, place, earlier)
+            elif not sidecar.deleted:
+                self._save_content(revisions, address, sidecar, place, earlier)
+        except DiskFullError:
+            raise
+        except DiskError as error:
+            raise DamagedError(str(error)) from error
+
+    def _save_content(
+        self, revisions: Revisions, address: Address, sidecar: Sidecar, place: FilePaths, earlier: tuple[str, ...]
+    ) -> None:
+        if self.part.link_content(place.content, sidecar, *earlier):
+            return
+        found = revisions.read_revision(address, sidecar.modified, content=True)
+        if found is None or found.file is None:
+            raise DamagedError(f"the content of {address} of {sidecar.modified} is not there")
+        with found.file as content:
+            self.part.copy_content(place.content, content, sidecar)
+
+    def _save_body(self, address: Address, record: Sidecar, place: FilePaths, earlier: tuple[str, ...]) -> None:
+        sidecar, bodies = described(record), None
+        if self.part.link_content(place.content, sidecar, *earlier):
+            return
+        with suppress(ConfigurationError):  # the form has no provider any more
+            bodies = self.bodies_of(address.form)
+        if bodies is None or isinstance(address, DefinitionAddress):
+            raise DamagedError(f"the body of {address} of {record.modified} is elsewhere, and no property leads to it")
+        found = bodies.find(address, record, content=True)
+        if found is None:
+            raise DamagedError(f"the body of {address} of {record.modified} is missing in {bodies.root}")
+        with found.opened as content:
+            self.part.copy_content(place.content, content, sidecar)
+
+
+def _mains(storage: Readable) -> Iterator[Address]:
+    for form in storage.forms():
+        for version in storage.versions(form):
+            yield DefinitionAddress(form, version, FORM_XHTML)
+        for collection in Collection:
+            for document in storage.documents(form, collection):
+                yield DocumentAddress(form, collection, document, DATA_XML)
+
+
+def _inside(address: Address) -> FilePaths:
+    place = _LAYOUT.paths(address)
+    return FilePaths(place.directory.removeprefix("/"), place.name)

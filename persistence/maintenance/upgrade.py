@@ -16,12 +16,11 @@ from itertools import islice
 import msgspec
 
 from persistence.errors import DamagedError, disk_errors
-from persistence.maintenance.tree import Folder, FolderTree
+from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.instants import next_after
-from persistence.storage import copies, directories, files, nofollow, owner, root, sidecars
+from persistence.storage import files, owner, root, stored_revision
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
-from persistence.storage.lease import Lease
-from persistence.storage.locks import LockFile
+from persistence.storage.locks import Lease, LockFile
 from persistence.storage.root import FORMAT, LayoutFile
 
 _AT_ONCE = 500
@@ -38,14 +37,14 @@ def add_checksums(path: str) -> None:
     """
     folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
-        with copies.synced(path):
+        with files.synced(path):
             written = [
                 sidecar
                 for folder in some
                 for directory in (folder, FilePaths(folder, "").history)
                 for sidecar in _write_aside(directory)
             ]
-        with copies.synced(path):
+        with files.synced(path):
             for sidecar in written:
                 files.rename(_aside(sidecar), sidecar)
 
@@ -72,12 +71,12 @@ def _upgraded(directory: str, name: str) -> bytes | None:
     path = f"{directory}/{name}"
     content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
     try:
-        nofollow.require_file(os.lstat(path), path)
+        files.require_file(os.lstat(path), path)
     except OSError:
         return None
-    with FileIO(nofollow.open_file(path)) as file, suppress(DamagedError):
-        sidecar = sidecars.decode_before(nofollow.read_small(file.fileno()), path)
-        return sidecars.encode(sidecar, FilePaths(directory, content).address)
+    with FileIO(files.open_file(path)) as file, suppress(DamagedError):
+        sidecar = stored_revision.decode_before(files.read_small(file.fileno()), path)
+        return stored_revision.encode(sidecar, FilePaths(directory, content).address)
     return None
 
 
@@ -113,7 +112,7 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         if not due and found.format == FORMAT and not found.upgrading_from:
             return
         owner.require(path)
-        directories.make(layout.own(LOCKS))
+        files.make(layout.own(LOCKS))
         files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
         with LockFile(service).exclusive(in_use), closing(Lease(path)):

@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from persistence import __version__
 from persistence.errors import DiskError, PersistenceError, disk_errors
 from persistence.limits import LEASES_COUNTED
-from persistence.maintenance.last_runs import LastBackup, LastCheck, last
+from persistence.maintenance.findings import LastBackup, LastCheck, last
 from persistence.metrics import observations
 from persistence.metrics.instruments import (
     GAUGES,
@@ -44,10 +44,10 @@ from persistence.metrics.instruments import (
     totals_of,
 )
 from persistence.model.instants import to_datetime
-from persistence.model.leases import DocumentLease
+from persistence.model.write_conditions import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
-from persistence.storage import directories, files, nofollow
+from persistence.storage import files
 from persistence.storage.document_leases import moment
 from persistence.storage.locks import try_lock
 
@@ -174,17 +174,17 @@ def sweep(above: str) -> None:
 
 
 def _remove_dead(path: str) -> None:
-    descriptor = nofollow.open_to_read(f"{path}/{_LOCK}")
+    descriptor = files.open_to_read(f"{path}/{_LOCK}")
     try:
         if try_lock(descriptor):
-            directories.remove_tree(path)
+            files.remove_tree(path)
     finally:
         os.close(descriptor)
 
 
 def _end(path: str, process: int) -> None:
     if os.getpid() == process:  # a worker that was forked from it ends as well
-        directories.remove_tree(path)
+        files.remove_tree(path)
 
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4

@@ -4,26 +4,183 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, Flask, Response, g, redirect, render_template, request, url_for
+from markupsafe import Markup, escape
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__
-from persistence.errors import ForbiddenError, NotFoundError
+from persistence.errors import ForbiddenError, NotFoundError, PersistenceError, one_line, status_of
+from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
-from persistence.http.logs import CALLER
-from persistence.http.responses import refusal
-from persistence.limits import LARGEST_FORM, LONGEST_DETAIL
-from persistence.pages.actions import Action
-from persistence.pages.error_pages import answer_errors_by_pages
-from persistence.pages.rendering import FILTERS
+from persistence.http.bodies import drain
+from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
+from persistence.http.responses import Headers, headers_of, refusal
+from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
 from persistence.pages.sessions import Sessions, forget
+
+Values = Mapping[str, str]
+"""The values of an action by name: those of its path and its ``fields``. One that was not sent is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The page before an action, with a link ``back``.
+
+    ``sent`` are fields of its form that replace those of the request, such as the entity tag of the revision.
+    """
+
+    title: str
+    effects: tuple[str, ...]
+    button: str
+    back: str
+    is_dangerous: bool = False
+    sent: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result: a notice, which the page ``to`` shows, and a ``secret`` that is shown only once."""
+
+    notice: str
+    to: str
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
+
+    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values.
+    """
+
+    name: str
+    ask: Callable[[Values], Question]
+    do: Callable[[Values, str], Done]
+    fields: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def path(self) -> str:
+        return f"/admin/actions/{self.name}{self.subject}"
+
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+_STEP = 1000
+_WHOLE = 100
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_SECOND = 19
+_NOTHING = "\u2013"
+"""The dash in place of a missing value."""
+
+
+def bytes_of(count: float | None) -> str:
+    """Return a number of bytes in the unit that suits it: ``12.4 MB``."""
+    if count is None:
+        return _NOTHING
+    value, unit = float(count), 0
+    while value >= _STEP and unit < len(_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    if unit == 0:
+        return f"{int(value)} {'byte' if value == 1 else 'bytes'}"
+    return f"{value:.0f} {_UNITS[unit]}" if value >= _WHOLE else f"{value:.1f} {_UNITS[unit]}"
+
+
+def number(count: float | None) -> str:
+    """Return a number with a thin space between thousands, a dash for ``None``."""
+    return _NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
+
+
+def cut(text: str) -> str:
+    """Return a text for a cell of a table, on one line and shortened."""
+    short = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+    return " ".join(short.split())
+
+
+def instant(text: str | None) -> Markup:
+    """Return an instant in UTC to the second, with the exact one behind it. It wraps between date and time only."""
+    if not text:
+        return escape(_NOTHING)
+    date, _, clock = text[:_SECOND].partition("T")
+    return Markup('<time datetime="{}"><span>{}</span> <span>{}</span></time>').format(text, date, clock)
+
+
+def moment(seconds: float | None) -> Markup:
+    """Return a time in seconds since 1970 as an instant."""
+    return instant(None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:_SECOND]}Z")
+
+
+def ago(seconds: float | None) -> str:
+    """Return the age of a time in seconds since 1970: ``3 hours ago``."""
+    return "never" if seconds is None else f"{duration(max(0.0, time.time() - seconds))} ago"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in its largest unit."""
+    for size, name in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second")):
+        count = int(seconds // size)
+        if count or size == 1:
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    return ""
+
+
+FILTERS = {
+    "bytes": bytes_of,
+    "number": number,
+    "cut": cut,
+    "instant": instant,
+    "moment": moment,
+    "ago": ago,
+    "duration": duration,
+}
+"""The filters of templates."""
+
+
+def answer_errors_by_pages(blueprint: Blueprint) -> None:
+    """Answer the errors of a blueprint by pages."""
+    blueprint.register_error_handler(
+        PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))
+    )
+    blueprint.register_error_handler(HTTPException, _http_error)
+    blueprint.register_error_handler(Exception, _unexpected)
+
+
+def page(status: int, cause: str, headers: Headers | None = None) -> Response:
+    """Return the page of an error, and hand its cause to the log."""
+    request.environ[CAUSE] = one_line(cause)
+    if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
+        drain(request.environ)
+    g.setdefault("session", None)
+    title = HTTPStatus(status).phrase
+    body = render_template("error.html", title=title, status=status, cause=request.environ[CAUSE], request_id=_id())
+    return Response(body, status, headers)
+
+
+def _http_error(error: HTTPException) -> Response:
+    status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        return page(status, f"{request.method} is not allowed here; allowed: {allowed}", [("Allow", allowed)])
+    return page(status, error.description or error.name)
+
+
+def _unexpected(error: Exception) -> Response:
+    logs.write("unexpected", is_error=True, id=_id(), exception=error)
+    return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
+
+
+def _id() -> str:
+    return str(request.environ.get(REQUEST_ID, ""))
+
 
 NAME = "pages"
 ROOT = "/admin/"

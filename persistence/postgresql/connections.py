@@ -2,30 +2,395 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+import re
 import select
 import threading
 import time
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import unquote
 
 import psycopg
+from psycopg import ClientCursor, Connection, ProgrammingError
+from psycopg import errors as codes
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
 
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError
+from persistence.errors import (
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    DiskError,
+    DiskFullError,
+    OutcomeUnknownError,
+    PersistenceError,
+)
 from persistence.limits import (
+    CONFIRMING_SECONDS,
     CONNECT_SECONDS,
     IDLE_SECONDS,
+    LONGEST_SCHEMA,
     OUTAGE_SECONDS,
     SILENT_SECONDS,
     STATEMENT_ANSWER_SECONDS,
     STATEMENT_SECONDS,
 )
 from persistence.metrics.observations import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
-from persistence.postgresql.address import DatabaseAddress
-from persistence.postgresql.failures import RETRY_AFTER, UnconfirmedError, cause, database_errors
-from persistence.postgresql.probes import Probe, awaits_replicas
-from persistence.postgresql.session import Session
+
+SCHEMES = ("postgresql", "postgres")
+"""The schemes of addresses of databases, as libpq reads them."""
+
+DEFAULT_SCHEMA = "persistence"
+
+_FLAT = "_flat"
+_SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROBES = 3
+"""Probes of the network without an answer after which a connection is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """The address of a database and its schema. ``conninfo`` is for libpq, and has the password."""
+
+    conninfo: str = field(repr=False)
+    schema: str
+    described: str
+
+    def __str__(self) -> str:
+        return self.described
+
+    @property
+    def flat_schema(self) -> str:
+        """Return the schema with the flat views, which a reporting role can be granted alone."""
+        return f"{self.schema}{_FLAT}"
+
+
+def parse(uri: str) -> DatabaseAddress:
+    """Read an address ``postgresql://…``: that of libpq, and ``schema=NAME`` in its query."""
+    address, schema = _without_schema(uri)
+    if _SCHEMA_NAME.fullmatch(schema) is None or len(schema) > LONGEST_SCHEMA:
+        raise ConfigurationError(
+            f"the schema of a database's address must be a name of letters, digits and _ of at most {LONGEST_SCHEMA}"
+        )
+    if schema.endswith(_FLAT):
+        raise ConfigurationError(
+            f"the schema of a database's address must not end in {_FLAT}: so do those of flat views, beside the tables'"
+        )
+    try:
+        known = {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
+    except ProgrammingError:
+        raise _unreadable() from None
+    is_escaped = "@" not in known.get("host", "") + known.get("dbname", "")
+    are_ports = all(port.isascii() and (port.isdigit() or not port) for port in known.get("port", "").split(","))
+    if uri.partition("://")[0] not in SCHEMES or not is_escaped or not are_ports:
+        raise _unreadable()
+    between = SILENT_SECONDS // (_PROBES + 1)
+    deadlines = {
+        "connect_timeout": str(CONNECT_SECONDS),
+        "keepalives_idle": str(between),
+        "keepalives_interval": str(between),
+        "keepalives_count": str(_PROBES),
+        "tcp_user_timeout": str(SILENT_SECONDS * 1000),
+        "application_name": "persistence",
+        "client_encoding": "UTF8",
+    }
+    conninfo = make_conninfo(**{**deadlines, **known})
+    return DatabaseAddress(conninfo, schema, f"{_described(known)}, schema {schema}")
+
+
+def _unreadable() -> ConfigurationError:
+    return ConfigurationError(
+        "the address of a database cannot be read: it must be as postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…"
+        " with known parameters, and %-escapes for characters such as / and @ in the password"
+    )
+
+
+def _without_schema(uri: str) -> tuple[str, str]:
+    base, _, query = uri.partition("?")
+    schema, rest = DEFAULT_SCHEMA, list[str]()
+    for each in query.split("&"):
+        name, _, value = each.partition("=")
+        if name == "schema":
+            schema = unquote(value)
+        elif each:
+            rest.append(each)
+    return (f"{base}?{'&'.join(rest)}" if rest else base), schema
+
+
+def _described(known: dict[str, str]) -> str:
+    hosts = known.get("host", known.get("hostaddr", "")).split(",")
+    ports = known.get("port", "").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    places = ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
+    user = known.get("user")
+    return f"database {known.get('dbname') or user or ''} at {places or 'this machine'}{f' as {user}' if user else ''}"
+
+
+RETRY_AFTER = 5
+"""Seconds after which a client may try again where the database cannot be had."""
+
+_UNAVAILABLE = "the database cannot be had: "
+_LOST = "the connection to the database was lost within the commit"
+_KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str], ...] = (
+    ((codes.LockNotAvailable,), BusyError, "another request has the lock"),
+    ((codes.QueryCanceled,), BusyError, "the database took too long"),
+    ((codes.SerializationFailure, codes.DeadlockDetected), BusyError, ""),
+    ((codes.ReadOnlySqlTransaction,), BusyError, "the database can only be read: it is a replica, or made read-only"),
+    ((codes.DiskFull,), DiskFullError, ""),
+    ((codes.DataCorrupted, codes.IndexCorrupted), DamagedError, ""),
+    ((codes.IoError, codes.SystemError), DiskError, ""),
+    ((codes.UndefinedTable, codes.UndefinedColumn), ConfigurationError, "the tables are not those of this version: "),
+    ((codes.InsufficientPrivilege,), ConfigurationError, ""),
+    ((psycopg.OperationalError, psycopg.InterfaceError), BusyError, _UNAVAILABLE),
+)
+"""First match first, with the domain error and its text; the message of the database follows one that ends in ``: ``.
+"""
+
+
+class database_errors:  # noqa: N801 - a context manager, named like those of contextlib
+    """Translate the errors of the database in a block into domain errors that name the action and its subject."""
+
+    __slots__ = ("_action", "_subject")
+
+    def __init__(self, action: str, subject: object = "") -> None:
+        self._action = action
+        self._subject = subject
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, psycopg.Error):
+            raise as_domain_error(error, self._action, self._subject) from error
+
+
+def as_domain_error(error: psycopg.Error, action: str, subject: object = "") -> PersistenceError:
+    action = f"{action} {subject}".rstrip()
+    found = ((domain, text) for kinds, domain, text in _KINDS if isinstance(error, kinds))
+    domain, text = next(found, (DiskError, ""))
+    message = f"{action}: {text if text and not text.endswith(': ') else text + cause(error)}"
+    if domain is BusyError:
+        return BusyError(message, RETRY_AFTER if text.startswith("the database") else 1)
+    return domain(message)
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Return whether another server is the one to write to now: connections to this one must end."""
+    return isinstance(error, codes.ReadOnlySqlTransaction)
+
+
+class UnconfirmedError(psycopg.OperationalError):
+    """A commit waits for synchronous replicas; it is not undone, but they may never confirm it."""
+
+
+def outcome_unknown(error: psycopg.Error, action: str, subject: object) -> OutcomeUnknownError:
+    """Return the error for a connection that was lost, or given up, while it committed."""
+    message = "the commit was not confirmed" if isinstance(error, UnconfirmedError) else _LOST
+    return OutcomeUnknownError(
+        f"{action} {subject}: {message} ({cause(error)}): whether it is stored, the entity tag says", RETRY_AFTER
+    )
+
+
+def cause(error: psycopg.Error) -> str:
+    """Return the first line of the message."""
+    text = error.diag.message_primary or str(error)
+    return text.strip().partition("\n")[0]
+
+
+T = TypeVar("T")
+
+_LOOKS = 0.1
+"""Seconds between two looks at whether the service is being ended while a server is waited for."""
+
+_LOOKS_OVERDUE = 2.0
+"""Seconds between two looks what keeps a statement that is overdue."""
+
+
+class Session(Connection[TupleRow]):
+    """A connection that knows the warnings of its server, and ends when that does not answer for ``patience`` seconds.
+
+    A stopped server, or one with a disk that hangs, cancels nothing itself, and its network goes on answering. All
+    waits of a pipelined transaction together have that time. After ``overdue_after`` seconds it calls ``on_overdue``
+    now and then with the seconds waited, which may raise to give the statement up; ``on_silence`` hears that the server
+    was given up. ``asked`` are the questions of a pipelined transaction, by subject.
+    """
+
+    patience: float | None = None
+    overdue_after = math.inf
+    is_pooled = True
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # as libpq's wrapper gives them
+        self.warnings: list[str] = []
+        self.on_overdue: Callable[[Session, float], None] = lambda *_: None
+        self.on_silence: Callable[[str], None] = lambda _: None
+        self.first = ClientCursor(self)
+        self.asked: dict[object, object] = {}
+        self._pipelined = ExitStack()
+        self._waited: float | None = None
+        self.add_notice_handler(self._noticed)
+
+    def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
+        if timeout is not None or self.patience is None:
+            return super().wait(gen, interval, timeout)
+        began = time.monotonic()
+        try:
+            return self._wait_patiently(gen, interval, max(_LOOKS, self.patience - (self._waited or 0)), began)
+        finally:
+            if self._waited is not None:
+                self._waited += time.monotonic() - began
+
+    def _wait_patiently(self, gen: PQGen[T], interval: float, patience: float, began: float) -> T:
+        until = min(patience, self.overdue_after)
+        while True:
+            try:
+                return super().wait(gen, interval, max(0.0, until - (time.monotonic() - began)))
+            except psycopg.OperationalError as error:
+                waited = time.monotonic() - began
+                if self.closed or waited < until or getattr(gen, "gi_frame", None) is None:  # it did not time out
+                    raise
+                if waited >= patience:
+                    self.close()
+                    cause = f"the server has not answered for {patience:.3g} s"
+                    self.on_silence(cause)
+                    raise psycopg.OperationalError(cause) from error
+                self.on_overdue(self, waited)
+                until = min(patience, waited + _LOOKS_OVERDUE)
+
+    def begin(self, block: ExitStack, first: str | None, values: Sequence[object]) -> None:
+        """Begin a transaction, which ends before ``block``, and run ``first`` in the same round trip.
+
+        Without any, the next statement whose result is fetched begins it: ``pipeline_until_commit``.
+        """
+        self.asked = {}
+        block.callback(setattr, self, "_waited", None)
+        self._pipelined = block.enter_context(ExitStack())
+        if first is None:
+            self._waited = 0.0
+            self.pipeline_until_commit()
+            self.execute("BEGIN")
+        else:
+            self.first = ClientCursor(self)
+            self.first.execute(f"BEGIN;{first}".encode(), values or None)
+
+    def pipeline_until_commit(self) -> None:
+        """From here on, wait only for statements whose results are fetched, and for the commit."""
+        self._pipelined.enter_context(self.pipeline())
+
+    def commit_transaction(self) -> str | None:
+        """Commit, with all statements that were not waited for; return the status that the server reports."""
+        committed = self.execute("COMMIT")
+        self._pipelined.close()
+        return committed.statusmessage
+
+    def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self.warnings.append(diagnostic.message_primary or "")
+
+
+# The pool would log each failure to connect on standard error; the causes of the refusals say the same.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+_WRITABLE = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+_COMMIT = "SELECT pg_logical_emit_message(true, 'persistence', '')"
+"""Writes a record to the write-ahead log and changes no table."""
+
+_AWAITS_REPLICAS = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s"
+
+
+class Probe:
+    """Tries out whether a database can be written, one commit at a time, and not again for some seconds.
+
+    ``connected`` lends a connection for an action on the ``address``. ``is_doubted`` is set after a commit that
+    replicas did not confirm, or a statement that took too long, until a commit that is tried out succeeds.
+    """
+
+    def __init__(self, connected: Callable[[str, object], AbstractContextManager[Session]], address: object) -> None:
+        self._connected = connected
+        self._address = address
+        self._lock = threading.Lock()
+        self._known_until = 0.0
+        self._cause: str | None = None
+        self.is_doubted = False
+
+    def cause(self) -> str | None:
+        """Return the cause that keeps the database from being written."""
+        try:
+            with self._connected("looking at", self._address) as connection:
+                if connection.execute(_WRITABLE).fetchone() != (False, "off"):
+                    return f"{self._address} can only be read: it is a replica, or made read-only"
+                if time.monotonic() >= self._known_until and self._lock.acquire(blocking=not self._known_until):
+                    try:
+                        self._commit(connection)
+                    finally:
+                        self._lock.release()
+        except (BusyError, DiskError) as error:
+            return str(error)
+        return self._cause
+
+    def _commit(self, connection: Session) -> None:
+        if time.monotonic() < self._known_until:  # another thread did
+            return
+        try:
+            is_confirmed = _is_confirmed(connection)
+        except psycopg.OperationalError as error:
+            self._cause = f"{self._address}: no commit succeeds: {cause(error)}"
+        else:
+            self._cause, self.is_doubted = (None, False) if is_confirmed else (self._unconfirmed, self.is_doubted)
+        self._known_until = time.monotonic() + CONFIRMING_SECONDS
+
+    def note_unconfirmed(self) -> None:
+        """Replicas did not confirm a commit just now."""
+        self._cause, self._known_until = self._unconfirmed, time.monotonic() + CONFIRMING_SECONDS
+        self.is_doubted = True
+
+    def doubt(self) -> None:
+        """A statement takes long, perhaps because the disk of the database hangs: try that out next."""
+        if not self.is_doubted:
+            self._known_until, self.is_doubted = 0.0, True
+
+    @property
+    def _unconfirmed(self) -> str:
+        return f"{self._address}: no synchronous replica confirms commits"
+
+
+def _is_confirmed(connection: Session) -> bool:
+    kept = connection.overdue_after, connection.on_overdue
+    connection.warnings.clear()
+    connection.overdue_after, connection.on_overdue = CONFIRMING_SECONDS, _cancel
+    try:
+        connection.execute(_COMMIT)
+    finally:
+        connection.overdue_after, connection.on_overdue = kept
+    return not connection.warnings
+
+
+def _cancel(connection: Session, waited: float) -> None:
+    if waited > 2 * CONFIRMING_SECONDS:
+        connection.close()
+        raise psycopg.OperationalError(f"the server has not answered for {waited:.1f} s")
+    connection.cancel_safe(timeout=CONFIRMING_SECONDS)
+
+
+def awaits_replicas(conninfo: str, pid: int) -> bool:
+    """Return whether a process of a server has committed, and only waits for the replicas."""
+    try:
+        with Session.connect(conninfo, autocommit=True, connect_timeout=CONFIRMING_SECONDS) as asking:
+            asking.patience = CONFIRMING_SECONDS
+            return asking.execute(_AWAITS_REPLICAS, (pid,)).fetchone() == (True,)
+    except psycopg.Error:
+        return False
+
 
 _RECONNECTING = 2.0
 """Seconds in which the pool tries again by itself; after them, the next request makes it try."""

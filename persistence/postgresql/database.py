@@ -6,9 +6,12 @@ the innermost one, and so sees what that has changed.
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import NamedTuple
 
 import psycopg
 from psycopg import errors as codes
@@ -17,19 +20,22 @@ from psycopg.rows import TupleRow
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
-from persistence.limits import LISTED_ROWS, MOST_CONNECTIONS
-from persistence.postgresql.address import parse
-from persistence.postgresql.connections import PooledConnections
-from persistence.postgresql.failures import (
+from persistence.limits import FORMS_KEPT, LISTED_ROWS, MOST_CONNECTIONS, STATEMENT_SECONDS
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.postgresql.connections import (
     RETRY_AFTER,
+    PooledConnections,
+    Probe,
+    Session,
     UnconfirmedError,
     as_domain_error,
     database_errors,
     is_elsewhere,
     outcome_unknown,
+    parse,
 )
-from persistence.postgresql.probes import Probe
-from persistence.postgresql.session import Session
+from persistence.storage.layout import Layout
+from persistence.storage.storage import JobRecord
 
 Rows = Session
 """A connection whose rows are tuples."""
@@ -222,3 +228,159 @@ def _roll_back(connection: Session, error: BaseException) -> None:
             connection.execute("ROLLBACK")
         except psycopg.Error:
             connection.close()
+
+
+DATA, DRAFT, DEFINITION = range(3)
+"""The kinds of resources, as rows have them."""
+
+_LAYOUT = Layout("")
+_FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
+_MAKE = "INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT (app, name) DO NOTHING"
+
+
+class ResourceKey(NamedTuple):
+    """The key of a resource's revisions; ``folder`` is the id of a document, or a version."""
+
+    form: int
+    kind: int
+    folder: str
+    name: str
+
+
+def kind_of(address: Address) -> int:
+    if isinstance(address, DefinitionAddress):
+        return DEFINITION
+    return DRAFT if address.is_draft else DATA
+
+
+def folder_of(address: Address) -> str:
+    """Return the id of the document, or the version, that a resource belongs to."""
+    return str(address.version) if isinstance(address, DefinitionAddress) else address.document
+
+
+def key_of(form: int, address: Address) -> ResourceKey:
+    return ResourceKey(form, kind_of(address), folder_of(address), address.name)
+
+
+def check(address: Address) -> None:
+    """Refuse names that a file tree cannot keep: what is here can be moved there."""
+    _LAYOUT.paths(address)
+
+
+def check_app(app: str) -> None:
+    _LAYOUT.application(app)
+
+
+def counterpart_of(address: Address) -> DocumentAddress | None:
+    """Return the ``data.xml`` in the other collection, whose instant that of a save or of a draft comes after."""
+    if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
+        return None
+    return address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+
+
+def lock_key(schema: str, *scope: str) -> int:
+    """Return the number of the lock of a scope. Scopes that share a number only wait for each other."""
+    digest = hashlib.blake2b("\0".join((schema, *scope)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+class FormNumbers:
+    """The numbers of forms in a database, each made in a transaction of its own, and cached when that is committed.
+
+    They are looked up again after each new connection: one that was not acknowledged may be another form's on the
+    server that has taken over. So a statement that stores something checks the number again.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[Form, int] = {}
+        self._generation = 0
+        self._lock = threading.Lock()
+
+    def find(self, form: Form) -> int | None:
+        """Return the number of a form; ``None`` where nothing of it was ever stored."""
+        known = self._known.get(form)
+        if known is not None and self._generation == self._database.generation:
+            return known
+        _LAYOUT.form(form)
+        with self._database.reading("looking for", form) as connection:
+            return self._found(connection, form)
+
+    def require(self, form: Form) -> int:
+        """Return the number of a form, and give it one where it has none."""
+        number = self.find(form)
+        if number is not None:
+            return number
+        with self._database.apart("beginning", form) as connection:
+            connection.execute(_MAKE, (form.app, form.name))
+            made = self._found(connection, form)
+        if made is None:
+            raise LookupError(f"no number was made for {form}")
+        return made
+
+    def _found(self, connection: Rows, form: Form) -> int | None:
+        generation = self._database.generation
+        row = connection.execute(_FIND, (form.app, form.name)).fetchone()
+        if row is None:
+            return None
+        number = int(row[0])
+        with self._lock:
+            if len(self._known) >= FORMS_KEPT or self._generation != generation:
+                self._known.clear()
+                self._generation = generation
+            self._known[form] = number
+        return number
+
+
+_LOOK = 0.1
+"""Seconds between two attempts to have a turn."""
+
+_TRY = "SELECT pg_try_advisory_lock(%s)"
+_GIVE = "SELECT pg_advisory_unlock(%s)"
+_TRY_TO_SHARE = "SELECT pg_try_advisory_xact_lock_shared(%s)"
+_READ = "SELECT report FROM job WHERE name = %s"
+_WRITE = "INSERT INTO job (name, report) VALUES (%s, %b) ON CONFLICT (name) DO UPDATE SET report = excluded.report"
+
+
+class DatabaseJob(JobRecord):
+    """The record of a job with a ``name``. A node that dies, or loses the database, loses its turn."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._database = database
+        self._name = name
+        self._key = lock_key(database.address.schema, "job", name)
+
+    @contextmanager
+    def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> Iterator[None]:
+        ends = time.monotonic() + timeout
+        with ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._database.connected(STATEMENT_SECONDS))
+            except StartupError as error:
+                raise BusyError(str(error), RETRY_AFTER) from error
+            while True:
+                with database_errors(f"waiting for another {self._name}"):
+                    row = connection.execute(_TRY, (self._key,)).fetchone()
+                if row == (True,):
+                    break
+                if time.monotonic() >= ends or is_ending():
+                    raise BusyError(refusal)
+                time.sleep(_LOOK)
+            try:
+                yield
+            finally:  # the lock ends with the connection, but the server may take a while to notice that
+                with suppress(psycopg.Error):
+                    connection.execute(_GIVE, (self._key,))
+
+    def is_taken(self) -> bool:
+        with self._database.reading(f"looking for a running {self._name}") as connection:
+            return connection.execute(_TRY_TO_SHARE, (self._key,)).fetchone() == (False,)
+
+    def read(self) -> bytes:
+        with self._database.reading(f"looking at the progress of the {self._name}") as connection:
+            row = connection.execute(_READ, (self._name,), binary=True).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def write(self, text: bytes) -> None:
+        with self._database.apart(f"recording the progress of the {self._name}") as connection:
+            connection.execute(_WRITE, (self._name, text))

@@ -15,12 +15,11 @@ import msgspec
 from psycopg import Cursor, sql
 from psycopg.rows import TupleRow
 
-from persistence.index.flat_rows import DocumentRows
+from persistence.index.sources import DocumentRows
 from persistence.model.addresses import Form
 from persistence.model.flat_views import METADATA_COLUMNS, CataloguedView, FlatView, catalogued, from_catalogue
-from persistence.postgresql.address import DatabaseAddress
-from persistence.postgresql.database import Rows
-from persistence.postgresql.places import lock_key
+from persistence.postgresql.connections import DatabaseAddress
+from persistence.postgresql.database import Rows, lock_key
 
 LONGEST_NAME = 63
 """Characters of a name, which are bytes: names of flat views are ASCII."""

@@ -7,13 +7,20 @@ documents again.
 
 from __future__ import annotations
 
+import io
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
+import msgspec
 from psycopg import Cursor
 from psycopg.rows import TupleRow
 
+from persistence.bounded_cache import BoundedCache
+from persistence.errors import DamagedError
 from persistence.index.cards import (
     LONGEST_KEY,
     NOTHING,
@@ -26,11 +33,192 @@ from persistence.index.cards import (
     is_cut,
     key_of,
 )
-from persistence.index.sources import DocumentName, IndexedDefinition, ReadAhead, Source
-from persistence.model.addresses import Form
-from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.indexed_versions import IndexedVersions, PartitionKey, SourceOf, VersionState
-from persistence.postgresql.places import FormNumbers, lock_key
+from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, ReadAhead, Source
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_REREAD, PARTITIONS_KEPT
+from persistence.model.addresses import DATA_XML, Form
+from persistence.model.versions import IndexKey
+from persistence.postgresql.database import DATA, DRAFT, Database, FormNumbers, Rows, lock_key
+from persistence.postgresql.revision_rows import decoded
+from persistence.storage.stored_revision import StoredRevision
+
+SourceOf = Callable[[Form], Source]
+
+_VERSION = "SELECT round, state, data_format, fingerprint, keys FROM indexed_version WHERE form = %s AND version = %s"
+_KEEP_VERSION = """
+INSERT INTO indexed_version (form, version, round, state, data_format, fingerprint, keys)
+VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (form, version) DO NOTHING
+"""
+_REPLACE_VERSION = """
+UPDATE indexed_version SET round = %s, state = %s, data_format = %s, fingerprint = %s, keys = %s
+WHERE form = %s AND version = %s
+"""
+_PARTITION = "SELECT number FROM partition WHERE form = %s AND version = %s AND draft = %s AND round = %s"
+_MAKE_PARTITION = """
+INSERT INTO partition (form, version, draft, round) VALUES (%s, %s, %s, %s)
+ON CONFLICT (form, version, draft, round) DO NOTHING
+"""
+_CONTROLS = "SELECT path, number FROM control WHERE form = %s AND path = ANY(%s)"
+_MAKE_CONTROLS = """
+INSERT INTO control (form, path) SELECT %s, path FROM unnest(%s::text[]) AS path
+ON CONFLICT (form, path) DO NOTHING
+"""
+
+
+class NumberedKey(msgspec.Struct, frozen=True):
+    """An indexed control and its number, which it keeps for as long as the form has an index."""
+
+    number: int
+    key: IndexKey
+
+
+_decoder = msgspec.json.Decoder(tuple[NumberedKey, ...])
+
+
+@lru_cache(DEFINITIONS_KEPT)
+def keys_of(text: str) -> tuple[NumberedKey, ...]:
+    """Return the indexed controls of an indexed version, which has them as JSON."""
+    return _decoder.decode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """The state of a form version by which documents are read; ``keys`` are its indexed controls, as JSON.
+
+    In another ``round`` the same document has other entries.
+    """
+
+    round: int
+    state: DefinitionState
+    data_format: str
+    fingerprint: str
+    keys: str
+
+    @classmethod
+    def of_row(cls, row: tuple[int, str, str, str, str]) -> VersionState:
+        return cls(row[0], DefinitionState[row[1]], *row[2:])
+
+    @property
+    def row(self) -> tuple[int, str, str, str, str]:
+        """The columns beside the key."""
+        return self.round, self.state.name, self.data_format, self.fingerprint, self.keys
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the indexed controls by path."""
+        return {each.key.path: each.number for each in keys_of(self.keys)}
+
+    @property
+    def definition(self) -> IndexedDefinition:
+        """The definition by which documents are read."""
+        return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
+
+    def following(self, now: VersionState) -> VersionState:
+        """Return the next state, with the definition of ``now``.
+
+        A version that is deleted begins a new round too: what was read before is hidden (spec search 2.5).
+        """
+        is_same = self._indexed == now._indexed
+        return replace(now, round=self.round if is_same else self.round + 1)
+
+    @property
+    def _indexed(self) -> str | None:
+        return self.keys if self.state is DefinitionState.PUBLISHED else None
+
+
+_NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
+
+
+class PartitionKey(NamedTuple):
+    """The number of a form, the version of documents, and the round in which they were read."""
+
+    form: int
+    version: int
+    is_draft: bool
+    round: int
+
+
+class IndexedVersions:
+    """The indexed versions and partitions in a database."""
+
+    def __init__(self, database: Database, numbers: FormNumbers, source_of: SourceOf) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._source_of = source_of
+        self._partitions: dict[PartitionKey, int] = {}
+        self._definitions: BoundedCache[IndexedDefinition] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self._lock = threading.Lock()
+
+    def ask(self, connection: Rows, form: int, version: int) -> Cursor[TupleRow]:
+        """Ask for a version of a form with a number, without waiting in a pipeline."""
+        return connection.execute(_VERSION, (form, version))
+
+    def current(
+        self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None
+    ) -> VersionState:
+        """Return a version as it is indexed, and store it first where its definition is kept elsewhere."""
+        number = self._numbers.require(form)
+        row = (asked or self.ask(connection, number, version)).fetchone()
+        if row is None:
+            with self._database.apart("indexing", form) as other:
+                made = self._read(other, form, version)
+                other.execute(_KEEP_VERSION, (number, version, *made.row))
+            row = connection.execute(_VERSION, (number, version)).fetchone()
+        indexed = made if row is None else VersionState.of_row(row)
+        # Once it was read in this process, values are extracted while a body is received.
+        key = form, version, indexed.fingerprint
+        self._definitions.get(key, lambda: self._source_of(form).definition(version))
+        return indexed
+
+    def renew(self, connection: Rows, form: Form, version: int) -> None:
+        """Bring an indexed version up to date with its definition, in the transaction of a connection."""
+        number = self._numbers.require(form)
+        connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
+        row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
+        if row is None:
+            raise LookupError("an indexed version was not made")
+        now = VersionState.of_row(row).following(self._read(connection, form, version))
+        if now.row != row:
+            connection.execute(_REPLACE_VERSION, (*now.row, number, version))
+
+    def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
+        """Return whether a version is indexed by its definition as it is now."""
+        source = self._source_of(form)
+        if indexed.data_format != source.data_format or not source.is_by_rules(indexed.fingerprint):
+            return False
+        if source.has_own_definitions:
+            return True
+        return indexed.fingerprint == source.definition_fingerprint(version)
+
+    def partition(self, key: PartitionKey) -> int:
+        """Return the number of a partition, made in a transaction of its own where it is missing."""
+        known = self._partitions.get(key)
+        if known is not None:
+            return known
+        with self._database.apart("indexing", f"version {key.version}") as connection:
+            row = connection.execute(_PARTITION, key).fetchone()
+            if row is None:
+                connection.execute(_MAKE_PARTITION, key)
+                row = connection.execute(_PARTITION, key).fetchone()
+        if row is None:
+            raise LookupError("a partition was not made")
+        with self._lock:
+            if len(self._partitions) >= PARTITIONS_KEPT:
+                self._partitions.clear()
+            self._partitions[key] = int(row[0])
+        return int(row[0])
+
+    def _read(self, connection: Rows, form: Form, version: int) -> VersionState:
+        source = self._source_of(form)
+        definition = source.definition(version)
+        number, wanted = self._numbers.require(form), sorted(set(definition.paths))  # so publications never deadlock
+        numbers: dict[str, int] = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall()) if wanted else {}
+        if len(numbers) < len(wanted):
+            connection.execute(_MAKE_CONTROLS, (number, wanted))
+            numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
+        keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
+        text = msgspec.json.encode(keys).decode()
+        return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
+
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _ROWS = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
@@ -291,3 +479,163 @@ def columns_of(
         edges.append(edge)
         wholes.append(cut[entry[1], entry[2]] if is_cut(entry[1]) and number > 0 else None)
     return numbers, folds, values, edges, wholes
+
+
+_UNSYNCED = "SET LOCAL synchronous_commit = off"
+"""A crash takes whole batches, whose documents are outdated again."""
+
+_TRY = """
+SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)
+"""
+_ROWS_OF_MANY = (
+    "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
+)
+_STORED_OF_MANY = """
+SELECT kind, folder, sidecar, CASE WHEN octet_length(body) <= %s THEN body END FROM revision
+WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND name = %s AND is_current
+"""
+_REMOVE_MANY = """
+WITH entries AS (DELETE FROM entry WHERE seq = ANY(%(seqs)s)),
+texts AS (DELETE FROM free_text WHERE seq = ANY(%(seqs)s))
+DELETE FROM document WHERE seq = ANY(%(seqs)s)
+"""
+_CHANGE_MANY = """
+WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s))
+UPDATE document SET partition = now.partition, modified = now.modified, card = now.card
+FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::text[]) AS now (seq, partition, modified, card)
+WHERE document.seq = now.seq
+"""
+_ADD_MANY = """
+INSERT INTO document (form, document, draft, partition, modified, card)
+SELECT %s, now.* FROM unnest(%s::text[], %s::boolean[], %s::int[], %s::text[], %s::text[]) AS now
+RETURNING document, draft, seq
+"""
+_COPY_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
+_SET_TEXTS = """
+INSERT INTO free_text (seq, fold) SELECT * FROM unnest(%s::bigint[], %s::text[])
+ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> excluded.fold
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBatches:
+    """Reads documents again, many in one transaction."""
+
+    database: Database
+    numbers: FormNumbers
+    rows: IndexRows
+    source_of: SourceOf
+
+    def reread(
+        self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None
+    ) -> None:
+        """Bring the rows of documents and their drafts up to date, or those of one version.
+
+        ``is_rewritten`` writes all of them, also where nothing seems to be different.
+        """
+        number, left = self.numbers.require(form), dict.fromkeys(documents)
+        locks = [self.rows.lock(number, document) for document in left]
+        with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
+            locked = [document for (document,) in connection.execute(_TRY, (list(left), locks)).fetchall()]
+            ahead, apart = _read_ahead(connection, number, locked)
+            kept: dict[str, dict[bool, DocumentRow]] = {}
+            for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (number, locked)):
+                kept.setdefault(document, {})[is_draft] = DocumentRow(*row)
+            reading, change = self.rows.reading(connection, form), _BatchedChange(connection, number)
+            for document in locked:
+                if document not in apart:
+                    del left[document]
+                    now = dict(reading.read(document, ahead))
+                    if version is None or version in {each.version for each in now.values()}:
+                        change.replace(document, kept.get(document, {}), now, is_rewritten=is_rewritten)
+            change.write()
+        for document in left:
+            if version is None or self.source_of(form).version(document) == version:
+                with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
+                    connection.pipeline_until_commit()
+                    self.rows.changed(form, document, is_rewritten=is_rewritten)
+
+
+def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[ReadAhead, set[str]]:
+    """Read documents and drafts with their contents; return also those that have to be read alone."""
+    values = LARGEST_REREAD, form, [DATA, DRAFT], list(documents), DATA_XML
+    found: dict[DocumentName, StoredRevision] = {}
+    apart = set[str]()
+    for kind, document, data, body in connection.execute(_STORED_OF_MANY, values, binary=True):
+        try:
+            sidecar = decoded(data, document)
+        except DamagedError:
+            apart.add(document)
+            continue
+        if sidecar.deleted:
+            continue
+        if body is None or len(body) != sidecar.size:
+            apart.add(document)
+            continue
+        revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
+        found[DocumentName(document, kind == DRAFT)] = revision
+    return found, apart
+
+
+@dataclass(slots=True)
+class _BatchedChange:
+    """Replaces the rows of documents of a form, and counts. A document that stays in the index keeps its ``seq``."""
+
+    connection: Rows
+    form: int
+    gone: list[int] = field(default_factory=list)
+    changed: list[tuple[int, ReadDocument]] = field(default_factory=list)
+    new: dict[tuple[str, bool], ReadDocument] = field(default_factory=dict)
+    totals: Counter[int] = field(default_factory=Counter)
+
+    def replace(
+        self,
+        document: str,
+        kept: Mapping[bool, DocumentRow],
+        now: Mapping[bool, ReadDocument],
+        *,
+        is_rewritten: bool,
+    ) -> None:
+        for is_draft in (True, False):
+            before, after = kept.get(is_draft), now.get(is_draft)
+            if before is not None:
+                self.totals[before.partition] -= 1
+            if after is not None:
+                self.totals[after.partition] += 1
+            if after is None:
+                self.gone += [] if before is None else [before.seq]
+            elif before is None:
+                self.new[document, is_draft] = after
+            elif is_rewritten or before.partition != after.partition or before.card != encode(after.card):
+                self.changed.append((before.seq, after))
+
+    def write(self) -> None:
+        if self.gone:
+            self.connection.execute(_REMOVE_MANY, {"seqs": self.gone})
+        if self.changed:
+            seqs, documents = (list(column) for column in zip(*self.changed, strict=True))
+            self.connection.execute(_CHANGE_MANY, (seqs, seqs, *_facts(documents)))
+        written = [*self.changed]
+        if self.new:
+            names, drafts = (list(column) for column in zip(*self.new, strict=True))
+            added = self.connection.execute(
+                _ADD_MANY, (self.form, names, drafts, *_facts(self.new.values()))
+            ).fetchall()
+            written += [(seq, self.new[document, is_draft]) for document, is_draft, seq in added]
+        if written:
+            with self.connection.cursor().copy(_COPY_ENTRIES) as copy:
+                for seq, each in written:
+                    for entry in zip(*columns_of(each.card, entries(each.card)), strict=True):
+                        copy.write_row((each.partition, seq, *entry))
+            texts = [seq for seq, _ in written], [each.rest for _, each in written]
+            self.connection.execute(_SET_TEXTS, texts)
+        count(self.connection, self.totals)
+
+
+def _facts(documents: Iterable[ReadDocument]) -> tuple[list[int], list[str], list[str]]:
+    documents = list(documents)
+    return (
+        [each.partition for each in documents],
+        [each.card.modified for each in documents],
+        [encode(each.card) for each in documents],
+    )

@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.model.object_places import SCHEME
-from persistence.model.retention import FOREVER
+from persistence.model.instants import FOREVER
+from persistence.model.network_addresses import SCHEME
 from persistence.model.versions import DATA_FORMATS
 
 ANY = "*"
@@ -41,10 +41,10 @@ DATABASES = ("postgresql", "postgres")
 """The schemes of the addresses of other services, and of databases."""
 
 ENGINES = {
-    TREE: "persistence.providers.trees:Trees",
-    **dict.fromkeys(SERVICES, "persistence.providers.remotes:Remotes"),
-    **dict.fromkeys(DATABASES, "persistence.providers.databases:Databases"),
-    SCHEME: "persistence.providers.object_stores:ObjectStores",
+    TREE: "persistence.providers.tree_provider:Trees",
+    **dict.fromkeys(SERVICES, "persistence.providers.remote_provider:Remotes"),
+    **dict.fromkeys(DATABASES, "persistence.providers.database_provider:Databases"),
+    SCHEME: "persistence.providers.bucket_provider:ObjectStores",
 }
 """The ``Engine`` of each scheme of the property ``uri``, imported where a provider needs it."""
 

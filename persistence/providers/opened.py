@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from persistence.closable import Closable, PeriodicThread
 from persistence.definitions.catalog import Catalog
-from persistence.errors import BusyError, DiskError
+from persistence.dialect import DIALECTS
+from persistence.errors import BusyError, DiskError, StartupError
+from persistence.index.protocol import ReportTables
+from persistence.index.sync.journal import OfflineJournal
 from persistence.index.sync.updater import Failed
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
-from persistence.model.addresses import Form
-from persistence.model.object_places import Bucket
+from persistence.model import network_addresses
+from persistence.model.addresses import PUBLIC_PREFIX, Form
+from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, is_database
-from persistence.providers.locations import base_of, bodies_by_form, check, database_of, located, root_of
-from persistence.providers.preparing import engine_of_databases
-from persistence.providers.provider import Engine, Opening, Pooled, Provider, Route, Writable, engine_of, loaded
-from persistence.providers.router import Router, by_properties, within
-from persistence.providers.trees import (
+from persistence.providers import tree_provider
+from persistence.providers.locations import base_of, bodies_by_form, check, database_of, databases_of, located, root_of
+from persistence.providers.router import (
+    Engine,
+    Opening,
+    Pooled,
+    Provider,
+    Route,
+    Router,
+    Writable,
+    by_properties,
+    engine_of,
+    loaded,
+    within,
+)
+from persistence.providers.tree_provider import (
     Tree,
     Trees,
     catalogs,
@@ -34,17 +49,61 @@ from persistence.providers.trees import (
     provider_of_tree,
 )
 from persistence.settings import Settings
-from persistence.storage.attachment_bodies import BodiesReader, FileBodies
-from persistence.storage.integrity import Integrity
-from persistence.storage.managed import BodiesOf, ManagedStorage
-from persistence.storage.storage import Bodies, ChangeListener, KeepsHistory, Storage
-from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
+from persistence.storage.commit import Upload
+from persistence.storage.storage import (
+    NOBODY,
+    Arrivals,
+    Bodies,
+    BodiesOf,
+    ChangeListener,
+    KeepsHistory,
+    MaintainedDatabase,
+    ManagedBodies,
+    ManagedStorage,
+    Revisions,
+    Storage,
+)
+from persistence.storage.store import TreeArrivals
+from persistence.storage.stored_revision import Integrity, StoredRevision
 
-if TYPE_CHECKING:  # it imports a library that need not be installed
-    from persistence.s3.bodies import ObjectBodies
+if TYPE_CHECKING:
+    from persistence.providers.database_provider import Databases
+    from persistence.remote.publisher import RemotePublisher
+    from persistence.s3.object_bodies import ObjectBodies
 
-_OPEN_BODIES = "persistence.providers.object_stores:open_bodies"
+
+def engine_of_databases() -> type[Databases]:
+    return cast("type[Databases]", engine_of(ENGINES[DATABASES[0]]))
+
+
+def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
+    """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
+    made = tree_provider.init_trees(settings, properties)
+    return made + [init_database(settings, uri) for uri in databases_of(settings, properties)]
+
+
+def init_database(settings: Settings, uri: str) -> tuple[str, bool]:
+    """Make the tables of an empty database; return its name, and whether they were made."""
+    return engine_of_databases().init(settings, uri)
+
+
+def upgrade_database(settings: Settings, uri: str, *, dry_run: bool) -> list[str]:
+    """Bring a database up to date, or with ``dry_run`` only find out how; return the names of the steps."""
+    engine = engine_of_databases()
+    return engine.steps_due(settings, uri) if dry_run else engine.upgrade(settings, uri)
+
+
+def probe(settings: Settings, properties: Properties) -> str | None:
+    """Return the reason why the service cannot write into one of its places for now."""
+    cause = tree_provider.probe(settings, properties)
+    for uri in databases_of(settings, properties):
+        found = engine_of_databases().probe(settings, uri)
+        cause = cause or found
+    return cause
+
+
+_OPEN_BODIES = "persistence.providers.bucket_provider:open_bodies"
 
 
 def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
@@ -257,3 +316,130 @@ class OfflineProviders(Closable):
         index = open_index(settings, self._properties, root, self._catalog_at)
         self._opened.enter_context(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)), index)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An open storage, and its ``name``, which has no password.
+
+    ``revisions`` returns those of a form, with attachments from where the properties lead. ``keeping_writers_out``
+    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views. A
+    database also has ``database``, and ``catalog_of``, the definitions of a form's data.
+    """
+
+    name: str
+    storage: ManagedStorage
+    revisions: Callable[[Form], Revisions]
+    arrivals: Arrivals
+    keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
+    reports: ReportTables | None = None
+    database: MaintainedDatabase | None = None
+    catalog_of: Callable[[Form], Catalog] | None = None
+
+
+@contextmanager
+def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
+    """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
+    with (
+        _database(settings, properties, location)
+        if is_database(location)
+        else _tree(settings, properties, os.path.realpath(location)) as place
+    ):
+        yield place
+
+
+@contextmanager
+def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Place]:
+    with (
+        OfflineJournal(path) as journal,
+        open_store(settings, path, journal) as store,
+        open_index(settings, properties, path) as index,
+    ):
+        revisions = _with_bodies(settings, properties, store)
+        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
+        journal.leave()
+
+
+@contextmanager
+def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
+    if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
+        settings = msgspec.structs.replace(settings, data=uri)
+    with OfflineProviders(settings, properties, NOBODY) as providers:
+        provider = providers.at(uri)
+        database = provider.database
+        if database is None:
+            raise StartupError("a database of another service cannot be moved")
+        revisions = _with_bodies(settings, properties, database.storage)
+        yield Place(
+            database.name,
+            database.storage,
+            revisions,
+            database.arrivals,
+            database.keeping_writers_out,
+            provider.reports,
+            database,
+            provider.index_catalog,
+        )
+
+
+def bucket_of(properties: Properties, form: Form) -> Bucket | None:
+    """Return the bucket of a form's attachments."""
+    attachments = properties.of(form).route.attachments
+    return None if attachments is None else attachments.place
+
+
+def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
+    @cache
+    def bodies_at(base: str) -> ManagedBodies:
+        return FileBodies(base, integrity_of(settings))
+
+    bodies_of = bodies_by_form(
+        properties, bodies_at, bucket_bodies(with_calls_of_a_move(settings), properties.keeps_history)
+    )
+
+    @cache
+    def revisions(form: Form) -> Revisions:
+        bodies = bodies_of(form)
+        return storage if bodies is None else SplitStorage(storage, bodies)
+
+    return revisions
+
+
+class PublicationServers:
+    """Calls the servers that the setting ``publish_to`` allows. They speak the dialect of this service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._allowed = tuple(map(network_addresses.parse_server_url, settings.publish_to))
+        self._settings = settings
+
+    def require_allowed(self, url: str) -> ServerUrl:
+        """Read the address of a server that may be published to."""
+        return network_addresses.require_allowed(url, self._allowed)
+
+    @contextmanager
+    def publisher(
+        self, target: RemoteTarget, form: Form, *, user: str | None, source: str | None, flat_view: bool
+    ) -> Iterator[RemotePublisher]:
+        """Call a server for a block; ``user`` is named to it as the one who publishes, and no other header is sent.
+
+        Redirects are not followed, and no proxy of the environment is used. ``source`` and ``flat_view``: see
+        ``RemotePublisher``.
+        """
+        # Loads the HTTP client, which other services do not need.
+        from persistence.remote.publisher import RemotePublisher  # noqa: PLC0415
+        from persistence.remote.remote_calls import (  # noqa: PLC0415
+            CallLimits,
+            Client,
+            Connections,
+            NothingForwarded,
+        )
+
+        dialect = DIALECTS[self._settings.dialect]
+        names = NothingForwarded(dialect, dialect)
+        fields = [] if user is None else [names.field("Username", user)]
+        if target.authorization is not None:
+            fields.append(("Authorization", target.authorization.encode("ascii")))
+        limits = CallLimits(self._settings.remote_connect, self._settings.remote_timeout, 1)
+        with Connections(f"{target.server}{PUBLIC_PREFIX}", limits) as connections:
+            client = Client("", names, connections)
+            yield RemotePublisher(client, form, tuple(fields), source, flat_view, target.is_forced)

@@ -12,10 +12,8 @@ from persistence.errors import RemoteError, RemoteTimeoutError
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.sidecar import ClientHash
 from persistence.model.versions import VersionRequest
-from persistence.remote.answers import DONE, RemoteAnswer
-from persistence.remote.client import Client, RemoteCall, body_of
-from persistence.remote.headers import HeaderFields
-from persistence.storage.uploads import OutgoingFile
+from persistence.remote.remote_calls import DONE, Client, HeaderFields, RemoteAnswer, RemoteCall, body_of
+from persistence.storage.commit import OutgoingFile
 
 _VERSION = "Form-Definition-Version"
 _HASH_ALGORITHM, _HASH_VALUE = "Hash-Algorithm", "Hash-Value"

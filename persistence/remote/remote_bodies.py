@@ -13,14 +13,11 @@ from persistence.limits import MOST_OLDER_BODIES
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, described
-from persistence.remote.answers import DONE, RemoteAnswer
-from persistence.remote.client import Client, RemoteCall, body_of
-from persistence.remote.headers import HeaderField
-from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
-from persistence.remote.remote_history import RemoteRevisions
+from persistence.remote.remote_calls import DONE, Client, HeaderField, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.remote_reader import FOUND, MISSING, RemoteRevisions, go_to, opened_remotely, range_from
+from persistence.storage.commit import Upload
 from persistence.storage.storage import position_at
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Upload
 
 
 class RemoteBodies:

@@ -21,7 +21,8 @@ from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
-from persistence.model.search import (
+from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet, OwnerSets
+from persistence.model.search_query import (
     Comparison,
     DraftFilter,
     Drafts,
@@ -36,10 +37,7 @@ from persistence.model.search import (
     Sort,
 )
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
-from persistence.remote.answers import DONE
-from persistence.remote.client import Client, RemoteCall
-from persistence.remote.headers import HeaderField
+from persistence.remote.remote_calls import DONE, Client, HeaderField, RemoteCall
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0

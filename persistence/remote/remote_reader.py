@@ -2,35 +2,404 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import unquote
 
 import msgspec
 
 from persistence import client_request
 from persistence.crypto import frames
 from persistence.errors import (
+    BadRequestError,
     BusyError,
     DamagedError,
     MalformedXmlError,
+    NotSupportedError,
     RemoteError,
     disk_errors,
 )
 from persistence.forms.form_data import MARKER_WORD, HolderReader
-from persistence.limits import MOST_RECEIVED
+from persistence.forms.messages import FoundHistory, read_history
+from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, MOST_RECEIVED, REMOTE_HISTORY_PAGE
+from persistence.model import instants
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
-from persistence.model.sidecar import Sidecar
-from persistence.remote.answers import RemoteAnswer
-from persistence.remote.client import Client, RemoteCall
-from persistence.remote.headers import HeaderFields
-from persistence.remote.remote_content import FOUND, MISSING, go_to, opened_remotely, range_from
-from persistence.remote.remote_sidecars import sidecar_of, strong_tag, tombstone_of
+from persistence.model.instants import Instant
+from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, ListedRevision, Sidecar
+from persistence.model.texts import WHOLE
+from persistence.model.versions import FormMetadata
+from persistence.remote.remote_calls import Client, HeaderField, HeaderFields, ProviderNames, RemoteAnswer, RemoteCall
+from persistence.storage.commit import Upload
+from persistence.storage.storage import RevisionList, count_since
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Upload
-from persistence.xml.markup import WordWatch
+from persistence.xml.streaming import WordWatch
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
+
+MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+"""For what was never there, or was deleted."""
+
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
+
+
+class _RemoteContent(io.RawIOBase):
+    """A content of ``size`` bytes that is read as it is needed. Reading raises ``RemoteError``.
+
+    ``ask`` returns the answer from an offset on; it is called when something is read that does not follow. ``answer``
+    is one that has all of it, where that is known already.
+    """
+
+    def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
+        super().__init__()
+        self._size = size
+        self._ask = ask
+        self._answer = answer
+        self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
+        self._held = memoryview(b"")
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if self._at < self._size and not self._held:
+            piece = next(self._pieces, None)
+            if piece is None:  # nothing was requested yet, or only a part
+                self._release()
+                self._answer = self._ask(self._at)
+                self._pieces = iter(self._answer)
+                piece = next(self._pieces, b"")
+            self._held = memoryview(piece)
+        room = memoryview(buffer)
+        taken, self._held = self._held[: len(room)], self._held[len(room) :]
+        room[: len(taken)] = taken
+        self._at += len(taken)
+        return len(taken)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if target < 0:
+            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
+        if target != self._at:
+            self._release()
+            self._at, self._held = target, memoryview(b"")
+        return target
+
+    def close(self) -> None:
+        self._release()
+        super().close()
+
+    def _release(self) -> None:
+        if self._answer is not None:
+            self._answer.close()
+        self._answer, self._pieces = None, iter(())
+
+
+def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
+    """Return a content elsewhere as a file that can seek; the reader closes it."""
+    return io.BufferedReader(_RemoteContent(size, ask, answer))
+
+
+def range_from(at: int, size: int) -> list[HeaderField]:
+    """Return the field that asks for a content from an offset on, as far as the client wants it."""
+    asked = _RANGE.fullmatch((client_request.current().field_of("Range") or "").strip())
+    last = size - 1
+    if asked is not None and asked[2] is not None and int(asked[1]) == at:
+        last = min(int(asked[2]), last)
+    return [("Range", f"bytes={at}-{last}".encode())] if (at, last) != (0, size - 1) else []
+
+
+def go_to(at: int, answer: RemoteAnswer) -> None:
+    """Make an answer go on from an offset; ranges are optional (spec crud 11)."""
+    try:
+        if at and answer.status == HTTPStatus.OK:
+            answer.skip(at)
+        elif at and not (answer.field("Content-Range") or "").startswith(f"bytes {at}-"):
+            raise RemoteError("a provider does not send the range that it was asked for")  # noqa: TRY301
+    except RemoteError:
+        answer.close()
+        raise
+
+
+_LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
+_VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
+_TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
+_ENCRYPTED = "sealed"
+"""Stands for the algorithm where the hash of an encrypted content was encrypted too."""
+
+_NOBODY = FormMetadata(permissions="<permissions/>")
+
+
+def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> Sidecar:
+    """Return the sidecar of the revision that a GET or HEAD has found."""
+    field = _Fields(answer, names)
+    modified = field.instant("Last-Modified")
+    if modified is None:
+        raise RemoteError(f"the answer for {address} does not say when it was modified")
+    if modified == instants.LAST:
+        raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
+    hashed = field.hash()
+    is_encrypted = hashed is not None and hashed.algorithm == _ENCRYPTED
+    valid = field.text("Valid")
+    is_definition = isinstance(address, DefinitionAddress)
+    return Sidecar(
+        schema=SCHEMA,
+        id=tag_of(answer) or _tag(address, modified),
+        version=_version(field.text("Form-Definition-Version"), address),
+        modified=modified,
+        created=field.instant("Created") or modified,
+        size=answer.length or 0,
+        content_type=answer.field("Content-Type"),
+        valid=None if valid is None else valid == "true",
+        stage=field.text("Workflow-Stage"),
+        creator=None if is_definition else field.text("Username"),
+        group=None if is_definition else field.text("Group"),
+        organization=() if is_definition else tuple(field.texts("Organization")),
+        modifier=field.text("Last-Modified-By-Username"),
+        source=field.text("Document"),
+        client_hash=None if is_encrypted else hashed,
+        sealed_hash=hashed.value if hashed is not None and is_encrypted else None,
+    )
+
+
+def kept_hash(sidecar: Sidecar) -> ClientHash | None:
+    """Return the hash for the provider to keep: the client's own only where the content is plain."""
+    return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_ENCRYPTED, sidecar.sealed_hash)
+
+
+def tombstone_of(address: Address) -> Sidecar:
+    """Return the sidecar of a resource only known to be deleted; a definition permits nothing."""
+    is_definition = isinstance(address, DefinitionAddress)
+    return Sidecar(
+        schema=SCHEMA,
+        id=_tag(address, _LONG_AGO),
+        version=address.version if isinstance(address, DefinitionAddress) else 1,
+        modified=_LONG_AGO,
+        created=_LONG_AGO,
+        size=0,
+        metadata=_NOBODY if is_definition else None,
+        deleted=True,
+    )
+
+
+def tag_of(answer: RemoteAnswer) -> str | None:
+    """Return the entity tag as 40 hex digits, hashed if it has another form."""
+    sent = (answer.field("ETag") or "").strip()
+    tag = sent.removeprefix("W/").strip('"')
+    if not tag:
+        return None
+    return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
+
+
+def strong_tag(answer: RemoteAnswer) -> bytes | None:
+    """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
+
+    ``None`` where it is weak, and so never matches (RFC 9110 13.1.1).
+    """
+    sent = (answer.field("ETag") or "").strip()
+    return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
+
+
+def as_stored(answer: RemoteAnswer, names: ProviderNames, address: Address, sidecar: Sidecar) -> Sidecar:
+    """Return the sidecar with the tag and instant of the answer: the other side has its own."""
+    modified = _Fields(answer, names).instant("Last-Modified")
+    tag = tag_of(answer) or (sidecar.id if modified is None else _tag(address, modified))
+    return msgspec.structs.replace(sidecar, id=tag, modified=modified or sidecar.modified)
+
+
+class _Fields:
+    """The header fields of an answer under the provider's prefix."""
+
+    def __init__(self, answer: RemoteAnswer, names: ProviderNames) -> None:
+        self._answer = answer
+        self._names = names
+
+    def text(self, name: str) -> str | None:
+        return next(iter(self.texts(name)), None) or None
+
+    def texts(self, name: str) -> list[str]:
+        header = self._names.theirs.header(name)
+        return [unquote(each) for each in self._answer.fields(header + WHOLE)] or self._answer.fields(header)
+
+    def hash(self) -> ClientHash | None:
+        algorithm, value = self.text("Hash-Algorithm"), self.text("Hash-Value")
+        return ClientHash(algorithm, value) if algorithm and value else None
+
+    def instant(self, name: str) -> Instant | None:
+        try:
+            own = self.text(name)
+            if own is not None:
+                return instants.from_datetime(instants.parse_time(own, name))
+            common = self._answer.field(name)
+            return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
+        except (BadRequestError, ValueError, OverflowError):
+            return None
+
+
+def _version(text: str | None, address: Address) -> int:
+    if isinstance(address, DefinitionAddress):
+        return address.version
+    number = int(text) if text is not None and _VERSION.fullmatch(text.strip()) else 0
+    if not 1 <= number <= LARGEST_VERSION:
+        raise RemoteError(f"the answer for {address} does not say its form definition version")
+    return number
+
+
+def _tag(address: Address, modified: Instant) -> str:
+    return hashlib.sha256(f"{address}\n{modified}".encode()).hexdigest()[:40]
+
+
+_NO_HISTORY = (
+    *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND),  # for unknown paths (spec crud 11)
+    *(HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED),
+)
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """The revisions from a creation to the next; ``newest`` is the last one that is known."""
+
+    version: int
+    created: Instant
+    newest: Instant
+
+
+class RemoteRevisions(RevisionList):
+    """The revisions of one resource. Pages are asked for as they are needed, and kept.
+
+    Methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
+    """
+
+    def __init__(self, client: Client, address: DocumentAddress) -> None:
+        self._client = client
+        self._address = address
+        self._calls = 0
+        self._pages: dict[int, FoundHistory] = {}
+        self._lives: list[_Life] = []
+        self._total: int | None = None
+        first = self._page_of(0)
+        self._total = self._total_of(first)
+
+    @property
+    def total(self) -> int:
+        return self._total or 0
+
+    def instant(self, position: int) -> Instant:
+        oldest = self._oldest if position == self.total - 1 else ""
+        return self._instant(oldest or self._row(position).get("modified-time", ""))
+
+    def since(self, instant: Instant) -> int:
+        is_of_all = self._oldest and self._instant(self._oldest) >= instant
+        return self.total if is_of_all else count_since(self, instant)
+
+    def revision(self, position: int) -> ListedRevision:
+        row = self._row(position)
+        instant = self._instant(row.get("modified-time", ""))
+        if row.get("damaged") == "true":
+            return ListedRevision(instant, None)
+        known = (life for life in self._lives if life.created <= instant <= life.newest)
+        life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
+        restored = row.get("restored-time")
+        sidecar = Sidecar(
+            schema=SCHEMA,
+            id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
+            version=life.version,
+            modified=instant,
+            created=life.created,
+            size=0,
+            stage=row.get("stage") or None,
+            creator=row.get("owner-username") or None,
+            group=row.get("owner-group") or None,
+            modifier=row.get("modified-username") or None,
+            deleted=row.get("deleted") == "true",
+            restored=self._instant(restored) if restored else None,
+        )
+        return ListedRevision(instant, sidecar)
+
+    def page(self, begin: int, end: int) -> list[ListedRevision]:
+        return [self.revision(position) for position in range(begin, min(end, self.total))]
+
+    @property
+    def _oldest(self) -> str:
+        return self._page_of(0).attributes.get("min-last-modified-time", "")
+
+    def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
+        version = found.attributes.get("form-version", "")
+        if not _NUMBER.fullmatch(version) or not 1 <= int(version) <= LARGEST_VERSION:
+            raise self._not_a_history("does not say a form version")
+        life = _Life(int(version), self._instant(found.attributes.get("created-time", "")), newest)
+        self._lives.append(life)
+        return life
+
+    def _row(self, position: int) -> Mapping[str, str]:
+        rows = self._page_of(position).revisions
+        at = position % REMOTE_HISTORY_PAGE
+        if at >= len(rows):
+            raise self._not_a_history("has fewer revisions than it says")
+        return rows[at]
+
+    def _page_of(self, position: int) -> FoundHistory:
+        number = position // REMOTE_HISTORY_PAGE
+        if number not in self._pages:
+            found = self._ask(number + 1, REMOTE_HISTORY_PAGE)
+            if found.revisions and found.revisions[0].get("damaged") != "true":
+                self._noted(found, self._instant(found.revisions[0].get("modified-time", "")))
+            self._pages[number] = found
+        return self._pages[number]
+
+    def _ask(self, number: int, size: int) -> FoundHistory:
+        self._calls += 1
+        if self._calls > MOST_HISTORY_CALLS:
+            raise NotSupportedError(f"the history of {self._address} needs too many requests to {self._client.who!r}")
+        rest = () if self._address.is_main else (self._address.name,)
+        path = self._client.names.of_form("history", self._address.form, self._address.document, *rest)
+        query = (("page-number", str(number)), ("page-size", str(size)))
+        answer = self._client.send(RemoteCall("GET", path, query=query))
+        if answer.status in _NO_HISTORY:
+            answer.close()
+            raise NotSupportedError(f"provider {self._client.who!r} has no history of {self._address}")
+        answer.require(f"the history of {self._address}", HTTPStatus.OK)
+        try:
+            found = read_history([answer.whole(LARGEST_ANSWER)])
+        except MalformedXmlError as error:
+            raise self._not_a_history("is not XML") from error
+        if len(found.revisions) > size:
+            raise self._not_a_history("has more revisions than were asked for")
+        if self._total is not None and self._total_of(found) != self._total:
+            raise BusyError(f"{self._address} was written while its history was read")
+        return found
+
+    def _total_of(self, found: FoundHistory) -> int:
+        total = found.attributes.get("total", "")
+        if not _NUMBER.fullmatch(total):
+            raise self._not_a_history("does not say how many revisions there are")
+        return int(total)
+
+    def _instant(self, text: str) -> Instant:
+        try:
+            return instants.from_datetime(instants.parse_time(text, "modified-time"))
+        except BadRequestError as error:
+            raise self._not_a_history("has a time that is not valid") from error
+
+    def _not_a_history(self, why: str) -> RemoteError:
+        return RemoteError(f"the history of {self._address} that provider {self._client.who!r} answers {why}")
+
 
 Parameters = tuple[tuple[str, str], ...]
 

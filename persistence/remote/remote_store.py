@@ -17,29 +17,80 @@ from urllib.parse import parse_qsl
 from persistence import client_request
 from persistence.errors import (
     BadRequestError,
+    LockedError,
     MalformedXmlError,
     NotSupportedError,
+    PersistenceError,
     RemoteError,
     ReplacedError,
     disk_errors,
 )
-from persistence.forms.form_list_xml import read_form_list
+from persistence.forms.messages import read_lock, write_lock
+from persistence.forms.search_xml import read_form_list
+from persistence.limits import LARGEST_LOCK
 from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.remote.answers import DONE
-from persistence.remote.client import Client, RemoteCall, body_of
-from persistence.remote.headers import HeaderField, path
-from persistence.remote.remote_history import RemoteRevisions
+from persistence.model.write_conditions import LeaseHolder, parse_remaining
+from persistence.remote.remote_calls import DONE, Client, HeaderField, RemoteCall, body_of, path
 from persistence.remote.remote_index import document_ids
-from persistence.remote.remote_leases import NAMES
-from persistence.remote.remote_reader import RemoteReader, named_in
-from persistence.remote.remote_sidecars import as_stored, kept_hash
+from persistence.remote.remote_reader import RemoteReader, RemoteRevisions, as_stored, kept_hash, named_in
+from persistence.storage.commit import Upload
+from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
-from persistence.storage.storage import Storage, Writing, require_same
+from persistence.storage.storage import Leases, Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.storage.uploads import Upload
+
+NAMES = Layout("")
+"""Names that cannot be kept here cannot be kept elsewhere."""
+
+
+class RemoteLeases(Leases):
+    """The leases of another service, which alone decides by them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def lock(
+        self,
+        address: DocumentAddress,
+        holder: LeaseHolder,
+        seconds: int,
+        *,
+        is_stored: bool = True,  # noqa: ARG002 - the other service looks
+        is_by_form: bool = False,  # noqa: ARG002 - as above
+    ) -> None:
+        self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
+
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
+        self._send("UNLOCK", address, holder)
+
+    def require(self, address: DocumentAddress, user: User) -> None:
+        """Do nothing: the other service refuses, if its properties say so."""
+
+    @contextmanager
+    def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:  # noqa: ARG002 - see above
+        yield
+
+    def _send(self, method: str, address: DocumentAddress, holder: LeaseHolder, *fields: HeaderField) -> None:
+        NAMES.paths(address)
+        body = write_lock(holder)
+        described = (("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)), *fields)
+        call = RemoteCall(method, self._client.names.path(address), described, body=[body])
+        answer = self._client.send(call)
+        if answer.status == HTTPStatus.LOCKED:
+            seconds = parse_remaining(answer.field("Timeout"))
+            text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
+            try:
+                held = read_lock([answer.whole(LARGEST_LOCK)])
+            except PersistenceError:
+                raise LockedError(text, seconds=seconds) from None
+            raise LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
+        answer.require(call.label, *DONE)
+        answer.close()
+
 
 _FORMAT = "data-format-version"
 _ALL = (("all-versions", "true"), ("all-forms", "true"))

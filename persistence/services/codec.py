@@ -1,34 +1,274 @@
-"""The codec between the bytes that a client sees and those that are stored.
-
-That of the public interface encrypts and decrypts encrypted controls, as the proxy of a form runtime does (spec forms
-4).
-"""
+"""Contents on their way in and out: received, checked, encrypted at rest and decrypted (spec forms 4)."""
 
 from __future__ import annotations
 
+import mimetypes
+import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import chain
+from operator import or_
 from typing import BinaryIO, Protocol, cast
+
+import msgspec
 
 from persistence.bounded_cache import BoundedCache
 from persistence.crypto import frames
-from persistence.crypto.frames import FileHeader
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto.frames import FileHeader, PlainFile
 from persistence.crypto.value_cipher import DataCipher, ValueCipher
-from persistence.definitions.catalog import Definition
-from persistence.definitions.contents import NOTHING_ENCRYPTED, EncryptedControls
-from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
-from persistence.forms.encryption import ValueEncrypter
+from persistence.definitions.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
+from persistence.dialect import Dialect
+from persistence.errors import (
+    BadAddressError,
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    ForbiddenError,
+    MalformedXmlError,
+    as_disk_error,
+    disk_errors,
+)
+from persistence.forms.controls import UnusableMark, unusable_marks
+from persistence.forms.definition_metadata import MetadataReader
+from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_ENCRYPTED, MOST_HOLDERS, SEARCHED_AT_ONCE
-from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
-from persistence.model.sidecar import Sidecar
+from persistence.limits import (
+    CHUNK,
+    LARGEST_TREE,
+    LONGEST_TEXT,
+    LOOKED_AT,
+    LOOKED_AT_BYTES,
+    MOST_ENCRYPTED,
+    MOST_HOLDERS,
+    SEARCHED_AT_ONCE,
+)
+from persistence.model.addresses import PUBLIC_PREFIX, Address, AttachmentRef, DefinitionAddress, DocumentAddress
+from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.model.versions import Place
-from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.services.rules import Get, Read
+from persistence.providers.router import Router
+from persistence.services.rules import Get, Read, Received, living
+from persistence.storage.commit import Upload
+from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.markup import WordWatch, may_mention
+from persistence.xml.streaming import Streaming, WordWatch, XmlCheck, may_mention
+
+Path = tuple[str, ...]
+"""The names that lead to an element, from below the root element."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionAtRest:
+    """Decides what to encrypt, finds out what is encrypted, and decrypts it."""
+
+    router: Router
+    dialect: Dialect
+    keys: EncryptionKeys
+
+    def to_encrypt(
+        self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
+    ) -> EncryptedControls | None:
+        """Return the controls whose values will be encrypted in a content that replaces a revision.
+
+        For a version that was never published, these are the encrypted controls of all published ones.
+        """
+        encrypted = definition.encrypted
+        if encrypted is not None:
+            return encrypted
+        stored = living(over)
+        if stored is not None and stored.sidecar.encrypted:
+            raise ConfigurationError(
+                f"{address} is encrypted, and the definition of version {definition.version}, with its encrypted"
+                " controls, is gone"
+            )
+        return self._encrypted_by_others(definition)
+
+    def _encrypted_by_others(self, definition: Definition) -> EncryptedControls | None:
+        form = definition.form
+        route = self.router.of(form)
+        every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
+        published = [encrypted for each in every if (encrypted := each.encrypted) is not None]
+        for each in (definition,) if published else every:
+            sidecar = route.definition.storage.sidecar(each.address)
+            if sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts:
+                raise ConfigurationError(
+                    f"the definition of version {definition.version} of {form}, with its encrypted controls, is gone"
+                )
+        return reduce(or_, published) if published else None
+
+    def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here.
+
+        The sidecar of a file that a proxy has encrypted does not say so, but the file does.
+        """
+        if held.collection is None:
+            return False
+        address = DocumentAddress(held.form, held.collection, held.document, held.name)
+        try:
+            storage = self.router.of(address.form).storage
+            sidecar = storage.sidecar(address)
+            if sidecar is None:
+                return is_labelled
+            if sidecar.encrypted or not is_labelled:
+                return bool(sidecar.encrypted)
+            found = storage.read(address, content=True)
+            if found is None or found.file is None:
+                return False
+            with found.file:
+                return self.plain_file(found, address) is not None
+        except (BadAddressError, ConfigurationError, DamagedError):
+            return is_labelled
+
+    def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
+        """Return the plain content of an open attachment; ``None`` where it is not encrypted.
+
+        A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
+        """
+        file, size, ring = found.opened, found.size, self.keys.ring()
+        header = None if found.sidecar.encrypted else frames.read_header(file)
+        is_framed = header is not None and header.address == address and header.key_id in ring.keys
+        if found.sidecar.encrypted or is_framed:
+            return frames.open_file(file, size, address, ring)
+        plain = frames.open_legacy_file(file, size, ring)
+        if plain is None:
+            file.seek(0)
+        return plain
+
+    def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
+        """Refuse a content if the key with which it was encrypted was retired since."""
+        if key_id not in self.keys.ring().keys:
+            raise BusyError(
+                f"the key that {address} was encrypted with was retired while it was received: send it again"
+            )
+
+    def cipher(self, address: DocumentAddress) -> ValueCipher:
+        return ValueCipher(self.keys.ring(), address.form, address.document)
+
+    def decrypted(
+        self, address: DocumentAddress, pieces: Iterable[bytes], *, must_have: bool = False
+    ) -> Iterator[bytes]:
+        """Yield stored form data with its values decrypted; with ``must_have``, without any it is damaged."""
+        values = DataCipher(self.cipher(address))
+        try:
+            with ValueDecrypter(values.decrypt) as opening:
+                yield from opening.edited(pieces)
+                values.verify(opening.seal)
+        except MalformedXmlError as error:
+            raise DamagedError(f"{address} cannot be decrypted: {error}") from error
+        if must_have and not values.count:
+            raise DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
+
+    def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
+        encrypted = None
+        if sidecar.client_hash is not None:
+            text = msgspec.json.encode(sidecar.client_hash).decode()
+            encrypted = self.cipher(address).encrypt(text, _hash_place(address))
+        return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=encrypted)
+
+    def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        return msgspec.structs.replace(self.with_hash(sidecar, address), encrypted=None, sealed_hash=None)
+
+    def with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """Return the sidecar with the client's hash; without it if it cannot be decrypted: it is only a hint."""
+        if sidecar.sealed_hash is None:
+            return sidecar
+        try:
+            text = self.cipher(address).decrypt(sidecar.sealed_hash, _hash_place(address))
+            return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
+        except (ConfigurationError, DamagedError, msgspec.DecodeError):
+            return sidecar
+
+
+def _hash_place(address: DocumentAddress) -> Place:
+    return ("", 1), (address.collection.value, 1), (address.name, 1)
+
+
+XML = "application/xml"
+XHTML = "application/xhtml+xml"
+UNKNOWN = "application/octet-stream"
+
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE = re.compile(rf"({_WORD}/{_WORD})[ \t]*(?:;[\x20-\x7e\t]*)?", re.ASCII)
+
+
+@contextmanager
+def receiving(
+    store: RevisionStorage,
+    address: Address,
+    content_type: str | None,
+    chunks: Iterable[bytes],
+    checking: Streaming | None = None,
+) -> Iterator[tuple[Upload, Received]]:
+    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
+
+    ``checking`` is the parser for form data, which also reads the values that an index needs.
+    """
+    kind = _type_to_keep(address, content_type)
+    is_main = address.is_main
+    reader = definition_reader(address)
+    check = reader or checking or (XmlCheck() if is_main else None)
+    watch = WordWatch(MARKER_WORD) if is_main and reader is None else None
+    with store.upload(address) as upload, check or nullcontext():
+        for chunk in chunks:
+            try:
+                upload.write(chunk)
+            except OSError as error:
+                raise as_disk_error(error, "receiving", address) from error
+            if watch is not None:
+                watch.feed(chunk)
+            if check is not None:
+                check.feed(chunk)
+        if check is not None:
+            check.finish()
+            check.keep(upload.id)
+        metadata = None if reader is None else reader.metadata
+        try:
+            upload.flush()
+        except OSError as error:
+            raise as_disk_error(error, "receiving", address) from error
+        is_plain = watch is not None and not watch.may_be_there
+        has_marks = reader is not None and reader.has_marks
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
+
+
+def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMark, ...]:
+    """Return the marks of a received definition that have no effect; none of other contents."""
+    if not received.has_marks:
+        return ()
+    try:
+        with upload.opened() as file:
+            return unusable_marks(file.read(LARGEST_TREE + 1))
+    except OSError as error:
+        raise as_disk_error(error, "receiving") from error
+
+
+def definition_reader(address: Address) -> MetadataReader | None:
+    """Return the parser that checks a ``form.xhtml`` and reads its metadata; ``None`` for other resources."""
+    return MetadataReader(is_checked=True) if isinstance(address, DefinitionAddress) and address.is_main else None
+
+
+def type_by_name(address: Address) -> str:
+    """Return the media type of a content that came without one, by the kind of resource and its name."""
+    if address.is_main:
+        return XHTML if isinstance(address, DefinitionAddress) else XML
+    return mimetypes.guess_type(address.name)[0] or UNKNOWN
+
+
+def _type_to_keep(address: Address, sent: str | None) -> str:
+    """Return the media type to keep: XML resources are XML, even if another one is sent (spec crud 4.5)."""
+    if address.is_main:
+        is_xhtml = isinstance(address, DefinitionAddress) and (sent or "").partition(";")[0].strip().lower() == XHTML
+        return XHTML if is_xhtml else XML
+    if sent is None or not sent.strip():
+        return UNKNOWN
+    if len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(sent.strip()):
+        raise BadRequestError(f"the content type is not a media type: {sent!r}")
+    return sent.strip()
 
 
 class EncodedContent(Protocol):

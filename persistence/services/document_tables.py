@@ -1,23 +1,46 @@
-"""The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
-
-Permissions of forms do not count. Encrypted controls are not indexed.
-"""
+"""Documents and definitions as tables and lines, for exports and for administrators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Self
 
-from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.outline import NO_OUTLINE, Outline
+import msgspec
+
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    MalformedXmlError,
+    NotFoundError,
+    PersistenceError,
+    disk_errors,
+)
+from persistence.forms.controls import Control
+from persistence.forms.diffs import DataNode, HeldValue, read_data
+from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
+from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode
 from persistence.index.protocol import Budget
-from persistence.limits import ROWS_AT_ONCE, STORED_LISTED
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
+from persistence.limits import (
+    CHUNK,
+    LARGEST_SHOWN,
+    LARGEST_XML_SHOWN,
+    LONGEST_VALUE,
+    ROWS_AT_ONCE,
+    STORED_LISTED,
+    VALUES_SHOWN,
+    XML_LINES_SHOWN,
+)
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form, parse_holder_path
+from persistence.model.export_query import ExportedContent, ExportQuery
 from persistence.model.instants import Instant
-from persistence.model.search import (
+from persistence.model.search_query import (
     Comparison,
     DraftFilter,
     Drafts,
@@ -29,8 +52,195 @@ from persistence.model.search import (
     Scope,
     Sort,
 )
-from persistence.providers.provider import Route
-from persistence.services.export_tables import BETWEEN, FACTS, CsvLines, distinct_headings, facts_of
+from persistence.model.sidecar import DocumentFacts, Sidecar
+from persistence.providers.router import Route
+from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
+from persistence.services.rules import Read
+from persistence.xml.streaming import decoded, indented
+
+FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
+"""The headings of the columns before those of controls."""
+
+BETWEEN = "; "
+"""Stands between the values of a control that has several."""
+
+_BOM = "\ufeff"
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of formulas; the last four are the full-width signs of East Asia, which some spreadsheets take, too."""
+_SKIPPED = " \v\f\x85\xa0\u2028\u2029\u3000\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""Blanks and invisible characters before a formula, which spreadsheets may skip."""
+_BREAKS = ("\t", "\r", "\n")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The language of labels, and whether all controls have a column, or only indexed ones."""
+
+    language: str | None = None
+    has_all_controls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of the controls of a version: their distinct headings, and the places of their values."""
+
+    headings: tuple[str, ...]
+    matcher: PathState[CellPlace]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document: ``cells`` has the values of each column, none where all are empty."""
+
+    address: DocumentAddress
+    sidecar: Sidecar
+    columns: Columns
+    cells: tuple[tuple[str, ...], ...]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        return facts_of(self.address.document, self.sidecar.facts)
+
+
+def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
+    """Return the cells of a document under ``FACTS``."""
+    names = (facts.creator or "", facts.modifier or "", facts.stage or "")
+    return (document, facts.created, facts.modified, *names, str(facts.version))
+
+
+class TableExport:
+    """One export of tables."""
+
+    def __init__(self, exporting: Exporting, query: ExportQuery, options: TableOptions) -> None:
+        query = replace(query, contents=frozenset({ExportedContent.DATA}))
+        self.forms = select_forms(exporting.router, query)
+        self._exporting = exporting
+        self._query = query
+        self._options = options
+        self._columns: dict[tuple[Form, int], Columns] = {}
+
+    def count(self) -> int:
+        """Count the documents and drafts that will be read."""
+        return sum(1 for form in self.forms for _ in form.documents())
+
+    def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
+        """Yield the rows of one version as CSV in UTF-8; ``has_mark`` begins it with the mark that Excel wants."""
+        lines = CsvLines()
+        lines.add([*FACTS, *self._columns_of(*self.only_version()).headings])
+        yield (_BOM if has_mark else "").encode()
+        for row in self._rows(report, done):
+            lines.add([*row.facts, *(BETWEEN.join(map(readable, cell)) for cell in row.cells)])
+            if lines.size > CHUNK:
+                yield lines.taken()
+        yield lines.taken()
+
+    def json_lines(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
+        """Yield an object for each document, in lines; ``values`` has a list for each control that has a value."""
+        held = bytearray()
+        for row in self._rows(report, done):
+            form = row.address.form
+            facts = {"app": form.app, "form": form.name, "collection": row.address.collection.value}
+            known = {name: value for name, value in zip(FACTS, row.facts, strict=True) if value}
+            values = {name: cell for name, cell in zip(row.columns.headings, row.cells, strict=True) if cell}
+            held += msgspec.json.encode(facts | known | {"form-version": row.sidecar.version, "values": values}) + b"\n"
+            if len(held) > CHUNK:
+                yield bytes(held)
+                held.clear()
+        yield bytes(held)
+
+    def _rows(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[Row]:
+        for form in self.forms:
+            for group in form.groups():
+                for found in group:
+                    try:
+                        if isinstance(found, PersistenceError):
+                            report(str(found))
+                        elif found.address.is_main and isinstance(found.address, DocumentAddress):
+                            key = form.route.form, found.sidecar.version
+                            if key not in self._columns:
+                                self._columns[key] = self._known_columns(form, found.sidecar.version, report)
+                            yield self._row(self._columns[key], found, found.address)
+                            done()
+                    except LEFT_OUT as error:
+                        report(str(error))
+
+    def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
+        with closing(self._exporting.opened(revision, self._query)) as file, CellReader(columns.matcher) as reader:
+            try:
+                cells = reader.read(file.pieces()).cells
+            except BadRequestError as error:
+                raise BadRequestError(f"{address}: {error}") from error
+        known = (cells.get(at, ()) for at in range(len(columns.headings)))
+        ordered = tuple(tuple(values) if any(values) else () for values in known)
+        return Row(address, revision.sidecar, columns, ordered)
+
+    def only_version(self) -> tuple[SelectedForm, int]:
+        if len(self.forms) != 1:
+            raise BadRequestError(f"a table has the rows of one form, and {len(self.forms)} forms match")
+        form = self.forms[0]
+        published = (each.version for each in form.route.catalog.published(form.route.form))
+        numbers = sorted(form.versions.numbers if form.versions.numbers is not None else published)
+        if len(numbers) != 1:
+            known = ", ".join(map(str, numbers)) or "none"
+            raise BadRequestError(f"a table has the rows of one version of {form.route.form}: name one of {known}")
+        return form, numbers[0]
+
+    def _known_columns(self, form: SelectedForm, version: int, report: Callable[[str], None]) -> Columns:
+        try:
+            return self._columns_of(form, version)
+        except LEFT_OUT as error:
+            report(f"{error}: no values in the rows of {form.route.form} version {version}")
+            return Columns((), cell_matcher(()))
+
+    def _columns_of(self, form: SelectedForm, version: int) -> Columns:
+        data_format = form.route.properties.data_format
+        definition = form.route.catalog.of(form.route.form, version)
+        controls = definition.controls
+        if controls is None:
+            raise NotFoundError(f"version {version} of {form.route.form} is not published: its controls are not known")
+        outline = definition.outline(data_format) or NO_OUTLINE
+        chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
+        paths = [each.path(data_format) for each in chosen]
+        labels = [outline.label(path, self._options.language) or path[-1] for path in paths]
+        matcher = cell_matcher(
+            Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
+        )
+        return Columns(tuple(distinct_headings(labels, paths)), matcher)
+
+
+def distinct_headings(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield labels, each that several columns have with the path of its control."""
+    counts = Counter((*FACTS, *labels))
+    for label, path in zip(labels, paths, strict=True):
+        yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
+
+
+class CsvLines:
+    """Lines of CSV until they are taken. A cell that would be a formula in a spreadsheet begins with an apostrophe."""
+
+    def __init__(self) -> None:
+        self._file = io.StringIO(newline="")
+        self._writer = csv.writer(self._file)
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
+
+    def add(self, cells: list[str]) -> None:
+        self._writer.writerow(map(_without_formula, cells))
+
+    def taken(self) -> bytes:
+        """Return what is held, and forget it."""
+        text = self._file.getvalue()
+        self._file.seek(0)
+        self._file.truncate()
+        return text.encode()
+
+
+def _without_formula(cell: str) -> str:
+    is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
+    return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +341,160 @@ def outline_of(route: Route, version: int) -> Outline:
         return route.catalog.of(route.form, version).outline(route.properties.data_format) or NO_OUTLINE
     except (BadRequestError, DamagedError):
         return NO_OUTLINE
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """One value: its text, perhaps cut; of a file its name, and the name of the ``attachment`` of the document."""
+
+    text: str = ""
+    attachment: str = ""
+    is_encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """A line: a section, grid, iteration or control at a ``depth``, with its label and the values of a control."""
+
+    depth: int
+    label: str
+    name: str
+    is_control: bool
+    values: tuple[ShownText, ...] = ()
+
+
+@dataclass(slots=True)
+class ShownValues:
+    """The lines of a revision; ``cause`` says why some are missing. ``xml`` is its XML, perhaps cut."""
+
+    lines: list[ShownLine] = field(default_factory=list)
+    cause: str = ""
+    xml: list[str] = field(default_factory=list)
+    is_xml_cut: bool = False
+
+
+def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownValues:
+    """Return the values of a revision, whose open content is closed."""
+    with read.found.opened as file, disk_errors(f"reading {address}"):
+        data = file.read(LARGEST_SHOWN + 1)
+    shown = _values(address, data, outline, language)
+    lines = islice(indented(decoded(data[:LARGEST_XML_SHOWN])), XML_LINES_SHOWN + 1)
+    shown.xml = [cut(line, LONGEST_VALUE) for line in lines]
+    shown.is_xml_cut = len(data) > LARGEST_XML_SHOWN or len(shown.xml) > XML_LINES_SHOWN
+    return shown
+
+
+def _values(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownValues:
+    if len(data) > LARGEST_SHOWN:
+        return ShownValues(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+    if not outline.root.inside:
+        return ShownValues(cause="The definition of this version is not known here, or has no controls: see the XML.")
+    try:
+        tree = read_data([data], outline)
+    except (MalformedXmlError, BadRequestError) as error:
+        return ShownValues(cause=f"The data cannot be read: {error}")
+    if tree is None:
+        return ShownValues(cause="The data has too many elements to be shown: see the XML.")
+    shown = ShownValues()
+    for line in _value_lines(tree, outline.root, address, language, 0):
+        if len(shown.lines) == VALUES_SHOWN:
+            shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
+            break
+        shown.lines.append(line)
+    return shown
+
+
+def _value_lines(
+    node: DataNode, outline: OutlineNode, address: DocumentAddress, language: str | None, depth: int
+) -> Iterator[ShownLine]:
+    for element, known in outline.inside.items():
+        found = node.at(element)
+        label = "" if known.label is None else known.label.text(language)
+        deeper = depth
+        for number, inner in enumerate(found, 1):
+            if known.is_control:
+                values = [each for each in (inner.value, *inner.items) if not each.is_empty]
+                shown = tuple(_shown_text(each, address) for each in values)
+                yield ShownLine(depth, label or known.name, known.name, is_control=True, values=shown)
+            elif known.is_iteration:
+                yield ShownLine(depth, f"{label or known.name} {number}", known.name, is_control=False)
+                deeper = depth + 1
+            elif known.name and label:
+                yield ShownLine(depth, label, known.name, is_control=False)
+                deeper = depth + 1
+            yield from _value_lines(inner, known, address, language, deeper)
+
+
+def _shown_text(held: HeldValue, address: DocumentAddress) -> ShownText:
+    if held.is_encrypted:
+        return ShownText(is_encrypted=True)
+    ref = parse_holder_path(held.text)
+    if ref is None:
+        return ShownText(cut(readable(held.text), LONGEST_VALUE))
+    is_own = (ref.form, ref.document) == (address.form, address.document)
+    return ShownText(cut(dict(held.attributes).get("filename", ref.name), LONGEST_VALUE), ref.name if is_own else "")
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text with at most so many characters, and a sign where there are more."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineLine:
+    """A section, grid, repeat or control at a ``depth``; ``kind`` is a word such as ``input`` or ``repeat``.
+
+    ``path`` is that of a control in searches, and of its element in the data otherwise.
+    """
+
+    depth: int
+    kind: str
+    label: str
+    name: str
+    path: str
+    is_control: bool = False
+    is_indexed: bool = False
+    is_encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDefinition:
+    """The outline of a version: its lines, the languages of its labels, and why lines are missing, if any are."""
+
+    lines: tuple[OutlineLine, ...] = ()
+    languages: tuple[str, ...] = ()
+    cause: str = ""
+
+
+def shown_definition(route: Route, version: int, language: str | None) -> ShownDefinition:
+    """Return the outline of a version with labels in a language, else in the first one of the form."""
+    definition, data_format = route.catalog.of(route.form, version), route.properties.data_format
+    try:
+        outline = definition.outline(data_format) or NO_OUTLINE
+        controls = {each.path(data_format): each for each in definition.controls or ()}
+    except (BadRequestError, DamagedError) as error:
+        return ShownDefinition(cause=f"The definition cannot be read: {error}")
+    lines = list[OutlineLine]()
+    for line in _outline_lines(outline.root, controls, language, (), 0):
+        if len(lines) == VALUES_SHOWN:
+            return ShownDefinition(tuple(lines), outline.languages, f"Only the first {VALUES_SHOWN} lines are shown.")
+        lines.append(line)
+    return ShownDefinition(tuple(lines), outline.languages)
+
+
+def _outline_lines(
+    node: OutlineNode, controls: dict[tuple[str, ...], Control], language: str | None, path: tuple[str, ...], depth: int
+) -> Iterator[OutlineLine]:
+    for element, inner in node.inside.items():
+        here, deeper = (*path, element), depth
+        control = controls.get(here)
+        label = "" if inner.label is None else inner.label.text(language)
+        if control is not None:
+            marks = {"is_indexed": control.is_indexed, "is_encrypted": control.is_encrypted}
+            yield OutlineLine(depth, control.kind, label, control.name, "/".join(here), is_control=True, **marks)
+        elif inner.name and not (inner.is_iteration and inner.name == node.name):
+            repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
+            kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
+            yield OutlineLine(depth, kind, label, inner.name, "/".join(here))
+            deeper = depth + 1
+        yield from _outline_lines(inner, controls, language, here, deeper)

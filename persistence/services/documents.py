@@ -1,8 +1,4 @@
-"""Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
-
-The order of the checks is the order of spec crud 4.2, because it decides which status wins. A PUT is decided twice:
-before its body is read, so that a client is refused early, and under the lock, where the answer counts.
-"""
+"""Form data, drafts and their attachments, with their leases: reading, writing and deleting (spec crud 4, 7)."""
 
 from __future__ import annotations
 
@@ -14,26 +10,26 @@ from functools import partial
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
+from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
+from persistence.model.write_conditions import LeaseHolder
 from persistence.properties.properties import FormProperties
-from persistence.providers.provider import Route
-from persistence.providers.router import Router
+from persistence.providers.router import Route, Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
-from persistence.services.codec import AS_STORED, Codec, ReceivedContent
-from persistence.services.data_revisions import selected
-from persistence.services.decisions import Decision, Deletion, EarlyDecision, PreparedCommit, PutRequest, Stored
-from persistence.services.leasing import protecting
+from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
 from persistence.services.purging import forget_history
-from persistence.services.receiving import receiving
 from persistence.services.rules import (
     Cleared,
     Delete,
     Get,
     Put,
     Read,
+    Received,
     Removed,
     Written,
     check_data_format,
@@ -43,8 +39,218 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.storage.storage import Revisions, Writing
+from persistence.storage.attachments import RevisionRewriter
+from persistence.storage.commit import Upload
+from persistence.storage.storage import ManagedStorage, Revisions, Writing, position_at
 from persistence.storage.stored_revision import StoredRevision
+
+
+def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
+    """Return the living revision that a GET selects, with ``content`` open."""
+    if get.as_of is not None:
+        return must_live(as_of(route.storage, address, get.as_of, content=content), address)
+    if get.instant is None:
+        return must_live(route.storage.read(address, content=content), address)
+    found = route.storage.read_revision(address, get.instant, content=content)
+    if found is None:
+        raise NotFoundError(f"{address} has no revision of {get.instant}")
+    return must_live(found, address)
+
+
+def as_of(storage: Revisions, address: Address, moment: Instant, *, content: bool) -> StoredRevision:
+    """Return the revision that was current at a moment, perhaps a tombstone."""
+    found = storage.read(address, content=content)
+    # Only the history of another service says since when something is deleted.
+    if found is not None and not found.sidecar.deleted and found.sidecar.modified <= moment:
+        return found
+    if found is not None:
+        found.close()
+    revisions = storage.history(address) if address.keeps_history else None
+    position = 0 if revisions is None else position_at(revisions, moment)
+    if revisions is not None and position < revisions.total:
+        older = storage.read_revision(address, revisions.instant(position), content=content)
+        if older is not None:
+            return older
+    raise NotFoundError(f"{address} did not exist at {moment}")
+
+
+@dataclass(frozen=True, slots=True)
+class DataRevision:
+    """A living revision: the current one, or with an ``instant`` an older one."""
+
+    address: DocumentAddress
+    instant: Instant | None
+    sidecar: Sidecar
+
+
+def living_revisions(
+    store: ManagedStorage, rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
+) -> Iterator[DataRevision]:
+    """Yield the living revisions of a document, its attachments and its draft; add what is damaged to ``problems``."""
+    for collection in (Collection.DRAFT, Collection.DATA):
+        main = DocumentAddress(form, collection, document, DATA_XML)
+        for name in store.names(main):
+            yield from _revisions_of(store, rewriter, main.moved(collection, name), problems)
+
+
+def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> StoredRevision | None:
+    """Return a revision with its content open; ``None`` where it is not there any more."""
+    found = rewriter.read(revision.address, revision.instant)
+    if found is None or found.file is None:
+        return None
+    if found.sidecar.id != revision.sidecar.id:
+        found.file.close()
+        return None
+    return found
+
+
+def _revisions_of(
+    store: ManagedStorage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
+) -> Iterator[DataRevision]:
+    current = ""
+    for instant in (None, *store.revisions(address)):
+        try:
+            if instant is not None and store.is_older_name_of(address, instant, current):
+                continue  # it goes with the first name, when that is rewritten
+            record = rewriter.record(address, instant)
+        except DamagedError as error:
+            problems.append(str(error))
+            continue
+        if record is not None and instant is None:
+            current = record.id
+        if record is not None and not record.deleted:
+            yield DataRevision(address, instant, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Leasing:
+    """LOCK and UNLOCK."""
+
+    router: Router
+    dialect: Dialect
+    access: Access | None
+    """``None`` behind a proxy, which has the permissions."""
+
+    def lock(self, address: DocumentAddress, caller: Bearer, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
+        """Lease a document for a user, or renew the lease; return the user, whom the body names."""
+        route = self._route(address)
+        stored = self._admitted(route, address, caller, creates=True)
+        holder = read_lock(body)
+        is_by_form, is_stored = self._enforces(route), stored is not None
+        route.data.leases.lock(address, holder, seconds, is_stored=is_stored, is_by_form=is_by_form)
+        return holder
+
+    def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
+        """Give a lease back; do nothing without one."""
+        route = self._route(address)
+        self._admitted(route, address, caller, creates=False)
+        holder = read_lock(body)
+        route.data.leases.unlock(address, holder, is_by_form=self._enforces(route))
+        return holder
+
+    def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:
+        enforces = self._enforces(route)
+        if route.data.managed is None and not enforces:
+            return None  # another service has both, and looks
+        main = address.main.moved(Collection.DATA)
+        found = (route.storage.sidecar(each) for each in (main, main.moved(Collection.DRAFT)))
+        stored = next((each for each in found if each is not None and not each.deleted), None)
+        if self.access is not None and enforces and (stored is not None or creates):
+            newest = route.catalog.latest_version(address.form) or 1
+            self.access.to_write(subject_of(route, main, stored, newest), caller.user, caller.token)
+        return stored
+
+    def _enforces(self, route: Route) -> bool:
+        return self.access is not None and route.properties.enforces_leases
+
+    def _route(self, address: DocumentAddress) -> Route:
+        route = self.router.of(address.form)
+        if not route.properties.has_leases:
+            name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.lease"
+            raise ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
+        return route
+
+
+def holder_document(error: LockedError) -> bytes:
+    """Return the document that names the holder of a lease, for the others; empty where the holder is not known."""
+    return b"" if error.user is None else write_lock(LeaseHolder(error.user, error.group))
+
+
+def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractContextManager[None]:
+    """Keep everybody else from leasing a document for a block, in which it is changed; its lock is held."""
+    if not route.properties.enforces_leases:
+        return nullcontext()
+    return route.data.leases.protecting(address, user)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The stored state at the address of a write.
+
+    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
+    """
+
+    current: StoredRevision | None
+    own: StoredRevision | None
+    main: StoredRevision | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision about a PUT, the definition that decided, and the user's operations on the document.
+
+    With ``is_only`` it must become the only document of its user.
+    """
+
+    put: Put
+    definition: Definition
+    operations: Operations | None
+    creates: bool
+    is_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
+
+    version: int
+    tombstone: Sidecar
+    operations: Operations | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyDecision:
+    """The decision about a PUT before its body is read.
+
+    ``number`` is the version that the PUT names, and ``over`` the revision that was stored then.
+    """
+
+    number: int | None
+    over: StoredRevision | None
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class PutRequest:
+    """A PUT whose body was received as an upload."""
+
+    route: Route
+    address: DocumentAddress
+    put: Put
+    early: EarlyDecision
+    encoded: EncodedContent
+    upload: Upload
+    received: Received
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """A PUT that was decided about under the lock: its sidecar will be stored ``over`` a revision."""
+
+    request: PutRequest
+    decision: Decision
+    over: StoredRevision | None
+    sidecar: Sidecar
 
 
 @dataclass(frozen=True, slots=True)

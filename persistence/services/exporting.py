@@ -1,33 +1,372 @@
-"""The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory, without permissions.
-
-Revisions that cannot be read are left out, and named in the last entry. After an error of the disk the archive has no
-end, so that nobody takes it for a whole one.
-"""
+"""The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory, without permissions."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import IO, Any, Self
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import msgspec
 
-from persistence.errors import DamagedError, NotSupportedError, PersistenceError, disk_errors
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    RemoteError,
+    disk_errors,
+)
 from persistence.forms.archive_metadata import write_metadata
-from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS
-from persistence.model.addresses import DocumentAddress
-from persistence.model.archives import ERRORS_ENTRY
-from persistence.model.exports import ExportQuery
-from persistence.model.instants import next_after
+from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, SPOOLED_DIRECTORY
+from persistence.model.addresses import (
+    DATA_XML,
+    ERRORS_ENTRY,
+    FORM_XHTML,
+    Address,
+    ArchiveEntry,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    entry_of,
+    extended_timestamps,
+)
+from persistence.model.export_query import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
+from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.providers.router import Router
+from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
-from persistence.services.export_source import LEFT_OUT, ExportedRevision, SelectedForm, select_forms
 from persistence.services.rules import Get, Read
 from persistence.services.transforms import TransformedContent, transformed
-from persistence.services.zip_stream import ZipStream
+from persistence.storage.storage import Revisions
 from persistence.storage.stored_revision import StoredRevision
+
+_ATTEMPTS = 20
+
+LEFT_OUT = (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    NotFoundError,
+    NotSupportedError,
+    RemoteError,
+)
+"""Errors of one revision, which is left out and named. Others end the export: a disk that refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRevision:
+    """A revision to export, as it was when its document was read."""
+
+    storage: Revisions
+    address: Address
+    sidecar: Sidecar
+    is_current: bool
+    has_history: bool
+
+    @property
+    def entry(self) -> ArchiveEntry:
+        sidecar, options = self.sidecar, {"is_current": self.is_current, "has_history": self.has_history}
+        return entry_of(self.address, sidecar.version, sidecar.modified, **options)
+
+    def opened(self) -> StoredRevision:
+        """Return this revision with its content open, also if it has become an older one meanwhile."""
+        read = partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)
+        found = self.storage.read(self.address, content=True) if self.is_current else read()
+        if found is not None and not self._is_same(found):
+            found.close()
+            found = read()
+        if found is None or not self._is_same(found):
+            if found is not None:
+                found.close()
+            raise BusyError(f"{self.address} of {self.sidecar.modified} was replaced while it was exported")
+        return found
+
+    def _is_same(self, found: StoredRevision) -> bool:
+        return found.sidecar.modified == self.sidecar.modified and found.file is not None
+
+
+Found = ExportedRevision | PersistenceError
+"""A revision, or the reason why one is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedForm:
+    """A form, and the versions of it to export."""
+
+    route: Route
+    query: ExportQuery
+    versions: VersionFilter
+
+    def groups(self) -> Iterator[Iterator[Found]]:
+        """Yield what belongs together: a version of the definition, a document, or a draft."""
+        contents = self.query.contents
+        if ExportedContent.DEFINITIONS in contents:
+            storage = self.route.definition.storage
+            for version in filter(self.versions.__contains__, storage.versions(self.route.form)):
+                main = DefinitionAddress(self.route.form, version, FORM_XHTML)
+                yield _left_out(_Folder(storage, main, self.query, self.versions).found())
+        if ExportedContent.DATA in contents:
+            for address in self.documents():
+                yield _left_out(_Folder(self.route.storage, address, self.query, self.versions).found())
+
+    def documents(self) -> Iterator[DocumentAddress]:
+        """Yield the documents and drafts that are read, of all versions."""
+        collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
+        for collection in collections:
+            storage, named = self.route.data.storage, self.query.document
+            for document in storage.documents(self.route.form, collection) if named is None else (named,):
+                yield DocumentAddress(self.route.form, collection, document, DATA_XML)
+
+    def of_document(self) -> SelectedForm:
+        """Return the form in the version of the document that the query names."""
+        known = [self.route.storage.sidecar(address) for address in self.documents()]
+        is_old_wanted = self.query.history is not RevisionHistory.EXCLUDE
+        found = {each.version for each in known if each is not None and (is_old_wanted or not each.deleted)}
+        numbers = frozenset(each for each in found if each in self.versions)
+        if not numbers:
+            raise NotFoundError(f"{self.route.form} has no document {self.query.document} of such a version")
+        return replace(self, versions=VersionFilter(numbers))
+
+
+def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
+    """Return the forms that a query names, in order. What a wildcard finds may be nothing."""
+    apps = {pattern.app for pattern in query.patterns}
+    every = {form for app in ({None} if None in apps else apps) for form in router.forms(app)}
+    for form in filter(None, (pattern.form for pattern in query.patterns)):
+        if form not in every:
+            router.of(form)
+            raise NotFoundError(f"there is no form {form}")
+    selected = []
+    for form in sorted(every, key=lambda each: (each.app, each.name)):
+        route = router.of(form)
+        versions = query.versions(form, cache(lambda route=route: route.catalog.latest_version(route.form) or 1))
+        if versions is not None:
+            selected.append(SelectedForm(route, query, versions))
+    return selected
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A ``data.xml`` or ``form.xhtml``, with all files beside it."""
+
+    storage: Revisions
+    main: Address
+    query: ExportQuery
+    versions: VersionFilter
+
+    def found(self) -> Iterator[Found]:
+        known = self._stable()
+        own = known.pop(self.main.name, None)
+        if isinstance(own, PersistenceError):
+            raise own
+        version = next((each.version for each in (own, *known.values()) if isinstance(each, Sidecar)), None)
+        is_gone = own is not None and own.deleted and not self._has_history
+        if version is None or version not in self.versions or is_gone:
+            return
+        is_wanted = own is None and not (
+            self._is_data and (self.query.since is not None or self.query.until is not None)
+        )
+        for revision in () if own is None else self._revisions(self.main, own):
+            if isinstance(revision, PersistenceError) or self._is_chosen(revision):
+                is_wanted = True
+                yield revision
+        for name, sidecar in known.items() if is_wanted else ():
+            if isinstance(sidecar, PersistenceError):
+                yield sidecar
+            else:
+                yield from self._revisions(replace(self.main, name=name), sidecar)
+
+    @property
+    def _is_data(self) -> bool:
+        return isinstance(self.main, DocumentAddress)
+
+    @property
+    def _has_history(self) -> bool:
+        return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
+
+    def _is_chosen(self, revision: ExportedRevision) -> bool:
+        is_older_only = self.query.history is RevisionHistory.ONLY and self._is_data and self._has_history
+        is_in_range = not self._is_data or self.query.is_in_range(revision.sidecar.modified)
+        return is_in_range and not (is_older_only and revision.is_current)
+
+    def _stable(self) -> dict[str, Sidecar | PersistenceError]:
+        known = self._sidecars()
+        for _ in range(_ATTEMPTS):
+            again = known if len(known) <= 1 else self._sidecars()
+            if _states(again) == _states(known):
+                return again
+            known = again
+        raise BusyError(f"{self.main} is being written too often to be exported")
+
+    def _sidecars(self) -> dict[str, Sidecar | PersistenceError]:
+        known: dict[str, Sidecar | PersistenceError] = {}
+        for name in self.storage.names(self.main):
+            try:
+                sidecar = self.storage.sidecar(replace(self.main, name=name))
+            except LEFT_OUT as error:
+                known[name] = error
+            else:
+                if sidecar is not None:
+                    known[name] = sidecar
+        return known
+
+    def _revisions(self, address: Address, current: Sidecar) -> Iterator[Found]:
+        if not current.deleted or self._has_history:
+            yield ExportedRevision(self.storage, address, current, is_current=True, has_history=self._has_history)
+        if self._has_history:
+            yield from _left_out(self._older(address, current.modified))
+
+    def _older(self, address: Address, current: Instant) -> Iterator[Found]:
+        revisions = self.storage.history(address)
+        for position in range(0 if revisions is None else revisions.total):
+            if revisions is None or revisions.instant(position) >= current:
+                continue
+            found = revisions.revision(position)
+            if found is not None and found.sidecar is not None:
+                yield ExportedRevision(self.storage, address, found.sidecar, is_current=False, has_history=True)
+            elif found is not None:
+                yield DamagedError(f"the sidecar of {address} of {found.instant} is damaged")
+
+
+def _states(known: dict[str, Sidecar | PersistenceError]) -> dict[str, Instant | str]:
+    return {name: each.modified if isinstance(each, Sidecar) else str(each) for name, each in known.items()}
+
+
+def _left_out(revisions: Iterator[Found]) -> Iterator[Found]:
+    try:
+        yield from revisions
+    except LEFT_OUT as error:
+        yield error
+
+
+_FIRST_YEAR, _LAST_YEAR = 1980, 2107
+_FACTS = tuple(name for name in ZipInfo.__slots__ if not name.startswith("_"))
+
+
+class _Sink:
+    """Collects the bytes of the archive until they are taken, or passes them on to a file."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self.file: IO[bytes] | None = None
+
+    def write(self, data: bytes) -> int:
+        if self.file is None:
+            self.held += data
+        else:
+            self.file.write(data)
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def taken(self) -> bytes:
+        data, self.held = bytes(self.held), bytearray()
+        return data
+
+
+class _Directory(list[ZipInfo]):
+    """The entries of an archive in a temporary file, in the place of the list that ``ZipFile`` keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file = SpooledTemporaryFile(SPOOLED_DIRECTORY)  # noqa: SIM115 - closed with the archive
+        self._count = 0
+
+    def append(self, entry: ZipInfo) -> None:
+        pickle.dump(tuple(getattr(entry, name, None) for name in _FACTS), self._file, pickle.HIGHEST_PROTOCOL)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ZipInfo]:
+        self._file.seek(0)
+        for _ in range(self._count):
+            entry = ZipInfo()
+            facts = pickle.load(self._file)  # noqa: S301 - of a file that nobody else has
+            for name, value in zip(_FACTS, facts, strict=True):
+                setattr(entry, name, value)
+            yield entry
+
+    def close(self) -> None:
+        self._count = 0
+        self._file.close()
+
+
+class ZipStream:
+    """An archive. Use it in a ``with`` block: one that ends early leaves nothing behind, and no valid archive."""
+
+    def __init__(self) -> None:
+        self._sink = _Sink()
+        self._directory = _Directory()
+        self._zip = ZipFile(self._sink, "w")
+        self._zip.filelist = self._directory
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._directory.close()
+        with suppress(ValueError):  # in the middle of an entry
+            self._zip.close()
+
+    def add(
+        self, name: str, times: tuple[Instant, Instant], pieces: Iterable[bytes], size: int | None, *, compresses: bool
+    ) -> Iterator[bytes]:
+        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB.
+
+        ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
+        read stored entries from a stream if their sizes come after their contents.
+        """
+        entry = ZipInfo(name, _date_time(times[0]))
+        entry.extra, in_directory = extended_timestamps(*times)
+        entry.compress_type = ZIP_DEFLATED
+        entry._compresslevel = None if compresses else 0  # type: ignore[attr-defined]  # noqa: SLF001 - the only way
+        entry.file_size = size or 0
+        with self._zip.open(entry, "w", force_zip64=size is None) as file:
+            entry.extra = in_directory  # the other header is written
+            for piece in pieces:
+                file.write(piece)
+                if len(self._sink.held) >= CHUNK:
+                    yield self._sink.taken()
+        self._zip.NameToInfo.clear()
+        if len(self._sink.held) >= CHUNK:
+            yield self._sink.taken()
+
+    def end(self) -> Iterator[bytes]:
+        """Write the directory, and yield the rest of the archive."""
+        yield self._sink.taken()
+        with SpooledTemporaryFile(SPOOLED_DIRECTORY) as rest:
+            self._sink.file = rest
+            self._zip.close()
+            rest.seek(0)
+            while piece := rest.read(CHUNK):
+                yield piece
+
+
+def _date_time(instant: Instant) -> tuple[int, int, int, int, int, int]:
+    moment = to_datetime(instant)
+    if moment.year < _FIRST_YEAR:
+        return (_FIRST_YEAR, 1, 1, 0, 0, 0)
+    found: Any = min(moment.timetuple()[:6], (_LAST_YEAR, 12, 31, 23, 59, 58))
+    result: tuple[int, int, int, int, int, int] = found
+    return result
+
 
 _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
 """Beginnings of content types that are worth compressing; most attachments are compressed already."""

@@ -17,19 +17,22 @@ from persistence.forms.messages import attribute, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.exports import ExportQuery, RevisionHistory
+from persistence.model.export_query import ExportQuery, RevisionHistory
 from persistence.model.instants import LAST, Instant
-from persistence.model.permissions import Operations
+from persistence.model.permissions import Operations, User
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import User
-from persistence.providers.provider import Provider, Route
-from persistence.providers.router import Router
+from persistence.providers.router import Provider, Route, Router
 from persistence.services.access import Access, subject_of
-from persistence.services.documents import Documents
-from persistence.services.export_source import SelectedForm, select_forms
-from persistence.services.leasing import protecting
-from persistence.services.purge_plans import PurgeRules, PurgeTotals, RemovedFile
-from persistence.services.purging import StoragePurge, purge_documents, remove_file
+from persistence.services.documents import Documents, protecting
+from persistence.services.exporting import SelectedForm, select_forms
+from persistence.services.purging import (
+    PurgeRules,
+    PurgeTotals,
+    RemovedFile,
+    StoragePurge,
+    purge_documents,
+    remove_file,
+)
 from persistence.services.rules import Delete, Get, Read, Removed, check_precondition, tombstone_of
 from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision

@@ -1,27 +1,226 @@
-"""The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
-
-The revisions from a creation to the next are one life of a document, with one owner and version: the newest decides for
-all. Each revision on a page is decided about by itself, too.
-"""
+"""The history of documents: its pages, differences between revisions, and bringing back older ones (spec crud 8.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, pairwise
+from typing import BinaryIO
 
-from persistence.errors import DamagedError, ForbiddenError, RemoteFailureError
-from persistence.forms.history_xml import write_history
-from persistence.limits import MOST_LIVES
-from persistence.model.addresses import DocumentAddress
-from persistence.model.history import HistoryPage, ListedRevision, PageRequest
-from persistence.model.sidecar import Sidecar
-from persistence.model.users import Bearer
-from persistence.providers.provider import Route
-from persistence.providers.router import Router
+from persistence.definitions.catalog import Definition
+from persistence.errors import (
+    BadAddressError,
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    ConflictError,
+    DamagedError,
+    DeletedError,
+    ForbiddenError,
+    MalformedXmlError,
+    NotFoundError,
+    RemoteFailureError,
+    ReplacedError,
+    disk_errors,
+)
+from persistence.forms import diffs
+from persistence.forms.diffs import (
+    OTHER,
+    DataNode,
+    Difference,
+    DiffRow,
+    DiffsWriter,
+    differences,
+    opaque_data,
+    read_data,
+)
+from persistence.forms.messages import write_history
+from persistence.forms.outline import NO_OUTLINE, Outline
+from persistence.limits import CHUNK, LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
+from persistence.model import versions
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
+from persistence.model.instants import LAST, Instant
+from persistence.model.permissions import Bearer
+from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
+from persistence.model.versions import VersionRequest
+from persistence.model.write_conditions import NO_PRECONDITION
+from persistence.providers.router import Route, Router
 from persistence.services.access import Access, subject_of
-from persistence.services.diffs import DiffOptions, RevisionDiffs
-from persistence.services.rules import must_live
-from persistence.storage.storage import RevisionList
+from persistence.services.definitions import Definitions, Part
+from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
+from persistence.services.rules import Get, Origin, Put, Read, Revert, Written, living, must_live
+from persistence.services.transforms import holders_in, parsing
+from persistence.storage.storage import RevisionList, Revisions
+from persistence.storage.stored_revision import StoredRevision, digest_of_open
+
+
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """The language of labels, and the number of characters to which values are shortened."""
+
+    language: str | None = None
+    truncation: int | None = None
+
+    def writer(self) -> DiffsWriter:
+        return DiffsWriter(self.language, self.truncation)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPair:
+    """Two revisions of data of a version of a form, by their instants."""
+
+    version: int
+    older: Instant
+    newer: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionDiffs:
+    """Compares revisions."""
+
+    documents: Documents
+
+    def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
+        """Return the XML of the differences between two revisions."""
+        by_position = self.documents.dialect.has_proxy
+        found = self._compared(address, pair, reader, options.language, by_position=by_position)
+        return options.writer().write(found, pair.older, pair.newer).encode()
+
+    def lines(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
+    ) -> list[str]:
+        """Return a line for each difference, for a terminal or as a JSON object."""
+        write = diffs.as_json if as_json else diffs.as_line
+        found = self._compared(address, pair, reader, options.language)
+        return [write(each, options.language, options.truncation) for each in found]
+
+    def rows(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
+    ) -> list[DiffRow]:
+        """Return at most so many differences as rows of a table."""
+        found = self._compared(address, pair, reader, options.language)
+        return [diffs.as_row(each, options.language, options.truncation) for each in islice(found, most)]
+
+    def _compared(
+        self,
+        address: DocumentAddress,
+        pair: RevisionPair,
+        reader: Bearer,
+        language: str | None,
+        *,
+        by_position: bool = False,
+    ) -> Iterator[Difference]:
+        reading, version = _Reading(self.documents, address, reader), pair.version
+        with ExitStack() as opened:
+            older = reading.read(version, pair.older)
+            opened.callback(older.found.close)
+            newer = reading.read(version, pair.newer)
+            opened.callback(newer.found.close)
+            outline = reading.outline(version)
+            if outline is None:
+                raise NotFoundError(f"version {version} of {address.form} is not published: its controls are not known")
+            if language is not None and not (outline.languages or reading.is_designer):
+                raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
+            trees = reading.tree(older, outline), reading.tree(newer, outline)
+            return _between(*trees, outline, by_position=by_position)
+
+    def on_page(
+        self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
+    ) -> Iterator[str]:
+        """Yield the XML of the differences of each revision, but the last, to the one after it, which is older.
+
+        Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
+        version, or may not be read.
+        """
+        reading, writer = _Reading(self.documents, address, reader), options.writer()
+        last: tuple[Instant, DataNode | None] | None = None
+        for newer, older in pairwise(revisions):
+            found: Iterator[Difference] | list[Difference] = [OTHER]
+            sidecars = newer.sidecar, older.sidecar
+            versions_of = {None if each is None or each.deleted else each.version for each in sidecars}
+            version = next(iter(versions_of))
+            if len(versions_of) == 1 and version is not None:
+                outline = reading.outline_if_known(version)
+                known = last is not None and last[0] == newer.instant
+                after = last[1] if last is not None and known else reading.if_comparable(newer, outline)
+                before = reading.if_comparable(older, outline)
+                last = older.instant, before
+                found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
+            yield writer.write(found, older.instant)
+
+
+def _between(
+    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool
+) -> Iterator[Difference]:
+    if before is None or after is None:
+        return iter((OTHER,))
+    return differences(before, after, outline, by_position=by_position)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The revisions of a document as somebody reads them, for one response."""
+
+    documents: Documents
+    address: DocumentAddress
+    reader: Bearer
+    left: int = field(default_factory=lambda: LARGEST_DIFFED)
+    outlines: dict[int, Outline] = field(default_factory=dict)
+
+    @property
+    def is_designer(self) -> bool:
+        return self.documents.dialect.is_designer(self.address.form)
+
+    def outline(self, version: int) -> Outline | None:
+        if self.is_designer:
+            return NO_OUTLINE
+        route = self.documents.router.of(self.address.form)
+        definition: Definition = route.catalog.of(self.address.form, version)
+        return definition.outline(route.properties.data_format)
+
+    def outline_if_known(self, version: int) -> Outline:
+        if version not in self.outlines:
+            try:
+                self.outlines[version] = self.outline(version) or NO_OUTLINE
+            except (BadRequestError, DamagedError, RemoteFailureError):
+                self.outlines[version] = NO_OUTLINE
+        return self.outlines[version]
+
+    def read(self, version: int, instant: Instant) -> Read:
+        asked = versions.VersionRequest(number=version)
+        get = Get(version=asked, instant=instant, user=self.reader.user, token=self.reader.token)
+        read = self.documents.read(self.address, get)
+        try:
+            versions.must_equal(version, read.found.sidecar.version, self.address)
+        except Exception:
+            read.found.close()
+            raise
+        return read
+
+    def tree(self, read: Read, outline: Outline) -> DataNode | None:
+        most = self.left
+        with read.found.opened as file, disk_errors(f"reading {self.address}"):
+            data = file.read(most + 1)
+        self.left -= len(data)
+        if len(data) > most:
+            return None
+        pieces = [data] if read.decryption is None else read.decryption([data])
+        try:
+            with parsing(len(data)):
+                return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
+        except MalformedXmlError as error:
+            raise DamagedError(f"{self.address} cannot be read: {error}") from error
+
+    def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
+        if self.left <= 0 or revision.sidecar is None:
+            return None
+        try:
+            return self.tree(self.read(revision.sidecar.version, revision.instant), outline)
+        except (ConfigurationError, DamagedError, RemoteFailureError, DeletedError, ForbiddenError, NotFoundError):
+            return None
+
 
 _Judge = Callable[[Sidecar], bool]
 
@@ -145,3 +344,273 @@ def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may
             found += revisions.page(here.start, here.stop)
         begin, end = begin - len(positions), end - len(positions)
     return [each for each in found if each.sidecar is None or may_read(each.sidecar)]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredFile:
+    """A file to be brought back: its revision of before, the ``current`` one, if any, and what was ``asked`` for it."""
+
+    address: DocumentAddress
+    older: Sidecar
+    current: StoredRevision | None
+    asked: Revert
+
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether there is no living revision."""
+        return self.current is None or self.current.sidecar.deleted
+
+    @property
+    def replaced(self) -> Sidecar | None:
+        """The sidecar of the current revision."""
+        return None if self.current is None else self.current.sidecar
+
+    @property
+    def put(self) -> Put:
+        older, asked, current = self.older, self.asked, self.replaced
+        if current is not None and not current.deleted:
+            origin = Origin(current.created, current.facts.owner)
+        else:
+            is_same_life = current is None or current.created <= older.created
+            origin = Origin(older.created if is_same_life else None, older.facts.owner)
+        return Put(
+            version=VersionRequest(number=older.version),
+            precondition=asked.precondition,
+            user=asked.user,
+            content_type=older.content_type,
+            valid=older.valid,
+            stage=older.stage,
+            source=older.source,
+            client_hash=None if older.sealed_hash is not None else older.client_hash,
+            origin=origin,
+            token=asked.token,
+            restores=older,
+        )
+
+
+Seen = dict[DocumentAddress, str | None]
+"""The ids of the current revisions by which a plan was made; ``None`` for what was never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``.
+
+    With ``is_damaged`` the current content of the file is not the one of its sidecar.
+    """
+
+    file: RestoredFile
+    attachments: list[RestoredFile] = field(default_factory=list)
+    unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    is_damaged: bool = False
+
+    @property
+    def notice(self) -> str | None:
+        """A line about attachments that do not come back."""
+        if not self.missing:
+            return None
+        return f"attachments that it names were missing already at that time: {', '.join(self.missing)}"
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether everything is current already as it would come back."""
+        current, older = self.file.current, self.file.older
+        if self.attachments or current is None or current.sidecar.deleted or current.is_edited or self.is_damaged:
+            return False
+        now = current.sidecar
+        facts = (now.digest, now.content_type, now.stage, now.valid)
+        return facts == (older.digest, older.content_type, older.stage, older.valid)
+
+    def seen(self) -> Seen:
+        """Return the revisions that must still be current when the plan is carried out."""
+        files = [(each.address, each.current) for each in (*self.attachments, self.file)]
+        return {address: None if found is None else found.sidecar.id for address, found in (*files, *self.unchanged)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reverting:
+    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
+
+    ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
+    """
+
+    documents: Documents
+    elsewhere: Documents | None = None
+
+    def plan(self, address: DocumentAddress, asked: Revert) -> RestorePlan:
+        route = self.documents.router.of(address.form)
+        current = route.storage.read(address, content=False)
+        source = self.elsewhere or self.documents
+        found = source.read(address, asked.get).found
+        with found.opened as content:
+            versions.must_equal(asked.version.number, found.sidecar.version, address)
+            file = RestoredFile(address, found.sidecar, current, asked)
+            self.documents.decided_early(route, address, file.put)
+            is_deep = self.elsewhere is not None
+            is_damaged = is_deep and not _is_whole(route, address, current)
+            if not address.is_main:
+                return RestorePlan(file, is_damaged=is_damaged)
+            names = dict.fromkeys(holder.held.name for holder in holders_in(address, content, found.size))
+        if len(names) > MOST_RESTORED:
+            raise BadRequestError(f"{address} names {len(names)} attachments: at most {MOST_RESTORED} are brought back")
+        plan = RestorePlan(file, is_damaged=is_damaged)
+        return _with_attachments(plan, route, source.router.of(address.form), names, is_deep=is_deep)
+
+    def restore(self, plan: RestorePlan) -> Written:
+        """Store an older revision, with its attachments of that time, as a new one; a repetition completes it."""
+        address, files, seen = plan.file.address, (*plan.attachments, plan.file), plan.seen()
+        *first, last = (files[at : at + RESTORED_AT_ONCE] for at in range(0, len(files), RESTORED_AT_ONCE))
+        for batch in first:
+            own = {each: seen[each] for each in (address, *(file.address for file in batch))}
+            done = self._stored(batch, own)
+            seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
+        return replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
+
+    def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
+        address, documents = files[0].address, self.documents
+        route = documents.router.of(address.form)
+        with ExitStack() as opened:
+            requests = [opened.enter_context(self._receiving(route, file)) for file in files]
+            with route.storage.writing(address) as writer:
+                for each, content_id in seen.items():
+                    stored = writer.current(each)
+                    if content_id != (None if stored is None else stored.sidecar.id):
+                        raise ReplacedError(f"{each} was written by another request meanwhile")
+                prepared = [documents.prepared(writer, request) for request in requests]
+                with protecting(route, address, files[0].asked.user):
+                    return [commit(writer, each) for each in prepared]
+
+    @contextmanager
+    def _receiving(self, route: Route, file: RestoredFile) -> Iterator[PutRequest]:
+        address = file.address
+        source = (self.elsewhere or self.documents).router.of(address.form).storage
+        older = source.read_revision(address, file.older.modified, content=True)
+        if older is None:
+            raise _changed(file)
+        with closing(older):
+            if older.sidecar.id != file.older.id or older.file is None:
+                raise _changed(file)
+            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as request:
+                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
+                    raise DamagedError(f"{address} of {older.sidecar.modified} is not what its sidecar says")
+                yield request
+
+
+def _changed(file: RestoredFile) -> BusyError:
+    return BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
+
+
+def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
+    with disk_errors("reading", address):
+        yield from iter(partial(content.read, CHUNK), b"")
+
+
+def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | None) -> bool:
+    if current is None or current.sidecar.deleted or current.is_edited or current.sidecar.digest is None:
+        return True
+    try:
+        found = route.storage.read(address, content=True)
+        if found is None or found.file is None:
+            return True
+        with found.file as file, disk_errors("reading", address):
+            return digest_of_open(file) == found.sidecar.digest
+    except DamagedError:
+        return False
+
+
+def _with_attachments(
+    plan: RestorePlan, route: Route, source: Route, names: Iterable[str], *, is_deep: bool
+) -> RestorePlan:
+    """Add the attachments that were current with their document; with ``is_deep`` also for damaged ones."""
+    file, asked = plan.file, replace(plan.file.asked, precondition=NO_PRECONDITION)
+    for name in names:
+        address = file.address.moved(file.address.collection, name)
+        try:
+            current = route.storage.read(address, content=False)
+            older = _as_of(source, address, file.older.modified)
+        except BadAddressError:  # no attachment has such a name
+            current = older = None
+        is_whole = not is_deep or _is_whole(route, address, current)
+        if older is not None and not (_is_same(current, older) and is_whole):
+            plan.attachments.append(RestoredFile(address, older.sidecar, current, asked))
+        elif current is not None and not current.sidecar.deleted:
+            plan.unchanged.append((address, current))
+        else:
+            plan.missing.append(name)
+    return plan
+
+
+def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
+    """Return the revision of an attachment that was current at a moment, else the first one after it.
+
+    A client may store an attachment after the data that names it, and a clock may have been set back in between.
+    ``None`` where it was deleted by then, or never stored.
+    """
+    try:
+        return selected(route, address, Get(as_of=moment), content=False)
+    except DeletedError:
+        return None
+    except NotFoundError:
+        revisions = route.storage.history(address)
+        if revisions is None:
+            return None
+        first = living(route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False))
+        if first is not None and first.sidecar.created <= moment:
+            raise ConflictError(f"{address} had other content at that time, and that revision was purged") from None
+        return first
+
+
+def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
+    if current is None or current.sidecar.deleted:
+        return False
+    if current.etag == older.etag:
+        return True
+    now, then = current.sidecar, older.sidecar
+    is_known = now.digest is not None and not current.is_edited
+    return is_known and (now.digest, now.content_type) == (then.digest, then.content_type)
+
+
+def republish(
+    definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
+) -> Sidecar | None:
+    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar.
+
+    Return ``None`` where it did not exist at that time, or is current already.
+    """
+    moment = asked.as_of or LAST
+    try:
+        older = living(as_of(source, address, moment, content=True))
+    except NotFoundError:
+        return None
+    if older is None:
+        return None
+    storage = definitions.router.of(address.form).definition.storage
+    with closing(older):
+        if older.file is None or _is_same(storage.read(address, content=False), older):
+            return None
+        sidecar = older.sidecar
+        put = Put(
+            version=VersionRequest(number=address.version),
+            user=asked.user,
+            content_type=sidecar.content_type,
+            restores=sidecar,
+        )
+        with definitions.receiving(address, sidecar.content_type, _pieces(older.file, address)) as (upload, received):
+            if sidecar.digest not in (None, received.digest):
+                raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
+            if not is_trial:
+                definitions.publish(address.form, put.version, [Part(address.name, put, upload, received)])
+    return sidecar
+
+
+def before_current(documents: Documents, address: DocumentAddress) -> Instant:
+    """Return the instant of the last living revision before the current one, which may be a tombstone."""
+    revisions = documents.router.of(address.form).storage.history(address)
+    if revisions is None:
+        raise NotFoundError(f"{address} does not exist")
+    for position in range(1, revisions.total):
+        found = revisions.revision(position)
+        if found is not None and found.sidecar is not None and not found.sidecar.deleted:
+            return found.instant
+    raise NotFoundError(f"{address} has no older revision")

@@ -1,33 +1,319 @@
-"""Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
-
-A plan is made without a lock, and carried out in steps, each under the lock of its document and only if the document is
-as it was found. The current revision of a living document always stays.
-"""
+"""Purging the data of one storage by a plan, and erasing documents with a certificate."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
+from html import unescape
+from typing import BinaryIO
+from urllib.parse import unquote
 
-from persistence.errors import PersistenceError
-from persistence.limits import PURGE_PAUSE, PURGED_AT_ONCE
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, one_later
-from persistence.model.sidecar import Sidecar
-from persistence.providers.provider import Route
-from persistence.services.purge_plans import (
-    PurgePlan,
-    PurgePlanning,
-    PurgeRules,
-    PurgeTotals,
-    RemovedFile,
-    current_ids,
-    newest_of,
+import msgspec
+
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    MalformedXmlError,
+    NotFoundError,
+    PersistenceError,
+    disk_errors,
 )
-from persistence.storage.managed import BodiesOf, ManagedStorage
-from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
-from persistence.storage.storage import RevisionStorage, Writing
+from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
+from persistence.limits import CHUNK, PURGE_PAUSE, PURGED_AT_ONCE
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import LAST, Instant, RetentionPeriods, before, one_later
+from persistence.model.sidecar import Sidecar
+from persistence.providers.router import Route
+from persistence.storage.attachments import RevisionRewriter, SplitStorage
+from persistence.storage.storage import BodiesOf, DocumentFile, DocumentFiles, ManagedStorage, RevisionStorage, Writing
+from persistence.xml import streaming
+
+_OVERLAP = 1 << 13
+"""Bytes that are looked at twice, where one piece ends: a name has 200 bytes, and each may be written as ten."""
+_DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
+
+
+def unnamed(
+    store: ManagedStorage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]
+) -> set[str]:
+    """Return those of some attachments that no revision of the data or the draft names, of older ones if it ``stays``.
+
+    Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
+    """
+    left = set(names)
+    for content in _contents(store, main, stays):
+        with content:
+            with disk_errors("reading form data"):
+                left = without_named(iter(partial(content.read, CHUNK), b""), left)
+            if left and _has_encrypted_values(content):
+                return set()
+        if not left:
+            break
+    return left
+
+
+def _has_encrypted_values(content: BinaryIO) -> bool:
+    """Return whether a content has encrypted values, or cannot be parsed."""
+    with disk_errors("reading form data"):
+        content.seek(0)
+        if not streaming.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
+            return False
+        content.seek(0)
+        try:
+            with EncryptedValueWatch() as reader:
+                return reader.read(iter(partial(content.read, CHUNK), b"")).is_one
+        except (BadRequestError, MalformedXmlError):
+            return True
+
+
+def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
+    for collection in Collection:
+        found = store.read(main.moved(collection), content=True)
+        if found is not None and found.file is not None:
+            yield found.file
+    for instant in store.revisions(main):
+        older = store.read_older(main, instant, content=True) if stays(instant) else None
+        if older is not None and older.file is not None:
+            yield older.file
+
+
+def without_named(pieces: Iterable[bytes], names: set[str]) -> set[str]:
+    """Return those of some names that a content, which comes in large pieces, does not have."""
+    left, tail, encoding = set(names), b"", ""
+    for read in pieces:
+        encoding = encoding or _encoding(read)
+        piece = tail + read
+        for each in (encoding, "latin-1"):
+            text = piece.decode(each, "replace")
+            plain = unquote(unescape(text)) if "%" in text or "&" in text else text
+            left -= {name for name in left if name in text or name in plain}
+        tail = piece[-_OVERLAP:]
+        if not left:
+            break
+    return left
+
+
+def _encoding(begin: bytes) -> str:
+    declaration = begin.partition(b"?>")[0] if b"<?xml" in begin[:8] else b""
+    found = _DECLARED.match(declaration.partition(b"encoding")[2])
+    declared = found[1].decode().lower() if found is not None else None
+    return streaming.codec_of(begin, declared if declared in streaming.ENCODINGS else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeRules:
+    """The instants before which something is removed; ``None`` keeps all of its kind.
+
+    ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
+    and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
+    """
+
+    revisions: Instant | None = None
+    tombstones: Instant | None = None
+    drafts: Instant | None = None
+    orphans: Instant | None = None
+    since: Instant | None = None
+
+    def lets_go(self, revision: Instant) -> bool:
+        is_old = self.revisions is not None and revision < self.revisions
+        return is_old and (self.since is None or revision >= self.since)
+
+
+@dataclass(slots=True)
+class PurgeTotals:
+    """The number of things that a purge removes, and the bytes that it frees.
+
+    ``revisions`` do not include those of removed documents and attachments.
+    """
+
+    revisions: int = 0
+    documents: int = 0
+    drafts: int = 0
+    attachments: int = 0
+    freed: int = 0
+
+    def add(self, other: PurgeTotals) -> None:
+        self.revisions += other.revisions
+        self.documents += other.documents
+        self.drafts += other.drafts
+        self.attachments += other.attachments
+        self.freed += other.freed
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.revisions or self.documents or self.drafts or self.attachments)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """An attachment that is removed with all its revisions; it ``is_orphan`` if no data names it."""
+
+    address: DocumentAddress
+    current: Sidecar
+    older: Sequence[Instant]
+    is_orphan: bool = False
+
+
+@dataclass(slots=True)
+class PurgePlan:
+    """The parts of one document that will be removed.
+
+    A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of its
+    files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft still
+    have the ``seen_ids``.
+    """
+
+    form: Form
+    document: str
+    older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
+    tombstone: Sidecar | None = None
+    newest: Sidecar | None = None
+    draft: Sidecar | None = None
+    files: list[RemovedFile] = field(default_factory=list)
+    seen_ids: tuple[str | None, ...] = ()
+    totals: PurgeTotals = field(default_factory=PurgeTotals)
+
+    @property
+    def main(self) -> DocumentAddress:
+        """The address of the saved data."""
+        return DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML)
+
+
+def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
+    """Return the rules for data that was kept for its whole period."""
+
+    def before_(seconds: int | None) -> Instant | None:
+        return None if seconds is None else before(now, seconds) if seconds else LAST
+
+    return PurgeRules(
+        before_(periods.history), before_(periods.tombstones), before_(periods.drafts), before_(periods.orphans)
+    )
+
+
+class PurgePlanning:
+    """Finds the parts of one document that rules let go."""
+
+    def __init__(self, store: ManagedStorage, rules: PurgeRules, plan: PurgePlan) -> None:
+        self._store = store
+        self._rules = rules
+        self._plan = plan
+        self._main = plan.main
+
+    def made(self) -> PurgePlan:
+        """Return the plan. Raises ``DamagedError`` where nobody knows what belongs to the document."""
+        plan, rules, main = self._plan, self._rules, self._main
+        draft = main.moved(Collection.DRAFT)
+        newest = newest_of(self._store, draft) if rules.drafts is not None else None
+        if newest is not None and _is_before(newest, rules.drafts):
+            plan.draft, plan.totals.drafts = newest, 1
+            plan.totals.freed += self._store.freed_by_folder(draft)
+        current = self._store.sidecar(main)
+        if current is not None and current.deleted and _is_before(current, rules.tombstones):
+            # Attachments are saved before the data: a newer one is of a document that is being saved again.
+            plan.newest = newest_of(self._store, main)
+            if plan.newest is not None and _is_before(plan.newest, rules.tombstones):
+                self._plan_document(current)
+                return plan
+        for name in self._store.names(main):
+            self._plan_file(main.moved(Collection.DATA, name))
+        if rules.orphans is not None:
+            self._plan_orphans(current, rules.orphans)
+        return plan
+
+    def _plan_document(self, tombstone: Sidecar) -> None:
+        plan = self._plan
+        plan.tombstone, plan.totals.documents = tombstone, 1
+        plan.totals.freed += self._store.freed_by_folder(self._main)
+        for name in self._store.names(self._main):
+            address = self._main.moved(Collection.DATA, name)
+            if address.is_main:
+                continue
+            sidecar, older = self._store.sidecar(address), self._store.revisions(address)
+            bodies = self._bodies(address, sidecar, older)
+            if sidecar is not None and bodies is not None:
+                plan.files.append(RemovedFile(address, sidecar, older))
+                plan.totals.attachments += 1
+                plan.totals.freed += bodies
+
+    def _plan_file(self, address: DocumentAddress) -> None:
+        sidecar = self._store.sidecar(address)
+        if sidecar is None:
+            return
+        older = self._store.revisions(address)
+        if not address.is_main and sidecar.deleted and _is_before(sidecar, self._rules.tombstones):
+            self._remove(address, sidecar, older)
+            return
+        gone = [each for each in older if self._rules.lets_go(each) and each != sidecar.modified]
+        if gone:
+            self._plan.older.append((address, gone))
+            self._plan.totals.revisions += len(gone)
+            self._plan.totals.freed += sum(self._store.freed(address, each) for each in gone)
+            if not address.is_main:
+                self._plan.totals.freed += self._bodies(address, None, gone) or 0
+
+    def _remove(
+        self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
+    ) -> None:
+        totals = self._plan.totals
+        self._plan.files.append(RemovedFile(address, current, older, is_orphan))
+        totals.attachments += 1
+        totals.freed += sum(self._store.freed(address, each) for each in (None, *older))
+        totals.freed += self._bodies(address, current, older) or 0
+
+    def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
+        found = [self._store.read_older(address, each, content=False) for each in older]
+        records = [current, *(each.sidecar for each in found if each is not None)]
+        sizes = [each.body.size for each in records if each is not None and each.body is not None]
+        return sum(sizes) if sizes else None
+
+    def _plan_orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
+        main, removed = self._main, {each.address for each in self._plan.files}
+        self._plan.seen_ids = current_ids(self._store, main)
+        found = dict[str, Sidecar]()
+        for name in self._store.names(main):
+            address = main.moved(Collection.DATA, name)
+            sidecar = None if address.is_main or address in removed else self._store.sidecar(address)
+            if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
+                found[name] = sidecar
+        if not found or (current is not None and current.deleted and current.modified >= cutoff):
+            return
+        is_deleted = current is not None and current.deleted
+        names = set(found)
+        if not is_deleted:
+            names = unnamed(self._store, main, names, lambda instant: not self._rules.lets_go(instant))
+        for name in sorted(names):
+            address = main.moved(Collection.DATA, name)
+            self._keep_older(address)
+            self._remove(address, found[name], self._store.revisions(address), is_orphan=True)
+
+    def _keep_older(self, address: DocumentAddress) -> None:
+        plan = self._plan
+        for each in [each for each in plan.older if each[0] == address]:
+            plan.older.remove(each)
+            plan.totals.revisions -= len(each[1])
+            plan.totals.freed -= sum(self._store.freed(address, instant) for instant in each[1])
+            plan.totals.freed -= self._bodies(address, None, each[1]) or 0
+
+
+def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
+    return cutoff is not None and sidecar.modified < cutoff
+
+
+def current_ids(store: ManagedStorage, main: DocumentAddress) -> tuple[str | None, ...]:
+    """Return the ids of the current revisions of the data and the draft of a document."""
+    found = (store.sidecar(main.moved(collection)) for collection in Collection)
+    return tuple(None if sidecar is None else sidecar.id for sidecar in found)
+
+
+def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
+    """Return the newest revision, or tombstone, of any file of a document or draft."""
+    found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
+    return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 
 
 class StoragePurge:
@@ -162,3 +448,149 @@ def purge_documents(
             yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)
         except PersistenceError as error:
             yield error
+
+
+class ErasedDocument(msgspec.Struct, frozen=True):
+    """An erased document: its tree, its owner as far as one is known, and its files."""
+
+    tree: str
+    app: str
+    form: str
+    document: str
+    owner: str | None
+    files: tuple[DocumentFile, ...]
+
+
+class ErasedCopies(msgspec.Struct, frozen=True):
+    """The files of documents in a backup, and whether they were removed there."""
+
+    backup: str
+    removed: bool
+    files: tuple[DocumentFile, ...]
+
+
+class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete.
+
+    ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
+    """
+
+    format: int
+    began: Instant
+    by: str
+    documents: tuple[ErasedDocument, ...]
+    ended: Instant | None = None
+    reason: str | None = None
+    owner: str | None = None
+    backups: tuple[ErasedCopies, ...] = ()
+    remaining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedDocuments:
+    """The documents of a user, the number of revisions of others that name the user, and of documents that are damaged.
+
+    The owner of a damaged document cannot be read.
+    """
+
+    documents: tuple[tuple[Form, str], ...]
+    mentions: int
+    damaged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """Erases documents of one storage, which is called ``name``."""
+
+    name: str
+    store: ManagedStorage
+    purge: StoragePurge
+    bodies_of: BodiesOf
+
+    def owned(self, user: str) -> OwnedDocuments:
+        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
+        found, mentions, damaged = list[tuple[Form, str]](), 0, 0
+        for form in self.purge.forms(None):
+            for document in self.purge.store.documents_and_drafts(form):
+                mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+                files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))
+                deciding = list(self._current(mains)) or list(self._current(files))
+                if any(each is not None and each.creator == user for each in deciding):
+                    found.append((form, document))
+                else:
+                    damaged += None in deciding
+                    mentions += sum(user in (each.modifier, each.creator) for each in self._revisions(mains[0]))
+        return OwnedDocuments(tuple(found), mentions, damaged)
+
+    def describe(self, form: Form, document: str) -> ErasedDocument:
+        """Return the record of a document, with all its files."""
+        with disk_errors("looking for the files of", f"{form}/data/{document}"):
+            found = [file for files in self._files(form, document) for file in files.listed()]
+        if not found:
+            raise NotFoundError(f"{form}/data/{document} does not exist")
+        mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+        owner = next((each.creator for each in self._current(mains) if each is not None and each.creator), None)
+        return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
+
+    def erase(self, form: Form, document: str) -> None:
+        """Erase a document with its history, attachments, draft and lease, and all its files.
+
+        The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
+        """
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        places = list(self._files(form, document))
+        with disk_errors("looking for links to", main):
+            links = [list(each.links()) for each in places]
+        storage = self.purge.storage_of(form)
+        for name in () if storage is self.store else self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            with suppress(DamagedError):
+                current = None if address.is_main else self.store.sidecar(address)
+                if current is not None:
+                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
+        with storage.writing(main) as writer:
+            writer.discard_document(form, document)
+            writer.discard_draft(form, document)
+            # Under the lock: otherwise somebody may have saved the document again.
+            with disk_errors("erasing", main):
+                for each, own in zip(places, links, strict=True):
+                    each.remove(own)
+        with suppress(NotFoundError):
+            self.store.leases.broken(document)
+
+    def _remove_bodies(self, main: DocumentAddress) -> None:
+        storage = self.purge.storage_of(main.form)
+        for name in self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            with suppress(DamagedError):
+                current = None if address.is_main else self.store.sidecar(address)
+                if current is not None:
+                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
+
+    def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
+        yield self.store.document_files(form, document)
+        bodies = self.bodies_of(form)
+        if bodies is not None:
+            yield bodies.document_files(form, document)
+
+    def _current(self, addresses: Iterable[DocumentAddress]) -> Iterator[Sidecar | None]:
+        for address in addresses:
+            try:
+                sidecar = self.store.sidecar(address)
+            except DamagedError:
+                yield None
+            else:
+                if sidecar is not None:
+                    yield sidecar
+
+    def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
+        try:
+            history = self.store.history(main)
+        except DamagedError:
+            return
+        found = (history.revision(position) for position in range(history.total)) if history is not None else ()
+        yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
+
+
+def _mentions(sidecar: Sidecar, user: str) -> bool:
+    return user in (sidecar.modifier, sidecar.creator)

@@ -1,39 +1,113 @@
-"""Re-encryption of stored data, by the current definitions and key (spec forms 4.5).
-
-Every revision is rewritten in place, with its instants, stage and entity tag, while documents are read and saved.
-"""
+"""Re-encryption of stored data (spec forms 4.5), and the jobs that do it or rebuild indexes (spec search 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import BinaryIO
 
 import msgspec
 
+from persistence.closable import Closable, closed
 from persistence.crypto import frames
 from persistence.crypto.frames import PlainFile
-from persistence.crypto.value_cipher import DataCipher
+from persistence.crypto.value_cipher import DataCipher, key_of
 from persistence.errors import (
     BadRequestError,
     BusyError,
     ConfigurationError,
     DamagedError,
+    MalformedXmlError,
+    NotSupportedError,
     PersistenceError,
     disk_errors,
 )
-from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
+from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
+from persistence.forms.messages import attribute, element, text
+from persistence.index.protocol import ReindexingState
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
-from persistence.services.data_revisions import DataRevision, living_revisions, opened_revision
-from persistence.services.encryption_at_rest import EncryptionAtRest, Path
-from persistence.storage.managed import BodiesOf, ManagedStorage
-from persistence.storage.split_attachments import RevisionRewriter
+from persistence.model.versions import Place
+from persistence.providers.router import Router
+from persistence.services.codec import EncryptionAtRest, Path
+from persistence.services.documents import DataRevision, living_revisions, opened_revision
+from persistence.storage.attachments import RevisionRewriter
+from persistence.storage.storage import BodiesOf, JobRecord, ManagedStorage
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.markup import WordWatch
+from persistence.xml.streaming import WordWatch
+
+_ATTEMPTS = 3
+
+
+class KeyReferences:
+    """Finds the revisions of one storage that are encrypted with a key.
+
+    Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
+    """
+
+    def __init__(
+        self, store: ManagedStorage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
+    ) -> None:
+        self._store = store
+        self._rewriter = RevisionRewriter(store, bodies_of)
+        self._key_id = key_id
+        self._keeps_bodies_elsewhere = keeps_bodies_elsewhere
+
+    def of(self, form: Form, document: str) -> tuple[int, list[str]]:
+        """Return how many revisions of a document, its attachments and its draft need the key, and problems."""
+        for _ in range(_ATTEMPTS):
+            problems = list[str]()
+            found = [
+                self._needs_key(each, problems)
+                for each in living_revisions(self._store, self._rewriter, form, document, problems)
+                if each.sidecar.body is None or not self._keeps_bodies_elsewhere(form)
+            ]
+            if None not in found:  # else a revision was moved meanwhile to a place that was read before
+                return sum(map(bool, found)), problems
+        return 0, [f"{form}/data/{document} is written too often to be read: run this again"]
+
+    def _needs_key(self, revision: DataRevision, problems: list[str]) -> bool | None:
+        hashed = revision.sidecar.sealed_hash
+        if hashed is not None and key_of(hashed) == self._key_id:
+            return True
+        try:
+            found = opened_revision(self._rewriter, revision)
+            if found is None:
+                return None
+            with found.opened, disk_errors("reading", revision.address):
+                return self._is_in(revision, found)
+        except MalformedXmlError as error:
+            problems.append(f"{revision.address} cannot be read: {error}")
+        except (BusyError, ConfigurationError, DamagedError) as error:
+            problems.append(str(error))
+        return False
+
+    def _is_in(self, revision: DataRevision, found: StoredRevision) -> bool:
+        if not revision.address.is_main:
+            header = frames.read_header(found.opened)
+            return header is not None and header.key_id == self._key_id
+        if revision.sidecar.encrypted is False and not found.is_edited:  # noted while the content was stored
+            return False
+        used = set[str | None]()
+
+        def note(value: str, _: Place) -> str:
+            used.add(key_of(value))
+            return value
+
+        with ValueDecrypter(note) as reading:
+            for _ in reading.edited(iter(lambda: found.opened.read(CHUNK), b"")):
+                pass
+            if reading.seal is not None:
+                used.add(key_of(reading.seal))
+        return self._key_id in used
+
 
 _PASSES = 3
 """Passes over a document: a save during the first may have been encrypted by the definition before."""
@@ -258,3 +332,243 @@ def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
     file.seek(0)
     while piece := file.read(CHUNK):
         yield piece
+
+
+_MOST_WAITING = 100
+_RETRY_AFTER = 30
+_PAUSE = 0.5
+_LONGEST_WAIT = 24 * 3600.0
+_LONGEST_END = 10.0
+"""Seconds for which ``close`` waits for the current document."""
+_LONGEST_BEGIN = 1.0
+"""Seconds for which a request waits until its job has begun."""
+
+DocumentDone = Callable[[list[str]], None]
+"""Called after each document, with its problems."""
+
+
+class Reindexing:
+    """Rebuilds the indexes of the providers."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def all(self) -> None:
+        """Rebuild the indexes of all active providers, one after the other."""
+        self._router.reindex_all()
+
+    def version(self, form: Form, number: int) -> None:
+        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+        self._router.reindex(form, number)
+
+    def status(self) -> bytes:
+        """Return the progress of the first provider that is rebuilding, in XML."""
+        status = self._router.reindexing_status()
+        progress = attribute("state", status.state.value)
+        if status.state is ReindexingState.INDEXING:
+            progress += attribute("document-current", str(status.current)) + attribute(
+                "document-total", str(status.total)
+            )
+        return element("status", progress).encode()
+
+
+class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The progress of a form; ``version`` is ``None`` for all versions.
+
+    A job that has not begun ``waits``; the numbers are then those of the job before.
+    """
+
+    app: str
+    name: str
+    version: int | None
+    current: int
+    total: int
+    waits: bool = False
+
+    @property
+    def form(self) -> Form:
+        return Form(self.app, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReencryptionJob:
+    """The re-encryption of a form, or of one version of it, in one storage.
+
+    ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
+    """
+
+    reencryption: Reencryption
+    form: Form
+    version: int | None
+    reindex: Callable[[Form], None]
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Set when the job has begun or failed to."""
+
+    @property
+    def record(self) -> JobRecord:
+        return self.reencryption.store.reencryption
+
+    def note_waiting(self) -> None:
+        """Record that the job waits, so that no process reports the state of the job before."""
+        known = _progress_in(self.record)
+        own = [each for each in known if each.form == self.form]
+        before = own[-1] if own else ReencryptionProgress(self.form.app, self.form.name, self.version, 0, 0)
+        waiting = msgspec.structs.replace(before, version=self.version, waits=True)
+        others = known if self.record.is_taken() else [each for each in known if each not in own]
+        self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _is_same(each, waiting))]))
+
+    def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
+        """Encrypt every document again, and report progress; return the number of rewritten revisions.
+
+        When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
+        """
+        count = 0
+        with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
+            total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
+            own = [each for each in _progress_in(self.record) if each.form == self.form]
+            was_stopped = any(each.current < each.total for each in own)
+            report = _ProgressWriter(self, total)
+            self.begun.set()
+            for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
+                rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
+                count += rewritten
+                step(problems)
+                report.write(min(done, total - 1))
+                if is_ending():
+                    return count
+            if count or was_stopped:
+                self.reindex(self.form)
+            report.write(total, is_last=True)
+        return count
+
+
+class _ProgressWriter:
+    """Writes the progress of a job into the record, beside the progress of other jobs."""
+
+    def __init__(self, job: ReencryptionJob, total: int) -> None:
+        self._record = job.record
+        self._own = ReencryptionProgress(job.form.app, job.form.name, job.version, 0, total)
+        self._written = 0.0
+        self._write(self._own, [each for each in _progress_in(self._record) if each.form != job.form])
+
+    def write(self, current: int, *, is_last: bool = False) -> None:
+        if not is_last and monotonic() < self._written + _PAUSE:
+            return
+        self._written = monotonic()
+        with suppress(PersistenceError):
+            others = [each for each in _progress_in(self._record) if not _is_same(each, self._own)]
+            self._write(msgspec.structs.replace(self._own, current=current), others)
+
+    def _write(self, own: ReencryptionProgress, others: list[ReencryptionProgress]) -> None:
+        with suppress(PersistenceError):
+            self._record.write(msgspec.json.encode([*others, own]))
+
+
+def _is_same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:
+    return (one.form, one.waits) == (other.form, other.waits)
+
+
+def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
+    try:
+        return msgspec.json.decode(record.read(), type=list[ReencryptionProgress])
+    except msgspec.DecodeError:
+        return []
+
+
+def _state_of(progress: ReencryptionProgress, has_begun: bool, *, is_last: bool) -> str:  # noqa: FBT001
+    if progress.waits:
+        return "waiting" if has_begun else "stopped"
+    return "finished" if progress.current >= progress.total else "encrypting" if has_begun and is_last else "stopped"
+
+
+def _progress_xml(progress: ReencryptionProgress, state: str) -> str:
+    fields = {
+        "application-name": text(progress.app),
+        "form-name": text(progress.name),
+        "form-version": str(progress.version or ""),
+        "current": str(progress.current),
+        "total": str(progress.total),
+    }
+    content = "".join(element(name, content=each) for name, each in fields.items())
+    return element("form", attribute("state", state), content=content)
+
+
+class ReencryptionJobs(Closable):
+    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
+
+    def __init__(
+        self,
+        records: Iterable[JobRecord],
+        job_of: Callable[[Form, int | None], ReencryptionJob],
+        log: Callable[[Form, str], None],
+    ) -> None:
+        self._records = tuple(records)
+        self._job_of = job_of
+        self._log = log
+        self._lock = threading.Lock()
+        self._waiting: deque[ReencryptionJob] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+
+    def begin(self, form: Form, version: int | None) -> bool:
+        """Begin to encrypt a form again in the background, and return whether the form exists."""
+        job = self._job_of(form, version)
+        if not job.reencryption.has_key:
+            raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
+        if not job.reencryption.has_form(form):
+            return False
+        with self._lock:
+            if self._is_ending:
+                raise closed("re-encryption")
+            if len(self._waiting) >= _MOST_WAITING:
+                raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
+            job.note_waiting()
+            self._waiting.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)
+                self._thread.start()
+        job.begun.wait(_LONGEST_BEGIN)
+        return True
+
+    def close(self) -> None:
+        """End the running job after its current document; waiting jobs are not begun."""
+        with self._lock:
+            self._is_ending = True
+            self._waiting.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_LONGEST_END)
+
+    def states(self) -> list[tuple[ReencryptionProgress, str]]:
+        """Return the progress of all forms, each with its state."""
+        states = list[tuple[ReencryptionProgress, str]]()
+        for record in self._records:
+            has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped
+            forms = _progress_in(record)
+            states += ((each, _state_of(each, has_begun, is_last=each is forms[-1])) for each in forms)
+        return states
+
+    def status(self) -> bytes:
+        """Return the progress of all forms in XML."""
+        return element("forms", content="".join(_progress_xml(*each) for each in self.states())).encode()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                job = self._waiting.popleft()
+            try:
+                job.run(partial(self._log_all, job.form), lambda: self._is_ending)
+            except PersistenceError as error:
+                if not self._is_ending:
+                    self._log(job.form, str(error))
+            except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
+                self._log(job.form, f"{type(error).__name__}: {error}")
+            finally:
+                job.begun.set()
+
+    def _log_all(self, form: Form, problems: list[str]) -> None:
+        for problem in problems:
+            self._log(form, problem)

@@ -14,11 +14,10 @@ from persistence.errors import BadRequestError, DeletedError, NotFoundError, Pre
 from persistence.limits import CHUNK
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
-from persistence.model.permissions import Operations
-from persistence.model.preconditions import NO_PRECONDITION, Precondition
+from persistence.model.permissions import ANONYMOUS, Operations, User
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
-from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest, is_data_format
+from persistence.model.write_conditions import NO_PRECONDITION, Precondition
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 

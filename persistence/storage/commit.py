@@ -6,20 +6,140 @@ a change happens. What comes before it can be thrown away, what comes after it c
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
-from persistence.errors import DamagedError, ReplacedError
+from persistence.errors import DamagedError, ReplacedError, as_disk_error
+from persistence.limits import WRITTEN_AT_ONCE
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
 from persistence.model.instants import one_later
-from persistence.model.sidecar import Sidecar, digest_text, fresh_id, stamp
-from persistence.storage import copies, directories, files, nofollow, sidecars, stored_revision
-from persistence.storage.layout import FilePaths, Layout
+from persistence.model.sidecar import ClientHash, Sidecar, digest_text, fresh_id, stamp
+from persistence.storage import files, stored_revision
+from persistence.storage.layout import SERVE, SPOOL, FilePaths, Layout
+from persistence.storage.locks import try_lock
 from persistence.storage.stored_revision import FileFingerprint, StoredRevision
-from persistence.storage.uploads import Upload
+
+_SMALL = 1 << 20
+ABANDONED_AFTER = 60.0
+"""Seconds after which a temporary file that nobody holds belongs to nobody."""
+
+
+class Upload:
+    """One body being received below a root. Use it in a ``with`` block: what was not placed by its end is gone.
+
+    ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.id = fresh_id()
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._begun = 0
+        self._path: str | None = None
+        try:
+            descriptor = files.open_unnamed(root)
+            if descriptor is None:
+                self._path = f"{root}/{SPOOL}/{self.id}"
+                files.ensure(f"{root}/{SPOOL}")
+                descriptor = files.open_new(self._path)
+                try_lock(descriptor)  # alive, it says to ``sweep``
+        except OSError as error:
+            raise as_disk_error(error, "receiving a body") from error
+        self._descriptor = descriptor
+
+    def write(self, chunk: bytes) -> None:
+        """Append to the content."""
+        files.write_all(self._descriptor, chunk)
+        self._hash.update(chunk)
+        self.size += len(chunk)
+        if self.size - self._begun >= WRITTEN_AT_ONCE:
+            files.begin_writeback(self._descriptor, self._begun, self.size - self._begun)
+            self._begun = self.size
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything written so far."""
+        return digest_text(self._hash.hexdigest())
+
+    def opened(self) -> FileIO:
+        """Return the content so far, open to be read from its beginning; it may be kept longer than the upload."""
+        file = FileIO(os.dup(self._descriptor))
+        file.seek(0)
+        return file
+
+    def flush(self) -> None:
+        """Make a large content durable now, while no lock is held; a small one waits for ``sync``."""
+        if self.size > _SMALL:
+            files.sync(self._descriptor)
+
+    def place_at(self, path: str, stamp: int) -> None:
+        """Give the content its name, and the revision's stamp as its modification time, in nanoseconds."""
+        files.stamp(self._descriptor, stamp)
+        if self._path is None:
+            files.link_descriptor(self._descriptor, path)
+        else:
+            files.rename(self._path, path)
+            self._path = None
+        files.begin_writeback(self._descriptor)
+
+    def sync(self) -> None:
+        """Make the content durable under the name it has now."""
+        files.sync(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            files.remove_quietly(self._path)
+        os.close(self._descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingFile:
+    """A file that was received to be sent to another server.
+
+    ``client_hash`` is the one that a client gave with it. With ``may_stay`` a file of its name that is there stays.
+    """
+
+    name: str
+    content_type: str
+    upload: Upload
+    client_hash: ClientHash | None = None
+    may_stay: bool = False
+
+
+def sweep(root: str) -> None:
+    """Remove what killed workers have left in the spool directory."""
+    for path in abandoned(f"{root}/{SPOOL}"):
+        files.remove_quietly(path)
+
+
+def abandoned(spool: str, age: float = ABANDONED_AFTER) -> Iterator[str]:
+    """Yield the files in the spool that nobody holds, and that are not just being made: older than so many seconds."""
+    for entry in os.scandir(spool):
+        if not entry.is_file(follow_symlinks=False):
+            continue
+        try:
+            descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            continue
+        try:
+            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > age:
+                yield entry.path
+        finally:
+            os.close(descriptor)
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
@@ -78,7 +198,7 @@ def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
 
     A later write to the content changes its time again, so a late change of an editor is found later.
     """
-    copies.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
+    files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
     files.stamp_durably(paths.content, stamp(sidecar))
     replace_sidecar(paths, sidecar)
 
@@ -87,7 +207,7 @@ def reinstate(paths: FilePaths, sidecar: Sidecar, content: str) -> None:
     """Make an older revision the current one; ``content`` is a path of its content, which keeps that name."""
     arrived = paths.next_content(sidecar.id)
     files.remove(arrived)
-    copies.keep_as(content, arrived)
+    files.keep_as(content, arrived)
     replace_sidecar(paths, sidecar)
     files.rename(arrived, paths.content)
     files.remove(arrived)  # two names of one file are left by a rename of one over the other
@@ -106,9 +226,9 @@ def replace_sidecar(
     ``settle`` makes every name durable that the commit relies on, at least those in the directory, which it gets open.
     The content waits under the name that it arrived with.
     """
-    directory = nofollow.open_directory(paths.directory)
+    directory = files.open_directory(paths.directory)
     try:
-        with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
+        with files.written(paths.next_sidecar, stored_revision.encode(sidecar, paths.address)) as prepared:
             # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
             if upload is not None:
                 files.begin_writeback(prepared)
@@ -116,12 +236,12 @@ def replace_sidecar(
             files.sync(prepared)
             if upload is not None:
                 upload.sync()
-            (settle or directories.sync_open)(directory)
+            (settle or files.sync_open)(directory)
             if over is not None:
                 over.require_before(prepared)
             files.rename(paths.next_sidecar, paths.sidecar)  # committed
         # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
-        directories.sync_open(directory)
+        files.sync_open(directory)
     finally:
         os.close(directory)
 
@@ -189,8 +309,8 @@ def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
     if files.exists(paths.revision(modified).sidecar):
         modified = over.latest
     revision = paths.revision(modified)
-    directories.ensure(paths.history)
-    size, digest = copies.copied(paths.content, revision.content)
+    files.ensure(paths.history)
+    size, digest = files.copied(paths.content, revision.content)
     edit = msgspec.structs.replace(
         over.sidecar,
         id=fresh_id(),
@@ -206,10 +326,10 @@ def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
         encrypted=over.sidecar.encrypted or None,  # of the edit nothing is known
     )
     files.stamp_durably(revision.content, stamp(edit))
-    with files.written(revision.next_sidecar, sidecars.encode(edit, paths.address)) as prepared:
+    with files.written(revision.next_sidecar, stored_revision.encode(edit, paths.address)) as prepared:
         files.sync(prepared)
     files.rename(revision.next_sidecar, revision.sidecar)
-    return nofollow.open_directory(paths.history)
+    return files.open_directory(paths.history)
 
 
 def keep(paths: FilePaths, sidecar: Sidecar) -> int:
@@ -220,14 +340,14 @@ def keep(paths: FilePaths, sidecar: Sidecar) -> int:
     """
     revision = paths.revision(sidecar.modified)
     try:
-        history = nofollow.open_directory(paths.history)
+        history = files.open_directory(paths.history)
     except FileNotFoundError:
-        directories.make(paths.history)
-        history = nofollow.open_directory(paths.history)
+        files.make(paths.history)
+        history = files.open_directory(paths.history)
     try:
-        copies.keep_as(paths.sidecar, revision.sidecar)
+        files.keep_as(paths.sidecar, revision.sidecar)
         if not sidecar.deleted:
-            copies.keep_as(paths.content, revision.content)
+            files.keep_as(paths.content, revision.content)
     except BaseException:
         os.close(history)
         raise
@@ -248,4 +368,79 @@ def remove_second_name(paths: FilePaths, committed: Sidecar) -> None:
     if kept is not None and kept.id == committed.id:
         files.remove(second.content)
         files.remove(second.sidecar)
-        directories.sync(paths.history)
+        files.sync_directory(paths.history)
+
+
+def remove(revisions: Sequence[FilePaths]) -> list[Sidecar]:
+    """Remove revisions that lie in one directory, under the lock of their document; return their sidecars.
+
+    Those that are gone already are left out.
+    """
+    found = [(paths, sidecar) for paths in revisions if (sidecar := recover(paths).sidecar) is not None]
+    if not found:
+        return []
+    directory = found[0][0].directory
+    hide(directory, [(paths, sidecar.id) for paths, sidecar in found if not sidecar.deleted])
+    for paths, _ in found:
+        files.rename(paths.sidecar, paths.next_sidecar)
+    files.sync_directory(directory)
+    for paths, sidecar in found:
+        files.remove(paths.next_content(sidecar.id))
+    files.sync_directory(directory)
+    for paths, _ in found:
+        files.remove(paths.next_sidecar)
+    files.sync_directory(directory)
+    return [sidecar for _, sidecar in found]
+
+
+def hide(directory: str, contents: Sequence[tuple[FilePaths, str]]) -> None:
+    """Give contents the names that they have until they are committed, with their ids: only sidecars lead there."""
+    hidden = False
+    for paths, content_id in contents:
+        with suppress(FileNotFoundError):
+            files.rename(paths.content, paths.next_content(content_id))
+            hidden = True
+    if hidden:
+        files.sync_directory(directory)
+
+
+def unlink_serving(layout: Layout, tags: Sequence[str]) -> None:
+    """Remove the links through which another process may read contents with some tags or ids, for nginx."""
+    for hour in _names(layout.own(SERVE)):
+        for tag in tags:
+            with suppress(OSError):
+                files.remove(f"{layout.own(SERVE)}/{hour}/{tag}")
+
+
+def freed(path: str) -> int:
+    """Return the bytes that the removal of a file frees; a file with another name frees nothing. Raises ``OSError``."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return 0
+    return status.st_size if status.st_nlink == 1 else 0
+
+
+def freed_below(path: str) -> int:
+    """Return the bytes that the removal of a directory frees: of files all of whose names are in it."""
+    names, sizes = dict[int, int](), dict[int, tuple[int, int]]()
+    for status in _files(path):
+        names[status.st_ino] = names.get(status.st_ino, 0) + 1
+        sizes[status.st_ino] = status.st_nlink, status.st_size
+    return sum(size for inode, (links, size) in sizes.items() if names[inode] >= links)
+
+
+def _files(path: str) -> Iterator[os.stat_result]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            else:
+                yield entry.stat(follow_symlinks=False)
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

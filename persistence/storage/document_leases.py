@@ -21,13 +21,12 @@ import msgspec
 from persistence.errors import BusyError, DamagedError, NotFoundError, disk_errors
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
-from persistence.model.leases import DocumentLease, LeaseHolder, Moment
-from persistence.model.users import User
-from persistence.storage import directories, files, nofollow
+from persistence.model.permissions import User
+from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
+from persistence.storage import files
 from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
-from persistence.storage.lease import Machine
-from persistence.storage.locks import Locks
-from persistence.storage.managed import ManagedLeases
+from persistence.storage.locks import Locks, Machine
+from persistence.storage.storage import ManagedLeases
 
 _SWEPT = 4
 """Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
@@ -69,12 +68,12 @@ class DocumentLeases(ManagedLeases):
             form = str(address.form) if held is None or is_by_form else held.form
             lease = DocumentLease.beginning(address.document, form, holder, seconds, now)
             if held is None:
-                directories.ensure(os.path.dirname(path))
+                files.ensure(os.path.dirname(path))
                 self._evict_expired(path, now, MOST_LEASES_OF_A_DIRECTORY if is_stored else MOST_LEASES_BESIDE_NEW_IDS)
             try:
                 _write(path, lease)
             except FileNotFoundError:  # a check has tidied up in that moment
-                directories.ensure(os.path.dirname(path))
+                files.ensure(os.path.dirname(path))
                 _write(path, lease)
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
@@ -178,11 +177,11 @@ def _is_over(path: str, now: Moment) -> bool:
 
 def _read(path: str) -> DocumentLease | None:
     try:
-        descriptor = nofollow.open_file(path)
+        descriptor = files.open_file(path)
     except FileNotFoundError:
         return None
     try:
-        return msgspec.json.decode(nofollow.read_small(descriptor), type=DocumentLease)
+        return msgspec.json.decode(files.read_small(descriptor), type=DocumentLease)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DamagedError(
             f"the lease {os.path.basename(path)} cannot be read: 'persistence check --repair' removes it"
@@ -200,12 +199,12 @@ def _write(path: str, lease: DocumentLease) -> None:
     except BaseException:
         files.remove_quietly(fresh)
         raise
-    directories.sync(os.path.dirname(path))
+    files.sync_directory(os.path.dirname(path))
 
 
 def _remove(path: str) -> None:
     if files.remove(path):
-        directories.sync(os.path.dirname(path))
+        files.sync_directory(os.path.dirname(path))
 
 
 def listed(root: str) -> Iterator[tuple[str, DocumentLease | DamagedError]]:
@@ -235,7 +234,7 @@ def unfinished(root: str) -> Iterator[os.DirEntry[str]]:
 
 def _names(directory: str) -> list[str]:
     try:
-        directories.require(directory)
+        files.require(directory)
         return sorted(os.listdir(directory))
     except FileNotFoundError:
         return []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from persistence import children
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
-from persistence.storage import copies, directories, files
+from persistence.storage import files
 from persistence.storage.layout import SERVICE, SPOOL
 from persistence.storage.locks import try_lock
 
@@ -47,9 +47,9 @@ def probe(root: str) -> str | None:
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),
-        ("hard links", lambda: copies.keep_as(first, second)),
+        ("hard links", lambda: files.keep_as(first, second)),
         ("rename", lambda: files.rename(first, second)),
-        ("fsync of a directory", lambda: directories.sync(f"{root}/{SPOOL}")),
+        ("fsync of a directory", lambda: files.sync_directory(f"{root}/{SPOOL}")),
         ("locks between processes", lambda: _lock(second)),
         ("free space", lambda: _space(root)),
     )

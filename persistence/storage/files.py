@@ -1,25 +1,250 @@
-"""The one module that writes, links, renames and removes files, and makes them durable.
-
-Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean. No file is
-opened through a symbolic link (``nofollow``), and none is written to that has another name: only new ones are.
-"""
+"""The one module that opens, writes, links, renames and removes files and directories, and makes them durable."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import hashlib
 import os
+import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 
-from persistence.storage import directories, nofollow
+from persistence.limits import LARGEST_SMALL_FILE
+from persistence.metrics.observations import FSYNCS
+
+_OPENAT2 = 437
+"""The number of the system call, the same on all architectures."""
+_AT_FDCWD = -100
+_RESOLVE_NO_SYMLINKS = 0x04
+_READ_AT_ONCE = 1 << 16
+_ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class _How(ctypes.Structure):
+    """``struct open_how`` of ``linux/openat2.h``."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class NotOpenedError(OSError):
+    """A link, or a socket, is where a file was to be opened, or a link on the way to it."""
+
+
+_KINDS: dict[int | None, type[OSError]] = {errno.ELOOP: NotOpenedError, errno.ENXIO: NotOpenedError}
+"""Errors of a kind of their own. Of all others ``OSError`` finds the usual kind by their number."""
+
+
+def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
+    """Return a descriptor of the file at an absolute path; a pipe or a device does not block."""
+    flags |= os.O_CLOEXEC if flags & os.O_PATH else _ALWAYS
+    if not _has_openat2():
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW)
+        except OSError as refused:
+            raise _KINDS.get(refused.errno, OSError)(*refused.args, path) from refused
+    encoded = os.fsencode(path)
+    if 0 in encoded:  # C would take the text before it for the path
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+    while True:
+        descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, encoded, *_how(flags))
+        if descriptor >= 0:
+            return descriptor
+        error = ctypes.get_errno()
+        if error != errno.EINTR:
+            raise _KINDS.get(error, OSError)(error, os.strerror(error), path)
+
+
+@cache
+def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
+    """Return the address and the size of ``struct open_how``; made once for each set of flags, and never changed."""
+    how = _How(flags | os.O_NOFOLLOW, 0, _RESOLVE_NO_SYMLINKS)
+    _kept.append(how)
+    return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)
+
+
+_kept: list[_How] = []
+"""Keeps in memory what ``_how`` has made."""
+
+
+@cache
+def _has_openat2() -> bool:
+    descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, b"/", *_how(os.O_PATH | os.O_CLOEXEC))
+    if descriptor < 0:
+        return False
+    os.close(descriptor)
+    return True
+
+
+open_directory = partial(open_to_read, flags=os.O_RDONLY | os.O_DIRECTORY)
+"""Returns a directory at an absolute path without links; raises as ``open_to_read``."""
+
+
+def open_file(path: str) -> int:
+    """Return a regular file to be read, at an absolute path without links."""
+    return _regular(open_to_read(path), path)
+
+
+def open_linked(path: str) -> int:
+    """Return a regular file to be read that an administrator has named, perhaps by a link."""
+    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
+    try:
+        require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_file(status: os.stat_result, path: str) -> None:
+    """Make sure that a status is of a regular file; raises ``OSError``."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def read_small(descriptor: int) -> bytes:
+    """Return the whole of a small file; of one that is not small, about the first mebibyte."""
+    data = os.read(descriptor, _READ_AT_ONCE)
+    if len(data) < _READ_AT_ONCE:
+        return data
+    chunks = [data]
+    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+DIRECTORY_MODE = 0o750
+_REMEMBERED = 4096
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = open_directory(path)
+    try:
+        sync_open(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_open(descriptor: int) -> None:
+    """Make the names in an open directory durable, or the content of an open file."""
+    began = time.perf_counter()
+    os.fsync(descriptor)
+    FSYNCS.append(time.perf_counter() - began)
+
+
+def make(path: str) -> bool:
+    """Make one directory; ``False`` where it exists already."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def ensure(path: str) -> None:
+    """Make a directory and all above it, where they are missing, with durable names.
+
+    Raises ``OSError`` where something else has one of the names, a link too.
+    """
+    try:
+        require(path)
+    except FileNotFoundError:
+        pass
+    else:
+        return
+    parent = os.path.dirname(path)
+    ensure(parent)
+    make(path)
+    sync_directory(parent)
+
+
+def require(path: str) -> None:
+    """Make sure that there is a directory at an absolute path without links; raises ``OSError``."""
+    os.close(open_directory(path))
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
+    with suppress(OSError):  # it does not ignore all of them
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+def empty(path: str) -> None:
+    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well.
+
+    The caller knows that it is no link.
+    """
+    with suppress(OSError):
+        for name in os.listdir(path):
+            remove_tree(f"{path}/{name}")
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a directory that nothing was put into."""
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+def make_all(path: str) -> None:
+    """Make a directory and all above it, where they are missing: for copies of many files, synced together.
+
+    Each has the mode, which ``os.makedirs`` gives to the last one only.
+    """
+    try:
+        make(path)
+    except FileNotFoundError:
+        make_all(os.path.dirname(path))
+        make(path)
+
+
+class DurableDirectories:
+    """Makes directories below a root and remembers which of them are durable already."""
+
+    def __init__(self, root: str) -> None:
+        self._durable = {root}
+
+    def make(self, path: str) -> None:
+        """Make a directory and its missing parents; to be called under the lock of the files that go into it."""
+        try:
+            make(path)
+        except FileNotFoundError:
+            parent = os.path.dirname(path)
+            self._durable.discard(parent)
+            self.make(parent)
+            make(path)
+
+    def settle(self, path: str) -> None:
+        """Make the name of a directory durable, and the names of those above it."""
+        parent = os.path.dirname(path)
+        sync_directory(parent)
+        if parent not in self._durable:
+            self.settle(parent)
+            if len(self._durable) < _REMEMBERED:
+                self._durable.add(parent)
+
 
 FILE_MODE = 0o640
 _LONGEST_NAME = 255
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
-sync = directories.sync_open
+sync = sync_open
 """Makes the content of an open file durable.
 
 After an error the content counts as lost: a second fsync may say yes without having written anything.
@@ -42,7 +267,7 @@ def ensure_file(path: str) -> None:
     Raises ``OSError`` where something else has the name, a link too.
     """
     try:
-        nofollow.require_file(os.lstat(path), path)
+        require_file(os.lstat(path), path)
     except FileNotFoundError:
         flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         os.close(os.open(path, flags, FILE_MODE))
@@ -109,7 +334,7 @@ def replacing(path: str, mode: int = FILE_MODE) -> Iterator[int]:
         if unnamed is not None:
             link_descriptor(descriptor, fresh)
         os.rename(fresh, path)
-        directories.sync(directory)
+        sync_directory(directory)
     except BaseException:
         remove_quietly(fresh)
         raise
@@ -131,7 +356,7 @@ def overwrite(path: str, data: bytes) -> None:
             shared, descriptor = descriptor, os.open(path, flags | os.O_EXCL, FILE_MODE)
             os.close(shared)
             status = os.fstat(descriptor)
-        nofollow.require_file(status, path)
+        require_file(status, path)
         os.pwrite(descriptor, data, 0)
         if status.st_size > len(data):
             os.ftruncate(descriptor, len(data))
@@ -145,14 +370,14 @@ def append(path: str, data: bytes) -> None:
     descriptor = os.open(path, flags, FILE_MODE)
     try:
         status = os.fstat(descriptor)
-        nofollow.require_file(status, path)
+        require_file(status, path)
         if status.st_nlink > 1:
             raise OSError(errno.EMLINK, "it has another name", path)
         write_all(descriptor, data)
         sync(descriptor)
     finally:
         os.close(descriptor)
-    directories.sync(os.path.dirname(path))
+    sync_directory(os.path.dirname(path))
 
 
 def open_shared(path: str, flags: int = 0) -> int:
@@ -164,7 +389,7 @@ def open_shared(path: str, flags: int = 0) -> int:
     always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, always | flags, FILE_MODE)
     try:
-        nofollow.require_file(os.fstat(descriptor), path)
+        require_file(os.fstat(descriptor), path)
     except BaseException:
         os.close(descriptor)
         raise
@@ -210,7 +435,7 @@ def stamp(descriptor: int, nanoseconds: int) -> None:
 
 def stamp_durably(path: str, nanoseconds: int) -> None:
     """Set the modification time of a file, in nanoseconds since 1970, and make its content and time durable."""
-    descriptor = nofollow.open_file(path)
+    descriptor = open_file(path)
     try:
         stamp(descriptor, nanoseconds)
         sync(descriptor)
@@ -220,11 +445,11 @@ def stamp_durably(path: str, nanoseconds: int) -> None:
 
 def set_mode(path: str, mode: int) -> None:
     """Set the permissions of a file or directory at an absolute path without links."""
-    descriptor = nofollow.open_to_read(path, os.O_PATH)
+    descriptor = open_to_read(path, os.O_PATH)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
-            nofollow.require_file(status, path)
+            require_file(status, path)
             if status.st_nlink > 1:
                 raise OSError(errno.EMLINK, "it has another name, to which its permissions belong, too", path)
         os.chmod(f"/proc/self/fd/{descriptor}", mode)  # fchmod wants one that may be read or written
@@ -237,17 +462,17 @@ def move_away(source: str, target: str) -> str:
 
     Returns the path it has now. Both names are durable.
     """
-    directories.ensure(os.path.dirname(target))
+    ensure(os.path.dirname(target))
     free = target
     if exists(target):
         beside = f"~{time.time_ns()}"
         free = f"{target}{beside}"
         if len(os.fsencode(os.path.basename(free))) > _LONGEST_NAME:
             free = f"{os.path.dirname(target)}/{beside}/{os.path.basename(target)}"
-            directories.ensure(os.path.dirname(free))
+            ensure(os.path.dirname(free))
     os.rename(source, free)
-    directories.sync(os.path.dirname(free))
-    directories.sync(os.path.dirname(source))
+    sync_directory(os.path.dirname(free))
+    sync_directory(os.path.dirname(source))
     return free
 
 
@@ -288,3 +513,99 @@ def has_other_names(path: str) -> bool:
         return os.lstat(path).st_nlink > 1
     except FileNotFoundError:
         return False
+
+
+_COPIED_AT_ONCE = 1 << 20
+_BLOCK = 1 << 12
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def keep_as(source: str, target: str) -> None:
+    """Give a file a second name, which survives what happens to the first; a copy where links are refused.
+
+    The name may be there already, when a crash stopped the same step. If it is another file (the first name was given
+    to a new one by hand since), that one is moved aside: the service deletes neither.
+    """
+    try:
+        link(source, target)
+    except FileExistsError:
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            rename(target, f"{target}~{time.time_ns()}")
+            link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy(source, target)
+
+
+def separate(path: str, temporary: str) -> None:
+    """Give a file with other names a copy of its own: changes then do not affect the other names.
+
+    Its content goes through a file at ``temporary``.
+    """
+    if not has_other_names(path):
+        return
+    remove(temporary)
+    _copy(path, temporary)
+    rename(temporary, path)
+
+
+def _copy(source: str, target: str) -> None:
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+        status = os.fstat(file.fileno())
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        stamp(descriptor, status.st_mtime_ns)
+        sync(descriptor)
+
+
+def copied(source: str, target: str) -> tuple[int, str]:
+    """Copy a file over ``target``, not durably.
+
+    Returns the size in bytes and the SHA-256 in hex digits of the copied bytes, even if the source changes meanwhile.
+    """
+    hashing, size = hashlib.sha256(), 0
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+            hashing.update(chunk)
+            size += len(chunk)
+    return size, hashing.hexdigest()
+
+
+def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
+    """A new file with a modification time, not synced: one of many of a copy.
+
+    Chunks of nothing but zeros take no room: a file in a backup may say that it is larger than any disk.
+    """
+    descriptor = open_new(path)
+    size = 0
+    try:
+        for chunk in chunks:
+            if len(chunk) >= _BLOCK and not chunk.strip(b"\0"):
+                set_size(descriptor, size + len(chunk))
+                os.lseek(descriptor, 0, os.SEEK_END)
+            else:
+                write_all(descriptor, chunk)
+            size += len(chunk)
+        stamp(descriptor, nanoseconds)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def synced(directory: str) -> Iterator[None]:
+    """Make everything durable that a block writes to the file system of a directory: for copies of many files.
+
+    What could not be written since the block began is an ``OSError``, which ``os.sync`` would keep to itself.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)

@@ -7,32 +7,267 @@ lie in a directory per hour; making a new one removes those older than the hour 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import BinaryIO
 
+import msgspec
+
 from persistence.closable import Closable, closed
-from persistence.errors import as_disk_error, disk_errors
-from persistence.model.addresses import Address, Form
+from persistence.errors import BusyError, DamagedError, as_disk_error, disk_errors
+from persistence.model.addresses import Address, Collection, Form
 from persistence.model.instants import Instant
-from persistence.storage import directories, file_system, files, root, uploads
-from persistence.storage.directories import DurableDirectories
-from persistence.storage.document_files import TreeDocumentFiles
+from persistence.storage import commit, file_system, files, root
+from persistence.storage.commit import Upload
 from persistence.storage.document_leases import DocumentLeases
-from persistence.storage.integrity import Integrity
-from persistence.storage.job_file import JobFile
-from persistence.storage.layout import REENCRYPTED, REENCRYPTING, SERVE, SERVICE, TRASH
-from persistence.storage.lease import Lease
-from persistence.storage.locks import Locks
-from persistence.storage.managed import ManagedStorage
+from persistence.storage.files import DurableDirectories
+from persistence.storage.layout import (
+    ARRIVED_DRAFTS,
+    ARRIVING,
+    QUARANTINE,
+    REENCRYPTED,
+    REENCRYPTING,
+    SERVE,
+    SERVICE,
+    TRASH,
+    Layout,
+)
+from persistence.storage.locks import Lease, LockFile, Locks
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener, KeepsHistory, keeps_all
-from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.storage import (
+    NOBODY,
+    Arrivals,
+    ChangeEvents,
+    ChangeListener,
+    DocumentFile,
+    DocumentFiles,
+    JobRecord,
+    KeepsHistory,
+    ManagedStorage,
+    keeps_all,
+)
+from persistence.storage.stored_revision import Integrity, StoredRevision, digest_of_file
 from persistence.storage.writer import Writer
+
+
+class JobFile(JobRecord):
+    """The record of ``doing`` something, by the paths of the lock and of the text."""
+
+    def __init__(self, doing: str, lock: str, path: str) -> None:
+        self._doing = doing
+        self._lock = lock
+        self._path = path
+
+    @contextmanager
+    def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> Iterator[None]:
+        with ExitStack() as stack:
+            with disk_errors(f"waiting for another {self._doing}"):
+                files.ensure_file(self._lock)
+                stack.enter_context(LockFile(self._lock).exclusive(refusal, timeout=timeout, is_ending=is_ending))
+            yield
+
+    def is_taken(self) -> bool:
+        with disk_errors(f"looking for a running {self._doing}"):
+            try:
+                LockFile(self._lock).shared().close()
+            except BusyError:
+                return True
+            except FileNotFoundError:
+                return False
+            return False
+
+    def read(self) -> bytes:
+        with disk_errors(f"looking at the progress of the {self._doing}"):
+            try:
+                descriptor = files.open_to_read(self._path)
+            except FileNotFoundError:
+                return b""
+            try:
+                return files.read_small(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def write(self, text: bytes) -> None:
+        with disk_errors(f"recording the progress of the {self._doing}"):
+            files.write_durably(self._path, text)
+
+
+class _ArrivingFile(msgspec.Struct, frozen=True):
+    """The content of the file: for each place the forms that come from there, as application and name."""
+
+    sources: dict[str, list[tuple[str, str]]]
+
+
+class TreeArrivals(Arrivals):
+    """The ``Arrivals`` of a tree, in which one move works at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._path = Layout(root).own(ARRIVING)
+        self._drafts = Layout(root).own(ARRIVED_DRAFTS)
+
+    def begun(self, source: str) -> set[Form]:
+        return {Form(app, name) for app, name in self._read().get(source, ())}
+
+    def begin(self, source: str, form: Form) -> None:
+        known = self._read()
+        self._write({**known, source: [*known.get(source, ()), (form.app, form.name)]})
+
+    def end(self, source: str, forms: Iterable[Form]) -> None:
+        known, ended = dict(self._read()), {(form.app, form.name) for form in forms}
+        left = [form for form in known.pop(source, ()) if form not in ended]
+        self._write({**known, source: left} if left else known)
+
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
+        with disk_errors("writing", os.path.basename(self._drafts)):
+            files.append(self._drafts, "".join(f"\n{etag} {source}" for etag in etags).encode())
+
+    def drafts_of(self, source: str) -> set[str]:
+        with disk_errors("reading", os.path.basename(self._drafts)):
+            try:
+                descriptor = files.open_file(self._drafts)
+            except FileNotFoundError:
+                return set()
+            with open(descriptor, encoding="utf-8", errors="replace") as file:
+                lines = (line.rstrip("\n").partition(" ") for line in file)
+                return {etag for etag, _, place in lines if place == source}
+
+    def _read(self) -> Mapping[str, list[tuple[str, str]]]:
+        with disk_errors("reading", os.path.basename(self._path)):
+            try:
+                descriptor = files.open_file(self._path)
+            except FileNotFoundError:
+                return {}
+            try:
+                return msgspec.json.decode(files.read_small(descriptor), type=_ArrivingFile).sources
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                raise DamagedError(f"{self._path} cannot be read: {error}") from error
+            finally:
+                os.close(descriptor)
+
+    def _write(self, sources: Mapping[str, list[tuple[str, str]]]) -> None:
+        with disk_errors("writing", os.path.basename(self._path)):
+            if sources:
+                files.write_durably(self._path, msgspec.json.encode(_ArrivingFile(dict(sources))) + b"\n")
+            else:
+                files.remove(self._path)
+
+
+_PATIENCE, _PAUSE = 2.0, 0.02
+"""Seconds in which a draft that somebody else discards is gone from the trash, and between two looks at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDocumentFiles(DocumentFiles):
+    """The files of a document below a root. Methods raise ``OSError``."""
+
+    root: str
+    form: Form
+    document: str
+
+    def listed(self) -> Iterator[DocumentFile]:
+        """Yield all files but the links, which are other names of them."""
+        for directory in (*self.folders, *self._in_quarantine()):
+            yield from files_below(directory, self.root)
+
+    def links(self) -> Iterator[str]:
+        """Yield the paths of the links for nginx to files of the document."""
+        known = set[tuple[int, int]]()
+        for directory in (*self.folders, *self._in_quarantine()):
+            known |= {_identity(path) for path in _files(directory)}
+        yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
+
+    def remove(self, links: list[str]) -> None:
+        """Remove everything that is left: the folders, if they are, what is in the quarantine, links, and the trash.
+
+        Raises ``OSError`` also for what stays there without an error.
+        """
+        for path in links:
+            files.remove(path)
+        for directory in (*self.folders, *self._in_quarantine()):
+            if files.exists(directory):
+                remove_wholly(directory)
+                with suppress(FileNotFoundError):
+                    files.sync_directory(os.path.dirname(directory))
+        _empty(f"{self.root}/{TRASH}")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The directories of the saved document and of its draft."""
+        return tuple(Layout(self.root).document(self.form, each, self.document) for each in Collection)
+
+    def _in_quarantine(self) -> list[str]:
+        top = f"{self.root}/{QUARANTINE}"
+        inside = [os.path.relpath(folder, self.root) for folder in self.folders]
+        inside += [f"%{each}" for each in inside]  # an application may have been renamed there
+        with suppress(FileNotFoundError, NotADirectoryError):
+            runs = sorted(os.listdir(top))
+            return [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
+        return []
+
+
+def files_below(directory: str, root: str) -> Iterator[DocumentFile]:
+    """Yield the files below a directory, which may be missing, with their paths below a root. Raises ``OSError``."""
+    for path in _files(directory):
+        yield DocumentFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
+
+
+def remove_wholly(path: str) -> None:
+    """Remove a directory with everything in it; raise ``OSError`` where any of it stays."""
+    files.remove_tree(path)
+    if files.exists(path):
+        raise _staying(path)
+
+
+def _empty(trash: str) -> None:
+    end = time.monotonic() + _PATIENCE
+    files.empty(trash)
+    left = set(_names(trash))
+    while left:
+        if time.monotonic() > end:
+            raise _staying(f"{trash}/{min(left)}")
+        time.sleep(_PAUSE)
+        files.empty(trash)
+        left &= set(_names(trash))
+
+
+def _staying(path: str) -> OSError:
+    return OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+
+def _names(directory: str) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(directory)
+    return []
+
+
+def _files(directory: str) -> Iterator[str]:
+    if os.path.islink(directory):  # what it leads to is not removed, only the link
+        yield directory
+        return
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path)
+            else:
+                yield entry.path
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _digest(path: str) -> str:
+    try:
+        return digest_of_file(path)
+    except OSError:
+        return ""
+
 
 _HOUR = 3600
 
@@ -69,8 +304,8 @@ class Store(StoreReader, ManagedStorage, Closable):
                 service = opened.enter_context(self._locks.service.shared())
                 self._lease = Lease(own)
                 opened.callback(self._lease.close)
-                uploads.sweep(own)
-                directories.empty(f"{own}/{TRASH}")
+                commit.sweep(own)
+                files.empty(f"{own}/{TRASH}")
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
@@ -190,12 +425,12 @@ def _link(root: str, file: BinaryIO, etag: str) -> str:
     hour = int(time.time() // _HOUR)
     directory = f"{root}/{SERVE}/{hour}"
     try:
-        directories.require(directory)
+        files.require(directory)
     except FileNotFoundError:
-        directories.ensure(f"{root}/{SERVE}")
-        if directories.make(directory):
+        files.ensure(f"{root}/{SERVE}")
+        if files.make(directory):
             for old in outdated_links(f"{root}/{SERVE}"):
-                directories.remove_tree(old)
+                files.remove_tree(old)
     path = f"{SERVE}/{hour}/{etag}"
     with suppress(FileExistsError):  # the same revision, served before within the hour
         files.link_descriptor(file.fileno(), f"{root}/{path}")

@@ -16,19 +16,321 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from io import FileIO
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
-from persistence.errors import BusyError, DamagedError
-from persistence.model.instants import Instant, one_later
-from persistence.model.sidecar import Sidecar, shows_stamp, stamp
-from persistence.storage import nofollow, sidecars
-from persistence.storage.integrity import Integrity, StateChangedError, Verdict
-from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, unfinished_of
-from persistence.storage.nofollow import NotOpenedError
+import msgspec
+
+from persistence.errors import BusyError, DamagedError, MalformedXmlError
+from persistence.limits import CHUNK, LARGEST_SMALL_FILE
+from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds, one_later
+from persistence.model.sidecar import DIGEST_ALGORITHM, SCHEMA, Sidecar, digest_text, shows_stamp, stamp
+from persistence.storage import files
+from persistence.storage.files import NotOpenedError
+from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, revision_of, unfinished_of
+from persistence.xml.streaming import XmlCheck
+
+_LAST_YEAR = "9999"
+_CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_SCHEMA_BEFORE = 1
+"""The schema without checksum and address, which ``persistence upgrade`` reads."""
+
+
+class ChangedSidecarError(DamagedError):
+    """A sidecar that can be read, but was changed since it was written, or belongs to another content.
+
+    ``sidecar`` is its content, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
+    """
+
+    def __init__(self, path: str, cause: str, sidecar: Sidecar, *, is_misplaced: bool = False) -> None:
+        super().__init__(f"the sidecar {last_names(path)} {cause}")
+        self.sidecar = sidecar
+        self.cause = cause
+        self.is_misplaced = is_misplaced
+
+
+class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """A sidecar as its file holds it.
+
+    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
+    the SHA-256, in hex digits, of the compact JSON of everything before it.
+    """
+
+    address: str
+    checksum: _CHECKSUM
+
+
+class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that the checksum is of: all but an ``encrypted`` that is false.
+
+    Earlier services do not distinguish it from its absence: they compute this checksum, and accept the sidecar.
+    """
+
+    encrypted: bool = False
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+_summed_decoder = msgspec.json.Decoder(_SummedSidecar)
+_decoder = msgspec.json.Decoder(Sidecar)
+_schema_decoder = msgspec.json.Decoder(_Schema)
+_encoder = msgspec.json.Encoder()
+_FIELDS = Sidecar.__struct_fields__
+_NO_CHECKSUM = "0" * 64
+_TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
+
+
+def encode(sidecar: Sidecar, address: str) -> bytes:
+    """Return the file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
+    fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
+    summed = fields | {"encrypted": bool(sidecar.encrypted)}
+    checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
+    checked = _CheckedSidecar(**fields, address=address, checksum=checksum)
+    return msgspec.json.format(_encoder.encode(checked), indent=2) + b"\n"
+
+
+def decode(data: bytes, path: str, address: str) -> Sidecar:
+    """Read a sidecar of the content at ``address``; of ``path``, its own, the last names are for the message."""
+    try:
+        summed = _summed_decoder.decode(data)
+        sidecar = _decoder.decode(data)
+        _check_instants(sidecar)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a day that is in no calendar
+        raise _unreadable(data, path, error) from error
+    if summed.schema != SCHEMA:
+        raise _of_schema(summed.schema, path)
+    if summed.checksum != _checksum(_encoder.encode(summed)):
+        raise ChangedSidecarError(path, "was changed since it was written: it has not the checksum it says", sidecar)
+    if summed.address != address:
+        raise ChangedSidecarError(path, f"belongs to {summed.address}", sidecar, is_misplaced=True)
+    return sidecar
+
+
+def decode_before(data: bytes, path: str) -> Sidecar:
+    """Read a sidecar of the schema before this one."""
+    try:
+        sidecar = _decoder.decode(data)
+        _check_instants(sidecar)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}") from error
+    if sidecar.schema != _SCHEMA_BEFORE:
+        raise _of_schema(sidecar.schema, path)
+    return sidecar
+
+
+def _checksum(compact: bytes) -> str:
+    return hashlib.sha256(compact[:-_TAIL]).hexdigest()
+
+
+def _check_instants(sidecar: Sidecar) -> None:
+    epoch_nanoseconds(sidecar.modified)
+    epoch_nanoseconds(sidecar.created)
+    if sidecar.restored is not None:
+        epoch_nanoseconds(sidecar.restored)
+    if sidecar.modified.startswith(_LAST_YEAR):
+        raise ValueError("nothing can come after the year 9999")
+
+
+def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
+    try:
+        schema = _schema_decoder.decode(data).schema
+    except (msgspec.DecodeError, RecursionError):
+        schema = SCHEMA
+    if schema == _SCHEMA_BEFORE:
+        try:
+            before = decode_before(data, path)
+        except DamagedError as worse:
+            return worse
+        return ChangedSidecarError(path, f"has schema {schema}: it is of a tree of an older format", before)
+    if schema != SCHEMA:
+        return _of_schema(schema, path)
+    return DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}")
+
+
+def _of_schema(schema: int, path: str) -> DamagedError:
+    whose = "a newer version of the service wrote it" if schema > SCHEMA else "it is of a tree of an older format"
+    return DamagedError(f"the sidecar {last_names(path)} cannot be read: its schema is {schema}, not {SCHEMA}: {whose}")
+
+
+def is_other_json(path: str) -> bool:
+    """Return whether a file is JSON that was never a sidecar; raises ``OSError``."""
+    with open(files.open_file(path), "rb") as file:
+        data = file.read(LARGEST_SMALL_FILE + 1)
+    try:
+        return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(
+            data, type=dict[str, msgspec.Raw]
+        )
+    except msgspec.ValidationError:
+        return True  # a list, or a text
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def last_names(path: str) -> str:
+    """Return the end of a path: enough to find the file below the root, without saying where the root is."""
+    return "/".join(path.rsplit("/", 5)[1:])
+
+
+_REMEMBERED = 4096
+"""Verdicts that are kept: one is a few hundred bytes."""
+SETTLED = 2_000_000_000
+"""Nanoseconds after its last change in which a file may change again under the same time."""
+
+
+class HandEdits(Enum):
+    """The contents, of those that are not their sidecar's, that count as edits by hand."""
+
+    XML = "xml"
+    """Well-formed XML in the place of XML."""
+    NONE = "none"
+    ALL = "all"
+
+
+class Verdict(Enum):
+    """How a content that differs by size or time from what its sidecar says is to be taken."""
+
+    SAME = "the right content under another time"
+    EDITED = "edited by hand"
+
+
+class Integrity:
+    """Judges contents by one policy, for all threads. ``verify_up_to`` is in bytes: 0 verifies no digest on reading."""
+
+    def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
+        self.hand_edits = hand_edits
+        self.verify_up_to = verify_up_to
+        self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of_attachments(self) -> Integrity:
+        """Return the policy for contents that are never XML of the service's own."""
+        hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
+        return Integrity(hand_edits, verify_up_to=self.verify_up_to)
+
+    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
+        """Judge a file, by path or descriptor, with ``status``: a content that does not match its sidecar."""
+        state = (*_state(status), file, sidecar.id)
+        with self._lock:
+            known = self._verdicts.get(state)
+        if known is None:
+            known = self._looked_at(paths, sidecar, file, status)
+            if time.time_ns() - status.st_ctime_ns > SETTLED:
+                with self._lock:
+                    self._verdicts[state] = known
+                    if len(self._verdicts) > _REMEMBERED:
+                        self._verdicts.popitem(last=False)
+        if isinstance(known, str):
+            raise DamagedError(known)
+        return known
+
+    def verify(self, paths: FilePaths, sidecar: Sidecar, descriptor: int) -> None:
+        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that."""
+        if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
+            return
+        if _digest(_pieces(descriptor)) != sidecar.digest:
+            raise DamagedError(f"the content {_name(paths)} is damaged: its digest is not the one its sidecar says")
+
+    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
+        try:
+            descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StateChangedError from error
+        try:
+            if _state(os.fstat(descriptor)) != _state(status):
+                raise StateChangedError
+            if status.st_size == sidecar.size and _digest(_pieces(descriptor)) == sidecar.digest:
+                return Verdict.SAME
+            cause = self._fault(paths, status, descriptor)
+        finally:
+            os.close(descriptor)
+        if cause is None:
+            return Verdict.EDITED
+        return f"the content {_name(paths)} is damaged: it is not that of {sidecar.modified}, and {cause}"
+
+    def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
+        if self.hand_edits is HandEdits.ALL:
+            return None
+        if self.hand_edits is HandEdits.NONE:
+            return "edits by hand are not served (hand_edits)"
+        if not paths.must_be_xml:
+            return "only XML may be edited by hand" if not paths.is_older else "an older revision is never edited"
+        older = _older_content(paths, status, descriptor)
+        if older is not None:
+            return f"it is that of an older revision, {older}"
+        with XmlCheck() as parser:
+            try:
+                parser.read(_pieces(descriptor))
+            except MalformedXmlError as error:
+                return f"no edit by hand: {error}"
+        return None
+
+
+class StateChangedError(Exception):
+    """A file is not in the state in which it was looked at."""
+
+
+def digest_of_file(path: str) -> str:
+    """Return the digest of a regular file's content, not through a link; raises ``OSError``."""
+    with open(files.open_file(path), "rb") as file:
+        return digest_of_open(file)
+
+
+def digest_of_open(file: BinaryIO) -> str:
+    """Return the digest of an open file's content, read from where it is to its end; raises ``OSError``."""
+    return _digest(iter(partial(file.read, CHUNK), b""))
+
+
+def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
+    """The instant of an older revision whose content a file is, with size and time; ``None`` where it is of none.
+
+    A copy that was made while the file was written, or a disk that went back, leaves it so. Raises ``OSError``.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in os.listdir(paths.history):
+            revision = revision_of(name) if name.endswith(paths.name) else None
+            if revision is None or revision[1] != paths.name:
+                continue
+            if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
+                continue
+            with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{paths.history}/{name}")) as file:
+                kept = os.fstat(file.fileno())
+                is_same = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+                if is_same and _digest(_pieces(file.fileno())) == _digest(_pieces(descriptor)):
+                    return revision[0]
+    return None
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    at = 0
+    while piece := os.pread(descriptor, CHUNK, at):
+        yield piece
+        at += len(piece)
+
+
+def _digest(pieces: Iterable[bytes]) -> str:
+    hashing = hashlib.new(DIGEST_ALGORITHM)
+    for piece in pieces:
+        hashing.update(piece)
+    return digest_text(hashing.hexdigest())
+
+
+def _name(paths: FilePaths) -> str:
+    return last_names(paths.content)
+
 
 _ATTEMPTS = 200
 
@@ -101,7 +403,7 @@ def read_committed(paths: FilePaths) -> tuple[Sidecar | None, FileFingerprint | 
 
 def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
     try:
-        return sidecars.decode(nofollow.read_small(descriptor), paths.sidecar, paths.address)
+        return decode(files.read_small(descriptor), paths.sidecar, paths.address)
     except IsADirectoryError as error:
         raise _no_sidecar(paths, "a directory") from error
     except BlockingIOError as error:
@@ -110,7 +412,7 @@ def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
 
 def _opened(paths: FilePaths) -> int:
     try:
-        return nofollow.open_to_read(paths.sidecar)
+        return files.open_to_read(paths.sidecar)
     except NotOpenedError as error:
         raise _no_sidecar(
             paths, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
@@ -118,7 +420,7 @@ def _opened(paths: FilePaths) -> int:
 
 
 def _no_sidecar(paths: FilePaths, what: str) -> DamagedError:
-    return DamagedError(f"the sidecar {sidecars.last_names(paths.sidecar)} cannot be read: {what}")
+    return DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}")
 
 
 def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
@@ -127,11 +429,11 @@ def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
     Raises ``OSError``.
     """
     try:
-        descriptor = nofollow.open_to_read(paths.next_sidecar)
+        descriptor = files.open_to_read(paths.next_sidecar)
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
-        return sidecars.decode(nofollow.read_small(descriptor), paths.next_sidecar, paths.address)
+        return decode(files.read_small(descriptor), paths.next_sidecar, paths.address)
     except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
@@ -245,7 +547,7 @@ def facts(paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRev
 
 
 def _missing(paths: FilePaths) -> DamagedError:
-    return DamagedError(f"the content {sidecars.last_names(paths.content)} is missing")
+    return DamagedError(f"the content {last_names(paths.content)} is missing")
 
 
 def beside(paths: FilePaths, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
@@ -297,7 +599,7 @@ def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
     descriptor = None
     if content:
         try:
-            descriptor = nofollow.open_to_read(path)
+            descriptor = files.open_to_read(path)
         except NotOpenedError as error:
             raise FileNotFoundError from error
     try:

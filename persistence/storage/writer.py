@@ -13,14 +13,12 @@ from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
-from persistence.storage import commit, directories, files, nofollow, removal, stored_revision
-from persistence.storage.commit import Committed
-from persistence.storage.directories import DurableDirectories
-from persistence.storage.integrity import Integrity
+from persistence.storage import commit, files, stored_revision
+from persistence.storage.commit import Committed, Upload
+from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name, is_shortened
 from persistence.storage.storage import ChangeEvents, KeepsHistory
-from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.stored_revision import Integrity, StoredRevision
 
 
 class Writer:
@@ -75,7 +73,7 @@ class Writer:
         for paths in list(stored_revision.incomplete_writes(own)):
             commit.recover(paths)
         for directory in (own.history, own.directory):
-            directories.remove_if_empty(directory)
+            files.remove_if_empty(directory)
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -109,9 +107,9 @@ class Writer:
         self.delete(address, tombstone, over=over)
         paths = self._layout.paths(address)
         files.remove(paths.content)  # where ``delete`` could not: without its sidecar it would look so, too
-        directories.sync(paths.directory)
+        files.sync_directory(paths.directory)
         files.remove(paths.sidecar)
-        directories.sync(paths.directory)
+        files.sync_directory(paths.directory)
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
@@ -123,9 +121,9 @@ class Writer:
         # A deletion that was killed leaves a content, which is known by its second name: one of those that go.
         current = commit.recover(paths, partial(self._rescue, address)).sidecar
         kept = None if current is None else current.modified  # its second name may be the only whole one
-        removed = removal.remove([paths.revision(instant) for instant in instants if instant != kept])
-        removal.unlink_serving(self._layout, [each.id for each in removed])
-        directories.remove_if_empty(paths.history)
+        removed = commit.remove([paths.revision(instant) for instant in instants if instant != kept])
+        commit.unlink_serving(self._layout, [each.id for each in removed])
+        files.remove_if_empty(paths.history)
         return len(removed)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
@@ -135,10 +133,10 @@ class Writer:
         committed.require(over.sidecar)
         self._tell(address)
         commit.remove_second_name(paths, over.sidecar)
-        removal.remove([paths])
-        removal.unlink_serving(self._layout, [over.sidecar.id, over.etag])
+        commit.remove([paths])
+        commit.unlink_serving(self._layout, [over.sidecar.id, over.etag])
         for directory in (paths.history, paths.directory):
-            directories.remove_if_empty(directory)
+            files.remove_if_empty(directory)
 
     def discard_document(self, form: Form, document: str) -> None:
         """Remove a saved document with its attachments and its history, without a trace and in one step."""
@@ -150,14 +148,14 @@ class Writer:
             return
         trash = self._layout.own(TRASH)
         self._change.begins(form, document)
-        folders = nofollow.open_directory(self._layout.documents(form, collection))  # which is no link
+        folders = files.open_directory(self._layout.documents(form, collection))  # which is no link
         try:
-            directories.ensure(trash)
+            files.ensure(trash)
             files.rename(folder, f"{trash}/{fresh_id()}")
-            directories.sync_open(folders)
+            files.sync_open(folders)
         finally:
             os.close(folders)
-        directories.empty(trash)  # with folders that an error of the disk or a crash has left there
+        files.empty(trash)  # with folders that an error of the disk or a crash has left there
 
     def _keeps(self, address: Address) -> bool:
         return address.keeps_history and (isinstance(address, DefinitionAddress) or self._keeps_history(address.form))
@@ -214,8 +212,8 @@ class Writer:
         made the directory itself durable.
         """
         if kept is not None:
-            directories.sync_open(kept)
-        directories.sync_open(directory)
+            files.sync_open(kept)
+        files.sync_open(directory)
         if not known:
             self._directories.settle(paths.directory)
 
@@ -233,4 +231,4 @@ class Writer:
     def _discard(self, paths: FilePaths) -> None:
         with suppress(OSError, DamagedError):
             commit.recover(paths)
-        directories.remove_if_empty(paths.directory)
+        files.remove_if_empty(paths.directory)

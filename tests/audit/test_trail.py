@@ -20,11 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.chain import Head, Seal, head_of, parsed
-from persistence.audit.events import REPAIRED, AuditEvent
-from persistence.audit.newest import newest
-from persistence.audit.trail import AuditTrail, Rotation, lock_path, prepare, rotated
-from persistence.audit.verification import AuditVerdict, expected_head, in_order, verify
+from persistence.audit.audit_log import AuditTrail, Rotation, lock_path, prepare, rotated
+from persistence.audit.chain import REPAIRED, AuditEvent, Head, Seal, head_of, parsed
+from persistence.audit.verification import AuditVerdict, expected_head, in_order, newest, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
 from persistence.storage import files
 from persistence.storage.locks import OpenLock
@@ -478,7 +476,7 @@ def test_what_is_no_file_is_refused(path: str, make: Callable[[str], object], ca
 
 
 def test_nobody_waits_for_ever_for_a_writer_that_is_stopped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.audit.trail._PATIENCE", 0.05)
+    monkeypatch.setattr("persistence.audit.audit_log._PATIENCE", 0.05)
     holder, own = OpenLock(lock_path(path), 1), trail(path)
     holder.take("never")
     with pytest.raises(BusyError):
@@ -520,7 +518,7 @@ def test_a_line_that_is_being_written_when_it_is_closed_is_whole_and_durable(
 
 
 def test_lines_become_durable_by_themselves(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.audit.trail._SYNC_PAUSE", 0.01)
+    monkeypatch.setattr("persistence.audit.audit_log._SYNC_PAUSE", 0.01)
     synced = threading.Event()
     monkeypatch.setattr(files, "sync", lambda _: synced.set())
     own = trail(path)
@@ -542,8 +540,8 @@ def test_where_there_is_no_audit(path: str) -> None:
 
 WRITER = """
 import sys
-from persistence.audit.events import AuditEvent
-from persistence.audit.trail import AuditTrail, Rotation
+from persistence.audit.chain import AuditEvent
+from persistence.audit.audit_log import AuditTrail, Rotation
 own = AuditTrail(sys.argv[1], rotation=Rotation(size=20_000))
 print(flush=True)
 number = 0

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
-from persistence.providers.trees import init_trees
+from persistence.providers.tree_provider import init_trees
 from persistence.settings import load
 from tests import orders
 from tests.cli.command_runner import PREFIX, Ended, ended

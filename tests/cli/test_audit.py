@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.events import AuditEvent
-from persistence.audit.trail import AuditTrail, prepare
+from persistence.audit.audit_log import AuditTrail, prepare
+from persistence.audit.chain import AuditEvent
 from persistence.cli import commands
 from persistence.cli.auditing import AUDITED
 from tests.cli.command_runner import Ended, ended

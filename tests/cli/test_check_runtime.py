@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from persistence.cli import check_runtime
+from persistence.cli import running_service
 from persistence.client import runtime_sequences
-from persistence.client.connection import ServiceAnswer, ServiceCall, ServiceConnection
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import SEQUENCES, StepResult
+from persistence.client.service_connection import ServiceAnswer, ServiceCall, ServiceConnection
 from persistence.errors import RemoteError
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from tests.cli.command_runner import Ended, ended
@@ -188,7 +188,7 @@ def test_a_check_that_is_broken_off_is_removed(
         yield from islice(runtime_sequences.play(proxy), steps)
         raise error
 
-    monkeypatch.setattr(check_runtime, "play", broken)
+    monkeypatch.setattr(running_service, "play", broken)
     with served(tmp_path) as (service, url):
         done = run("--release", "2025.1", "--url", url)
         assert (done.status, text in done.errors[-1]) == (1, True)

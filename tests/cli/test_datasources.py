@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.app import create_app
-from persistence.providers.trees import init_trees
+from persistence.providers.tree_provider import init_trees
 from persistence.settings import load
 from tests import orders
 from tests.cli.command_runner import PREFIX, Ended, ended

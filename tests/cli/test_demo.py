@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.cli.sample_claims import COUNT, all_claims
+from persistence.cli.service_directory import COUNT, all_claims
 from tests.cli.test_commands import persistence
 
 

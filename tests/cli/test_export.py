@@ -17,8 +17,8 @@ from persistence import settings as configuration
 from persistence.app import create_app
 from persistence.cli import commands
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.providers.trees import init_trees
-from persistence.services import zip_stream
+from persistence.providers.tree_provider import init_trees
+from persistence.services import exporting
 from persistence.storage import files
 from tests import encrypted_form
 from tests.cli.command_runner import PREFIX, Place, ended
@@ -180,7 +180,7 @@ def test_a_disk_that_cannot_be_read_leaves_no_file(
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(zip_stream._Directory, "append", refuse)  # noqa: SLF001 - no disk breaks at will
+    monkeypatch.setattr(exporting._Directory, "append", refuse)  # noqa: SLF001 - no disk breaks at will
     done = ended(["export", str(tmp_path / "x.zip"), "--data", str(place.root)], monkeypatch, capsys)
     assert (done.status, "Input/output error" in done.errors[-1]) == (1, True)
     assert os.listdir(tmp_path) == ["data"]

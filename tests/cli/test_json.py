@@ -16,7 +16,7 @@ from persistence.cli import commands
 from persistence.cli.terminal import json_text, safe
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
-from persistence.model.leases import LeaseHolder
+from persistence.model.write_conditions import LeaseHolder
 from persistence.storage.store import Store
 from tests.cli.command_runner import Place, ended
 from tests.docs.commands import leaves

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import LockedError, NotFoundError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.leases import LeaseHolder
-from persistence.storage import uploads
+from persistence.model.write_conditions import LeaseHolder
+from persistence.storage import commit
 from persistence.storage.document_leases import listed
 from persistence.storage.layout import UNFINISHED_LEASE, Layout
 from persistence.storage.store import Store
@@ -125,7 +125,7 @@ def test_what_a_killed_lock_left_is_removed_when_it_is_nobodys_work_any_more(
     left.write_bytes(b'{"docu')
     assert run(store, "check", "--repair").exit_code == 0
     assert left.exists()
-    monkeypatch.setattr(uploads, "ABANDONED_AFTER", -1.0)
+    monkeypatch.setattr(commit, "ABANDONED_AFTER", -1.0)
     assert "stray-temporary" in run(store, "check").stdout
     assert run(store, "check", "--repair").exit_code == 3
     assert not left.exists()

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.index.sync.jobs import IndexJob, reported
-from persistence.index.sync.rebuild import Generations
+from persistence.index.sync.rebuild import Generations, IndexJob, reported
 from persistence.storage.layout import Layout
 from tests import forkserver, orders
 from tests.cli.command_runner import Place, ended

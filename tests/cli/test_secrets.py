@@ -16,12 +16,12 @@ import pytest
 
 from persistence import children
 from persistence.cli import commands, main
-from persistence.cli.init import make_service_directory
+from persistence.cli.service_directory import make_service_directory
 from persistence.errors import StartupError
-from persistence.index.sync.jobs import IndexJob
+from persistence.index.sync.rebuild import IndexJob
 from persistence.keys import Keys
 from persistence.model.texts import json_line
-from persistence.pages.background import BackgroundCommand
+from persistence.pages.health_page import BackgroundCommand
 from persistence.properties.property_table import Address
 from persistence.settings import Effective, load
 from persistence.storage import file_system

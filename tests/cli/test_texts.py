@@ -3,8 +3,8 @@
 import pytest
 
 from persistence.cli.terminal import counted, facts, print_table, safe, width
-from persistence.forms.metadata import read_permissions
-from persistence.maintenance.permission_words import in_words
+from persistence.forms.definition_metadata import read_permissions
+from persistence.maintenance.reports import in_words
 from persistence.model.permissions import from_json
 
 

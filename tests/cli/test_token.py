@@ -8,7 +8,7 @@ import pytest
 
 from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
-from persistence.services.tokens import AccessTokens
+from persistence.services.access import AccessTokens
 from tests.cli.command_runner import Ended, ended
 
 SUBJECT = TokenSubject(Form("hr", "leave"), 2, "1b4e28ba")

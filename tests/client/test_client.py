@@ -24,7 +24,7 @@ from persistence.client import (
     Sort,
     TextMatch,
     User,
-    listings,
+    form_client,
 )
 from persistence.errors import (
     BadRequestError,
@@ -259,7 +259,7 @@ def test_older_revisions_are_listed_read_and_brought_back(client: PersistenceCli
 
 
 def test_a_long_history_is_read_in_pages(client: PersistenceClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listings, "LARGEST_HISTORY_PAGE", 2)
+    monkeypatch.setattr(form_client, "LARGEST_HISTORY_PAGE", 2)
     form = client.form("hr", "long", 1)
     saved = [form.save("l", f"<a>{number}</a>").modified for number in range(5)]
     assert [each.modified for each in form.history("l")] == saved[::-1]

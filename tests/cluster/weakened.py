@@ -11,9 +11,9 @@ from persistence.cli import main
 from persistence.errors import ReplacedError
 from persistence.model.addresses import Address
 from persistence.model.sidecar import Sidecar
-from persistence.postgresql import writing
-from persistence.postgresql.contents import DatabaseUpload
-from persistence.postgresql.writing import DatabaseWriter
+from persistence.postgresql import database_writer
+from persistence.postgresql.database_writer import DatabaseWriter
+from persistence.postgresql.revision_rows import DatabaseUpload
 from persistence.storage.stored_revision import StoredRevision
 
 WEAKENED = "TESTS_CLUSTER_WEAKENED"
@@ -41,9 +41,9 @@ def _without_conditions() -> None:
                 self.lookup.sidecars.clear()
                 over = self.current(address)
 
-    lock = writing._LOCK  # noqa: SLF001 - the weakness
+    lock = database_writer._LOCK  # noqa: SLF001 - the weakness
     without = lock.replace("pg_advisory_xact_lock(%s)", "%s::bigint")
-    writing._LOCK = without  # noqa: SLF001 - the weakness
+    database_writer._LOCK = without  # noqa: SLF001 - the weakness
     if lock == without:
         raise RuntimeError("the lock that is to be left out is taken elsewhere")
     DatabaseWriter._replace = overwrite  # type: ignore[method-assign]

@@ -23,14 +23,13 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.services.rules import Put, Written
 from persistence.settings import Settings
 from persistence.storage import stored_revision
-from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.store import Store
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.stored_revision import Integrity, StoredRevision
 from tests.crash import trees
 from tests.crash.document_files import UNTRACED
 from tests.crash.trees import State

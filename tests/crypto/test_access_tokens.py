@@ -15,7 +15,7 @@ from persistence.errors import BadRequestError, ConfigurationError, ForbiddenErr
 from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import Form, TokenSubject
 from persistence.model.texts import duration
-from persistence.services.tokens import AccessTokens
+from persistence.services.access import AccessTokens
 
 KEYS = (b"a" * 32, b"b" * 32)
 SUBJECT = TokenSubject(Form("hr", "leave"), 1, "A")

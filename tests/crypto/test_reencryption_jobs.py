@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from persistence.model.addresses import Form
-from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
+from persistence.services.reencryption import ReencryptionJob, ReencryptionJobs
 from tests.opened import opened
 
 

@@ -12,10 +12,10 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import KeyRing
 from persistence.crypto.value_cipher import ValueCipher
-from persistence.definitions.contents import EncryptedControls
+from persistence.definitions.catalog import EncryptedControls
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
-from persistence.forms.migration.pipeline import migrate
+from persistence.forms.migration import migrate
 from persistence.model import addresses
 from persistence.model.versions import DATA_FORMATS
 from tests.examples import examples

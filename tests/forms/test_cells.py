@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms import cells
-from persistence.forms.cells import CellReader, Column, cell_matcher
+from persistence.forms import form_data
+from persistence.forms.form_data import CellReader, Column, cell_matcher
 
 MATCHER = cell_matcher(
     [
@@ -49,7 +49,7 @@ def test_values_are_collected_by_column(inside: str, expected: dict[int, list[st
 
 
 def test_a_row_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "MOST_CELL_CHARACTERS", 5)
+    monkeypatch.setattr(form_data, "MOST_CELL_CHARACTERS", 5)
     with CellReader(MATCHER) as reader:
         assert reader.read([b"<form><a><b>12345</b></a><c>123456789</c></form>"]).cells == {0: ["12345"]}
     with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.definition_metadata import MetadataReader
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
  xmlns:fr="http://orbeon.org/oxf/xml/form-runner" xmlns:acme="urn:acme" xmlns:xbl="http://www.w3.org/ns/xbl"><xh:head>

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.forms import data_tree, diffs
-from persistence.forms.data_tree import DataNode, HeldValue, read_data
-from persistence.forms.diffs import Difference, DiffKind, differences
-from persistence.forms.diffs_xml import DiffsWriter, shortened
+from persistence.forms import diffs
+from persistence.forms.diffs import (
+    DataNode,
+    Difference,
+    DiffKind,
+    DiffsWriter,
+    HeldValue,
+    differences,
+    read_data,
+    shortened,
+)
 from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V2019_1_0
 from tests.forms.generated import forms
@@ -224,7 +231,7 @@ def test_a_response_is_bounded() -> None:
 
 
 def test_too_many_elements_are_not_compared() -> None:
-    with patch.object(data_tree, "MOST_DIFFED_ELEMENTS", 5):
+    with patch.object(diffs, "MOST_DIFFED_ELEMENTS", 5):
         assert read_data([trip("1", "a").encode()], outline_of(TRIP)) is not None
         assert read_data([trip("1", "ab").encode()], outline_of(TRIP)) is None
 

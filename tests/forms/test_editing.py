@@ -8,9 +8,8 @@ from lxml import etree
 from persistence.errors import MalformedXmlError
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.model.addresses import AttachmentRef
-from persistence.xml import markup
-from persistence.xml.markup import ENCODINGS
-from persistence.xml.streaming import Streaming
+from persistence.xml import streaming
+from persistence.xml.streaming import ENCODINGS, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 QUICK = 2.0
@@ -119,8 +118,8 @@ def test_nothing_but_marks_and_values_is_changed(codec: str, piece: int) -> None
     ],
 )
 def test_a_start_tag_is_taken_apart(text: str, names: list[str], length: int | None) -> None:
-    assert [attribute.name for attribute in markup.attributes(text)] == names
-    assert markup.end_of_tag(text) == length
+    assert [attribute.name for attribute in streaming.tag_attributes(text)] == names
+    assert streaming.end_of_tag(text) == length
 
 
 @pytest.mark.parametrize("encoding", sorted(name for name in ENCODINGS if not name.startswith("utf")))

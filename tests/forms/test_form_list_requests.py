@@ -9,9 +9,9 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.forms import messages
-from persistence.forms.form_list_xml import read_form_query
+from persistence.forms.search_xml import read_form_query
 from persistence.limits import MOST_FILTERS
-from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
+from persistence.model.search_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 
 
 @dataclass(frozen=True)

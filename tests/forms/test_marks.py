@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.controls import read_controls
-from persistence.forms.marks import unusable_marks
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.controls import read_controls, unusable_marks
+from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import MOST_UNUSABLE
 from tests.forms.test_paths import CONTENT, SHAPES, USE, definitions, template
 from tests.forms.vectors import Form, bind, published, section

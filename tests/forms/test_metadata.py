@@ -3,7 +3,7 @@
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import MOST_METADATA
 from persistence.model.versions import FormMetadata
 

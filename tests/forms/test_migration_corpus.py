@@ -5,7 +5,7 @@ from pathlib import Path
 from lxml import etree
 
 from persistence.forms.controls import read_controls
-from persistence.forms.migration.pipeline import migrate
+from persistence.forms.migration import migrate
 from persistence.model.versions import DATA_FORMATS
 
 VIEW = "{http://www.w3.org/1999/xhtml}body"

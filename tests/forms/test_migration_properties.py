@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.forms.controls import Control, read_controls
-from persistence.forms.migration.pipeline import migrate
+from persistence.forms.migration import migrate
 from persistence.model.versions import DATA_FORMATS
 from tests.examples import examples
 from tests.forms.generated import forms

@@ -7,16 +7,17 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.migration.pipeline import migrate, source_format
-from persistence.forms.structure import (
+from persistence.forms.definition_tree import (
     DefinitionTree,
+    Tree,
     control_name,
     is_content_repeat,
     is_legacy_repeat,
     is_plain_grid,
     is_repeated,
+    on_tree,
 )
-from persistence.forms.trees import Tree, on_tree
+from persistence.forms.migration import migrate, source_format
 from tests.forms.infosets import infoset
 from tests.forms.vectors import (
     COMPONENT,

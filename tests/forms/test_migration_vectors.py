@@ -5,7 +5,7 @@ import re
 import pytest
 from lxml import etree
 
-from persistence.forms.migration.pipeline import migrate
+from persistence.forms.migration import migrate
 from tests.forms.infosets import infoset
 from tests.forms.vectors import V8, VECTORS
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from persistence.forms.form_list_xml import read_form_list
 from persistence.forms.search_xml import (
     read_distinct_answer,
     read_distinct_request,
+    read_form_list,
     read_search_answer,
     read_search_request,
     write_distinct_request,
     write_search_request,
 )
-from persistence.model.search import (
+from persistence.model.permissions import User
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -25,7 +26,6 @@ from persistence.model.search import (
     Sort,
     TextMatch,
 )
-from persistence.model.users import User
 
 USER = User("kim")
 

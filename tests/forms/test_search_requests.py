@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from persistence.errors import BadRequestError
 from persistence.forms.search_xml import read_distinct_request, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_TOKENS
-from persistence.model.search import (
+from persistence.model.permissions import ANONYMOUS, User
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -23,7 +24,6 @@ from persistence.model.search import (
     Sort,
     TextMatch,
 )
-from persistence.model.users import ANONYMOUS, User
 
 ANN = User("ann")
 _EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms.trees import Tree, on_stored_tree, on_tree, serialized
+from persistence.forms.definition_tree import Tree, on_stored_tree, on_tree, serialized
 from persistence.limits import DEEPEST, LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 
 REFUSED = {
@@ -59,7 +59,7 @@ def test_the_work_is_done_in_a_thread_that_ends_and_its_exceptions_come_out() ->
 
 
 GROWTH = """
-from persistence.forms.trees import on_tree
+from persistence.forms.definition_tree import on_tree
 
 def resident():
     for line in open("/proc/self/status"):
@@ -129,7 +129,7 @@ def test_elements_and_attributes_of_a_tree_are_bounded() -> None:
 
 REFUSED_TREE = """
 from persistence.errors import BadRequestError
-from persistence.forms.trees import on_tree
+from persistence.forms.definition_tree import on_tree
 
 def resident():
     for line in open("/proc/self/status"):

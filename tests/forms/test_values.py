@@ -12,7 +12,7 @@ from lxml import etree
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
-from persistence.forms.values import NODE_END, ExtractedText, ValueReader, readable
+from persistence.forms.form_data import NODE_END, ExtractedText, ValueReader, readable
 from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,

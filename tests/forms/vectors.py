@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from persistence.forms.publication import Announcement, prepare
+from persistence.forms.definition_metadata import Announcement, prepare
 
 COMPONENT = "http://orbeon.org/oxf/xml/form-builder/component/lab/library"
 META_2019 = "<created-with-version>2023.1.4.202409210000 PE</created-with-version>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.marks import unusable_marks
+from persistence.forms.controls import unusable_marks
 from persistence.model.versions import DATA_FORMATS
 from tests.fuzz import verdict
 from tests.fuzz.definitions import CONTROLS, FILE

@@ -10,8 +10,8 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
-from persistence.forms.metadata import MetadataReader
-from persistence.forms.migration.pipeline import migrate
+from persistence.forms.definition_metadata import MetadataReader
+from persistence.forms.migration import migrate
 from tests.fuzz import verdict
 from tests.fuzz.bodies import Bodies, places
 from tests.fuzz.definitions import definition as thrown_definition

@@ -14,7 +14,7 @@ import pytest
 from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
-from persistence.services.tokens import AccessTokens
+from persistence.services.access import AccessTokens
 from tests.http.test_permissions import LEA, V1, definition, operations
 from tests.in_process import serving
 from tests.service import Answer, Service, alone, running

@@ -411,7 +411,7 @@ def test_what_is_stored_is_said_to_be_stored(tmp_path: Path, monkeypatch: pytest
     with audited(tmp_path, audit_required="true") as service:
         if service.process is not None:
             pytest.skip("the failure is injected into this process")
-        monkeypatch.setattr("persistence.audit.log.AuditLog.record", lambda *_: None)
+        monkeypatch.setattr("persistence.audit.audit_log.AuditLog.record", lambda *_: None)
         assert service.put(path, DATA, **V1, Username="lea").status == 201
     found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
     assert found.notes == ["1 changes were begun and have no outcome, lines 1"]

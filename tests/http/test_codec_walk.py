@@ -11,14 +11,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
-from persistence.services import codec, encryption_at_rest
+from persistence.services import codec
 from persistence.settings import Settings
 from tests.encrypted_form import UNMARKED
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.service import PUBLIC
 
-MODULES = {codec.__file__, encryption_at_rest.__file__}
+MODULES = {codec.__file__, codec.__file__}
 DATA = f"{PUBLIC}/crud/a/b/data/1/data.xml"
 SAVED = {"data": b"<form><person><name>Ada</name></person></form>", "headers": {"Svc-Form-Definition-Version": "1"}}
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, purpose
 from persistence.model.versions import DATA_FORMATS
-from persistence.postgresql.maintained import maintained
+from persistence.postgresql.database_check import maintained
 from tests.cli.command_runner import ended
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts

@@ -16,9 +16,9 @@ from persistence.definitions.catalog import Catalog
 from persistence.errors import StartupError
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import ENGINES
-from persistence.providers.provider import Opening, Provider
-from persistence.providers.trees import open_index, open_store, provider_of_tree
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.providers.router import Opening, Provider
+from persistence.providers.tree_provider import open_index, open_store, provider_of_tree
+from persistence.storage.attachments import FileBodies
 from persistence.storage.storage import Storage
 from tests import orders
 from tests.initialised import initialised

@@ -17,11 +17,11 @@ import pytest
 from persistence.dialect import DIALECTS
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
 from persistence.keys import Keys
-from persistence.model.archives import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
+from persistence.model.addresses import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.services import export_source, zip_stream
-from persistence.storage import sidecars
+from persistence.services import exporting
+from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
 from tests import service as services
 from tests.http.test_permissions import LEA, V1
@@ -216,7 +216,7 @@ def sidecars_of(tree: Path) -> dict[str, tuple[Sidecar, bytes]]:
         older = revision_of(content.name) if content.parent.name == HISTORY else None
         name = content.name if older is None else older[1]
         address = f"{folder.relative_to(tree)}/{name}"
-        sidecar = sidecars.decode(path.read_bytes(), str(path), address)
+        sidecar = stored_revision.decode(path.read_bytes(), str(path), address)
         found[f"{address} {sidecar.modified}"] = (sidecar, b"" if sidecar.deleted else content.read_bytes())
     return found
 
@@ -385,7 +385,7 @@ def test_entries_of_more_than_4_gib_are_of_the_larger_format(choice: Service, mo
         pytest.skip("the service is another process")
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 50)
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
-    monkeypatch.setattr(zip_stream, "SPOOLED_DIRECTORY", 100)
+    monkeypatch.setattr(exporting, "SPOOLED_DIRECTORY", 100)
     body = asked(choice, **ALL).body
     monkeypatch.undo()
     assert b"PK\x06\x06" in body
@@ -405,7 +405,7 @@ def test_a_disk_that_stops_breaks_the_connection(tmp_path: Path, monkeypatch: py
         def refuse(*_: object) -> None:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(zip_stream._Directory, "__iter__", refuse)  # noqa: SLF001 - no disk breaks at will
+        monkeypatch.setattr(exporting._Directory, "__iter__", refuse)  # noqa: SLF001 - no disk breaks at will
         with pytest.raises(Exception, match="IncompleteRead"):
             asked(service)
         monkeypatch.undo()
@@ -450,16 +450,16 @@ def test_a_document_that_changes_meanwhile_is_of_one_state(tmp_path: Path) -> No
     with a_service(tmp_path) as service:
         service.put("hr/leave/data/A/data.xml", b"<d>1</d>", **V1)
         service.put("hr/leave/data/A/a.bin", b"1", **V1)
-        looked = export_source._Folder._stable  # noqa: SLF001
+        looked = exporting._Folder._stable  # noqa: SLF001
 
-        def slowly(folder: export_source._Folder) -> dict[str, object]:
+        def slowly(folder: exporting._Folder) -> dict[str, object]:
             known = looked(folder)
             service.put("hr/leave/data/A/data.xml", b"<d>2</d>")
             service.put("hr/leave/data/A/a.bin", b"2")
             return dict(known)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(export_source._Folder, "_stable", slowly)  # noqa: SLF001
+            patch.setattr(exporting._Folder, "_stable", slowly)  # noqa: SLF001
             archive = exported(service)
         assert sorted(archive.contents.values()) == [b"1", b"<d>1</d>"]
         assert archive.errors == []

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from lxml import etree
 
-from persistence.services import diffs
+from persistence.services import histories
 from tests import service as services
 from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.forms import vectors
@@ -264,8 +264,8 @@ def test_what_is_too_large_is_not_compared(tmp_path: Path) -> None:
         service.face = PUBLIC
         service.put("hr/leave/form/form.xhtml", FORM)
         first, second, third = save(service, "hr/leave", trip("1"), trip("2"), trip("3"))
-        with patch.object(diffs, "LARGEST_DIFFED", 2 * len(trip("1")) - 1):
+        with patch.object(histories, "LARGEST_DIFFED", 2 * len(trip("1")) - 1):
             assert kinds(etree.fromstring(between(service, "hr/leave", first, second).body)) == ["other"]
-        with patch.object(diffs, "LARGEST_DIFFED", 2 * len(trip("1"))):
+        with patch.object(histories, "LARGEST_DIFFED", 2 * len(trip("1"))):
             assert kinds(etree.fromstring(between(service, "hr/leave", first, second).body)) == ["value-changed code"]
         assert third

@@ -11,8 +11,8 @@ import pytest
 from lxml import etree
 
 from persistence.model.instants import LAST
-from persistence.remote import remote_history
-from persistence.services import diffs, histories
+from persistence.remote import remote_reader
+from persistence.services import histories
 from tests.forms.test_diffs import TRIP, trip
 from tests.forms.vectors import changed, published
 from tests.http.test_remote_faults import settings
@@ -87,13 +87,13 @@ def delete(service: Service, form: str, user: str) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that are asked for of the service behind."""
     paths: list[str] = []
-    real = remote_history.RemoteCall
+    real = remote_reader.RemoteCall
 
     def noting(*args: object, **named: object) -> object:
         paths.append(str(args[1]))
         return real(*args, **named)
 
-    monkeypatch.setattr(remote_history, "RemoteCall", noting)
+    monkeypatch.setattr(remote_reader, "RemoteCall", noting)
     return paths
 
 
@@ -198,8 +198,8 @@ def test_only_so_many_lives_are_judged(behind: Service, front: Service, lived: s
 
 def test_no_more_than_a_bound_is_compared_of_a_page(front: Service, lived: str) -> None:
     """What comes after is not even read: of it, it is said that something differs."""
-    bound = patch.object(diffs, "LARGEST_DIFFED", 3 * len(trip("1")))
-    noting = patch.object(diffs.Documents, "read", autospec=True, side_effect=diffs.Documents.read)
+    bound = patch.object(histories, "LARGEST_DIFFED", 3 * len(trip("1")))
+    noting = patch.object(histories.Documents, "read", autospec=True, side_effect=histories.Documents.read)
     with bound, noting as reading:
         found = kinds(asked(front, f"{lived}/D?include-diffs=true", **READERS[-1]))
     assert found[0] != ["other"]
@@ -208,7 +208,7 @@ def test_no_more_than_a_bound_is_compared_of_a_page(front: Service, lived: str) 
 
 
 def test_a_history_that_needs_too_many_requests_is_501(front: Service, lived: str) -> None:
-    with patch.object(remote_history, "MOST_HISTORY_CALLS", 3):
+    with patch.object(remote_reader, "MOST_HISTORY_CALLS", 3):
         answer = asked(front, f"{lived}/D", **READERS[-1])
         assert (answer.status, "needs too many requests" in answer.cause) == (501, True)
         assert asked(front, f"{lived}/D?page-size=1", **READERS[-1]).status == 501
@@ -301,7 +301,7 @@ def test_a_provider_that_says_that_there_are_more_is_not_asked_for_ever(provider
     body = LIST.replace('total="1"', f'total="{10**17}"').format(ROW * 100)
     answering.history = Reply(body=body.encode())
     provider.received.clear()
-    with patch.object(remote_history, "MOST_HISTORY_CALLS", 20):
+    with patch.object(remote_reader, "MOST_HISTORY_CALLS", 20):
         for path in ("acme/order/D", "acme/order/D?page-number=999999999999999&page-size=100"):
             assert asked(fronted, path).status in (200, 501, 502)
         assert fronted.get("acme/order/data/D/data.xml?as-of=2025-03-02T00:00:00Z").status in (404, 501, 502)

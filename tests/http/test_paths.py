@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from lxml import etree
 
 from persistence.cli import commands
-from persistence.definitions import contents
+from persistence.definitions import catalog
 from persistence.index import sources
 from persistence.maintenance.findings import FindingKind
 from persistence.model.versions import IndexKey, PathStep
@@ -94,7 +94,7 @@ def test_an_index_that_was_built_by_other_paths_is_corrected(tmp_path: Path, mon
     with monkeypatch.context() as earlier:
         earlier.setattr(sources, "_RULES", "")
         key = IndexKey("s/c", (PathStep("s"), PathStep("c")))
-        earlier.setattr(contents, "read_index_keys", lambda *_: (key,))
+        earlier.setattr(catalog, "read_index_keys", lambda *_: (key,))
         with serving(tmp_path) as service:
             assert service.put("a/f/form/form.xhtml", definition, **V1).status == 201
             assert service.put("a/f/data/d/data.xml", body, **V1).status == 201

@@ -16,7 +16,7 @@ from lxml import etree
 
 from persistence.app import create_app
 from persistence.crypto.frames import MAGIC
-from persistence.index.sync.jobs import IndexJob
+from persistence.index.sync.rebuild import IndexJob
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.model.instants import Instant
-from persistence.services import reverting
+from persistence.services import histories
 from tests.encrypted_form import DEFINITION, SECRETS, data, path
 from tests.http.test_encryption import keys_of
 from tests.http.test_leases import lock, unlock
@@ -64,7 +64,7 @@ def _is_whole(service: Service, form: str = FORM, document: str = "D") -> bool:
 def test_many_attachments_come_back_in_several_steps(
     served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(reverting, "RESTORED_AT_ONCE", at_once)
+    monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
     assert restore(served, f"{FORM}/D", at(saved)).status == 201
     assert _is_whole(served)
@@ -76,9 +76,9 @@ def test_what_was_interrupted_is_completed_by_a_repetition(
     served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int
 ) -> None:
     """The document stays deleted until all of it is there. The fifth attachment is followed by the data."""
-    monkeypatch.setattr(reverting, "RESTORED_AT_ONCE", at_once)
+    monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
-    commit, left = reverting.commit, [steps]
+    commit, left = histories.commit, [steps]
 
     def failing(*args: object) -> object:
         left[0] -= 1
@@ -87,7 +87,7 @@ def test_what_was_interrupted_is_completed_by_a_repetition(
         return commit(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(reverting, "commit", failing)
+        patched.setattr(histories, "commit", failing)
         assert restore(served, f"{FORM}/D", at(saved)).status == 500
     assert served.get(f"{FORM}/data/D/data.xml").status == 404
     assert restore(served, f"{FORM}/D", at(saved)).status == 201
@@ -110,7 +110,7 @@ def test_what_others_write_meanwhile_is_never_overwritten(
     served.put(f"{base}/a.bin", b"now", **V1)
     served.put(f"{base}/b.bin", b"now", **V1)
     served.put(f"{base}/data.xml", b"<now/>", **V1)
-    read = reverting.Reverting._arriving  # noqa: SLF001 - the moment between the plan and the lock
+    read = histories.Reverting._arriving  # noqa: SLF001 - the moment between the plan and the lock
 
     writes = iter([method])
 
@@ -120,7 +120,7 @@ def test_what_others_write_meanwhile_is_never_overwritten(
         return read(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(reverting.Reverting, "_arriving", interrupted)
+        patched.setattr(histories.Reverting, "_arriving", interrupted)
         answer = restore(served, f"{FORM}/D", at(saved))
     assert (answer.status, answer["Retry-After"]) == (503, "1"), answer.cause
     is_deleted = method == "DELETE"
@@ -192,7 +192,7 @@ def test_a_damaged_revision_does_not_come_back(served: Service, name: str) -> No
 
 def test_data_that_names_too_many_attachments_is_refused(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = _deleted(served)
-    monkeypatch.setattr(reverting, "MOST_RESTORED", 4)
+    monkeypatch.setattr(histories, "MOST_RESTORED", 4)
     answer = restore(served, f"{FORM}/D", at(saved))
     assert (answer.status, "5 attachments" in answer.cause) == (400, True)
 

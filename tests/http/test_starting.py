@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.storage.lease import Lease, Machine
+from persistence.storage.locks import Lease, Machine
 from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised

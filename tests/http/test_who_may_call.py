@@ -10,7 +10,7 @@ from persistence.errors import ForbiddenError, StartupError, UnauthorizedError
 from persistence.http.middleware import Opens, Policy, caller, policy, presented
 from persistence.keys import Key
 from persistence.model.instants import Instant
-from persistence.model.peers import UNIX, Peer, Trusted, parse
+from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
 
 SECRET = "5" * 64
 KEYS = tuple(
@@ -18,7 +18,7 @@ KEYS = tuple(
     for name, secret in (("batch", "1" * 64), ("runtime", SECRET))
 )
 HERE, NEAR, FAR = ip_address("127.0.0.1"), ip_address("10.0.0.1"), ip_address("192.0.2.1")
-NEVER = Policy(Opens.NEVER, parse(["10.0.0.0/8", "unix"]))
+NEVER = Policy(Opens.NEVER, parse_trusted(["10.0.0.0/8", "unix"]))
 UNTRUSTING = Policy(Opens.NEVER, Trusted())
 LOOPBACK = Policy(Opens.WHILE_KEYLESS, Trusted())
 INSECURE = Policy(Opens.ALWAYS, Trusted())
@@ -45,8 +45,8 @@ def basic(text: str) -> str:
 def test_a_service_is_open_only_if_told_so_or_on_loopback_without_keys_and_trusted(
     *, trusted: list[str], insecure: bool, on_loopback: bool, has_keys: bool, opens: Opens
 ) -> None:
-    found = policy(parse(trusted), insecure=insecure, on_loopback=on_loopback, has_keys=has_keys)
-    assert found == Policy(opens, parse(trusted))
+    found = policy(parse_trusted(trusted), insecure=insecure, on_loopback=on_loopback, has_keys=has_keys)
+    assert found == Policy(opens, parse_trusted(trusted))
 
 
 def test_a_service_that_nobody_could_call_does_not_start() -> None:

@@ -13,11 +13,12 @@ from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
     Address,
+    ArchiveEntry,
     Collection,
     DefinitionAddress,
     DocumentAddress,
+    entry_of,
 )
-from persistence.model.archives import ArchiveEntry, entry_of
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 

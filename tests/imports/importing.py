@@ -11,13 +11,11 @@ from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import open_index, provider_of_tree
-from persistence.services.codec import EncryptionCodec
-from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.services.imports.importer import Importer, ImportOptions
-from persistence.services.imports.planning import OnConflict
-from persistence.services.imports.revisions import ImportOutcome, ImportSource
-from persistence.services.imports.sources import open_source
+from persistence.providers.tree_provider import open_index, provider_of_tree
+from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.import_plans import ImportOutcome, ImportSource, OnConflict
+from persistence.services.import_sources import open_source
+from persistence.services.importing import Importer, ImportOptions
 from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests.imports.archives import zipped

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persistence.services.imports.sources import open_source
+from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.examples import examples
 from tests.forms.vectors import Form

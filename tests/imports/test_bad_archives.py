@@ -15,11 +15,8 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_CAUSE
-from persistence.services.imports.entries import FilesSource
-from persistence.services.imports.folder_files import FolderFiles
-from persistence.services.imports.report import ImportReport
-from persistence.services.imports.sources import open_source
-from persistence.services.imports.zip_files import ZipFiles
+from persistence.services.import_plans import ImportReport
+from persistence.services.import_sources import FilesSource, FolderFiles, ZipFiles, open_source
 from persistence.storage.store import Store
 from tests.imports.archives import tree, zipped
 from tests.imports.importing import LARGEST, importer, results, run, zip_source

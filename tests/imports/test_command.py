@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from persistence.cli import imports
+from persistence.cli import transfer_commands
 from persistence.dialect import SVC
 from persistence.index.sync.staleness import IndexCondition
 from persistence.model.addresses import Form as Named
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
 from tests.cli.command_runner import Place
 from tests.commands import persistence
@@ -49,7 +49,7 @@ def test_it_says_what_it_has_done_and_what_it_has_refused(data: Path) -> None:
 
 
 def test_documents_without_an_owner_are_named_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST_NAMED", 2)
+    monkeypatch.setattr(transfer_commands, "MOST_NAMED", 2)
     place, archive = Place(tmp_path / "data"), str(tmp_path / "x.zip")
     Path(archive).write_bytes(zipped({f"a/f/1/data/{each}/latest/data.xml": b"<d/>" for each in "123"}))
     line = "a/f/data/{}: imported: came without an owner"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.services.imports.revisions import ImportOutcome
-from persistence.services.imports.sources import open_source
+from persistence.services.import_plans import ImportOutcome
+from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.imports.archives import tree

@@ -12,10 +12,10 @@ import pytest
 
 from persistence.errors import DiskFullError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.services.imports import placing
-from persistence.services.imports.revisions import ImportResult
-from persistence.services.imports.sources import open_source
-from persistence.storage import copies, directories, files
+from persistence.services import importing
+from persistence.services.import_plans import ImportResult
+from persistence.services.import_sources import open_source
+from persistence.storage import files
 from persistence.storage.store import Store
 from tests.imports.archives import archive_of, tree
 from tests.imports.importing import LARGEST, importer, lines_source, run
@@ -26,8 +26,8 @@ STEPS = (
     (files, "rename"),
     (files, "sync"),
     (files, "link_descriptor"),
-    (copies, "keep_as"),
-    (directories, "sync_open"),
+    (files, "keep_as"),
+    (files, "sync_open"),
 )
 
 
@@ -124,15 +124,15 @@ def test_what_others_save_meanwhile_is_not_overwritten(tmp_path: Path, monkeypat
     """Between the plan and the lock somebody saves: the document is refused, and theirs stays."""
     root = initialised(tmp_path / "data")
     with Store(root, lock_timeout=5) as store:
-        own = placing.ImportWriter.write
+        own = importing.ImportWriter.write
         other = lines_source(line(document="d", data="<theirs/>", modified=T2))
 
-        def saved_meanwhile(writer: placing.ImportWriter) -> int:
-            monkeypatch.setattr(placing.ImportWriter, "write", own)
+        def saved_meanwhile(writer: importing.ImportWriter) -> int:
+            monkeypatch.setattr(importing.ImportWriter, "write", own)
             run(importer(store), other)
             return own(writer)
 
-        monkeypatch.setattr(placing.ImportWriter, "write", saved_meanwhile)
+        monkeypatch.setattr(importing.ImportWriter, "write", saved_meanwhile)
         outcomes = run(importer(store), lines_source(line(document="d", data="<ours/>", modified=T3)))
         assert [each.result for each in outcomes] == [ImportResult.REFUSED]
         assert "meanwhile" in outcomes[0].cause

@@ -12,8 +12,8 @@ import pytest
 
 from persistence.limits import LONGEST_LINE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.services.imports.planning import OnConflict
-from persistence.services.imports.sources import open_source
+from persistence.services.import_plans import OnConflict
+from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
 from tests.imports.archives import tree

@@ -17,9 +17,9 @@ from persistence.index.sync.staleness import IndexCondition
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
-from persistence.storage.uploads import Upload
+from persistence.storage.commit import Upload
 from tests.commands import persistence
 from tests.imports.archives import tree, zipped
 from tests.imports.test_round_trip import fill

@@ -14,11 +14,11 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.exports import ExportQuery, RevisionHistory
+from persistence.model.export_query import ExportQuery, RevisionHistory
 from persistence.services.codec import AS_STORED
 from persistence.services.exporting import Exporting
-from persistence.services.imports.revisions import ImportResult, ImportSource
-from persistence.services.imports.sources import open_source
+from persistence.services.import_plans import ImportResult, ImportSource
+from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
 from tests.imports.archives import tree, zipped

@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from persistence.model.instants import Instant
-from persistence.model.search import (
+from persistence.model.permissions import OwnerPattern, OwnerSet
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -19,7 +20,6 @@ from persistence.model.search import (
     TextMatch,
     VisibleOwners,
 )
-from persistence.model.users import OwnerPattern, OwnerSet
 from tests.index.memory import Content
 
 PATHS = ("a", "s/b", "s/r/c", 'x[@id = "q"]/*', "never/indexed")

@@ -16,7 +16,8 @@ from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedE
 from persistence.index import protocol as budgets
 from persistence.index.protocol import Budget, Reindexer, ReindexingState, SearchIndex
 from persistence.model.addresses import Form
-from persistence.model.search import (
+from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,
@@ -30,7 +31,6 @@ from persistence.model.search import (
     TextMatch,
     VisibleOwners,
 )
-from persistence.model.users import NOBODY, OwnerPattern, OwnerSet
 from tests import orders
 
 NAME, TOPICS, STATUS = "customer/name", "customer/topics", "customer/status"

@@ -21,13 +21,13 @@ from persistence.index.sources import (
     SourceDescription,
 )
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
-from persistence.model.search import Hit
+from persistence.model.permissions import User
+from persistence.model.search_query import Hit
 from persistence.model.sidecar import DocumentFacts
-from persistence.model.users import User
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored

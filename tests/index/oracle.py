@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
-from persistence.model.search import (
+from persistence.model.search_query import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from persistence.index.cards import LONGEST_KEY
-from persistence.index.sqlite import conditions, paging, partitions, planner, texts
-from persistence.model.search import ControlFilter, Field, Hits, Query, Scope, TextMatch
+from persistence.index.sqlite import conditions, planner
+from persistence.model.search_query import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
 
@@ -34,24 +34,20 @@ DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *ask
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
-    "each is looked for": {planner: {"_WORTH_READING": 0}, partitions: {"_FEW_PARTITIONS": 0}},
+    "each is looked for": {planner: {"_WORTH_READING": 0}, conditions: {"_FEW_PARTITIONS": 0}},
     "everything is a lot": {
-        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1},
-        paging: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
+        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1, "NEAR": 2, "_WALKING": 1, "_SORTING": 0},
     },
     "lists are walked": {
-        planner: {"_FEW": 2, "_LEAPS": 0},
-        paging: {"NEAR": 0, "_SORTING": 10**6},
+        planner: {"_FEW": 2, "_LEAPS": 0, "NEAR": 0, "_SORTING": 10**6},
     },
     "what trigrams tell is always looked at": {
         planner: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
-        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0},
-        texts: {"_MOST": 1, "_SAMPLED": 2},
+        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0, "_MOST": 1, "_SAMPLED": 2},
     },
     "what trigrams tell is never looked at": {
         planner: {"_FEW": 0},
-        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0},
-        texts: {"_MOST": 100},
+        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0, "_MOST": 100},
     },
     "the first of a list are enough": {planner: {"_LOOKED_AT": 1, "_MOST_LOOKED_AT": 6}},
 }

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.values import ExtractedText
+from persistence.forms.form_data import ExtractedText
 from persistence.index import protocol as module
 from persistence.index.cards import VersionKeys, decode
 from persistence.index.protocol import Budget
 from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
-from persistence.index.sqlite.records import prepared
+from persistence.index.sqlite.tables import prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
-from persistence.model.search import ControlFilter, Hit, Query, Scope, TextMatch
+from persistence.model.search_query import ControlFilter, Hit, Query, Scope, TextMatch
 from persistence.model.sidecar import DocumentFacts
 from tests.index.memory import FORM, Content, Memory, index_of
 

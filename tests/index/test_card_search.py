@@ -5,8 +5,7 @@ import sqlite3
 import pytest
 
 from persistence.index.cards import Card, encode
-from persistence.index.sqlite.partitions import CardTest
-from persistence.index.sqlite.texts import card_passing, install
+from persistence.index.sqlite.conditions import CardTest, card_passing, install
 from persistence.model.instants import Instant
 
 AT = Instant("2024-01-01T00:00:00.000Z")

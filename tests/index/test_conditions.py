@@ -10,12 +10,12 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.index.cards import Card, encode
-from persistence.index.sqlite import conditions, texts
-from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql, visible
+from persistence.index.sqlite import conditions
+from persistence.index.sqlite.conditions import NumberedControls, Partition, Sql, visible
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
-from persistence.model.search import ControlFilter, Query, Scope, TextMatch
-from persistence.model.users import OwnerPattern, OwnerSet
+from persistence.model.permissions import OwnerPattern, OwnerSet
+from persistence.model.search_query import ControlFilter, Query, Scope, TextMatch
 
 _CONTROLS = NumberedControls({"name": 1, "topics": 2}, frozenset({2}))
 _DAY = Instant("2024-05-01T10:00:00.000Z")
@@ -26,7 +26,7 @@ _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        texts.install(connection, lambda: None)
+        conditions.install(connection, lambda: None)
         connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
         connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
         yield connection

@@ -15,9 +15,8 @@ from persistence.dialect import SVC
 from persistence.index.sync.tree_index import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
-from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.headers import ProviderNames
+from persistence.providers.tree_provider import open_index
+from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader

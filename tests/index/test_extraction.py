@@ -2,7 +2,7 @@
 
 import pytest
 
-from persistence.forms.values import ExtractedText, ValueReader
+from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index.sources import CachingExtraction, ExtractionCache
 from persistence.model.versions import IndexKey, PathStep
 

@@ -15,14 +15,14 @@ from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
-from persistence.index.sync import live_views as module
-from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.live_views import FlatViews
+from persistence.index.sync import updater as module
+from persistence.index.sync.rebuild import FlatMaker
+from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming
-from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
+from persistence.storage.stored_revision import HandEdits, Integrity
 from tests import orders
 from tests.index.memory import source_in
 from tests.opened import opened

@@ -20,13 +20,13 @@ import pytest
 from persistence.errors import BusyError
 from persistence.index.protocol import RebuildAim
 from persistence.index.sources import DocumentName, IndexedDocument
-from persistence.index.sqlite import connections, engine
-from persistence.index.sqlite.state import SCHEMA_FACT, write_fact
+from persistence.index.sqlite import engine, tables
+from persistence.index.sqlite.tables import SCHEMA_FACT, write_fact
 from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.search import ControlFilter, Query, Scope, TextMatch
+from persistence.model.search_query import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
 from tests.opened import opened
@@ -304,7 +304,7 @@ def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
 def test_what_cannot_be_taken_in_because_others_write_stays_noted(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(tables, "_LONGEST_WAIT", 0.05)
     index, _ = index_of(tmp_path, memory)
     assert len(names(index)) == 5
     tried, real = threading.Semaphore(0), index.files.refresh

@@ -17,7 +17,7 @@ import pytest
 
 from persistence.index.sync.journal import Journal, JournalEntry
 from persistence.model.addresses import Form
-from persistence.storage import files, nofollow
+from persistence.storage import files
 from persistence.storage.locks import try_lock
 from tests.opened import opened
 
@@ -340,7 +340,7 @@ def _take_up(path: str) -> None:
 
 
 def _hold(path: str) -> None:
-    assert try_lock(nofollow.open_to_read(path))
+    assert try_lock(files.open_to_read(path))
 
 
 @pytest.mark.parametrize("meanwhile", [_take_up, _hold])

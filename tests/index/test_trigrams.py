@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from persistence.index.sqlite.records import COLUMNS
-from persistence.index.sqlite.state import FIELDS, TABLES
-from persistence.index.sqlite.texts import Sample
+from persistence.index.sqlite.conditions import Sample
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, TABLES
 
 _MARKS = ", ".join("?" * COLUMNS)
 

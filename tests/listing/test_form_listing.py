@@ -11,11 +11,21 @@ from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
-from persistence.model.permissions import GrantCondition, Permission, Permissions, UserRole
-from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
-from persistence.model.users import ANONYMOUS, Admin, Role, User, admin_entries, is_admin
+from persistence.model.permissions import (
+    ANONYMOUS,
+    Admin,
+    GrantCondition,
+    Permission,
+    Permissions,
+    Role,
+    User,
+    UserRole,
+    admin_entries,
+    is_admin,
+)
+from persistence.model.search_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
 from persistence.model.versions import FormMetadata, PublishedVersion
-from persistence.services.form_list import Listed, holds, operations, select
+from persistence.services.searching import Listed, holds, operations, select
 
 TITLES = {"de": "Bestellung", "en": "Order", "": "None"}
 ORDER = Listed(

@@ -289,7 +289,7 @@ def test_nothing_is_taken_in_while_it_is_being_edited(workshop: Workshop, monkey
             workshop.file(DATA).write_bytes(EDITED + b" " * next(calls))
         return original(path)
 
-    monkeypatch.setattr("persistence.maintenance.adoption.os.lstat", restless)
+    monkeypatch.setattr("persistence.maintenance.repair.os.lstat", restless)
     checked = workshop.check("--adopt", "--all")
     monkeypatch.undo()
     assert checked.status == 4

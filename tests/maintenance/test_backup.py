@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.errors import PersistenceError
-from persistence.storage import copies, files
+from persistence.storage import files
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop, furnished
 
@@ -232,7 +232,7 @@ def test_what_the_disk_could_not_write_later_on_is_no_backup(
             ctypes.set_errno(5)
             return -1
 
-    monkeypatch.setattr(copies, "_libc", Failing())
+    monkeypatch.setattr(files, "_libc", Failing())
     done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
     assert "Input/output error" in str(done.exception)
     assert list((tmp_path / "backups").glob("*Z")) == []
@@ -268,7 +268,7 @@ def test_an_interrupted_restore_is_not_served_and_goes_on(
 ) -> None:
     saved = backup(workshop, tmp_path / "backups")
     restored = tmp_path / "restored"
-    write_new, written = copies.write_new, []
+    write_new, written = files.write_new, []
 
     def fail_at_the_fifth(path: str, *arguments: object) -> None:
         written.append(path)
@@ -276,7 +276,7 @@ def test_an_interrupted_restore_is_not_served_and_goes_on(
             raise OSError(28, "No space left on device")
         write_new(path, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copies, "write_new", fail_at_the_fifth)
+    monkeypatch.setattr(files, "write_new", fail_at_the_fifth)
     done = command("restore", str(saved), "--data", str(restored))
     assert "No space left on device" in str(done.exception)
     monkeypatch.undo()
@@ -360,7 +360,7 @@ def test_what_is_damaged_is_saved_and_said(workshop: Workshop, tmp_path: Path) -
 
 def test_zeros_take_no_room_in_a_copy(tmp_path: Path) -> None:
     chunks = [b"begin", bytes(1 << 20), bytes(1 << 20), b"between", bytes(1 << 18), bytes(7)]
-    copies.write_new(str(tmp_path / "copy"), chunks, 10**18)
+    files.write_new(str(tmp_path / "copy"), chunks, 10**18)
     assert (tmp_path / "copy").read_bytes() == b"".join(chunks)
     status = (tmp_path / "copy").stat()
     assert status.st_mtime_ns == 10**18

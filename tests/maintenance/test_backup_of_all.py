@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError
-from persistence.maintenance.manifest import directory_of
+from persistence.maintenance.backup_files import directory_of
 from persistence.maintenance.restore import Restore
-from persistence.services.moving.moving import Move
-from persistence.storage import copies
+from persistence.services.moves import Move
+from persistence.storage import files
 from tests.cli.several import HERE, SCAN, THERE, Several, files_below
 from tests.postgresql.server import Server, fresh_schema, requires_postgresql
 
@@ -192,7 +192,7 @@ def test_what_is_there_is_never_touched(place: Several) -> None:
 def test_an_interrupted_restore_of_all_goes_on(place: Several, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     saved = backup(place)
     other = place.settings_for(place.directory / "other")
-    write_new, written = copies.write_new, list[str]()
+    write_new, written = files.write_new, list[str]()
 
     def fail(path: str, *arguments: object) -> None:
         written.append(path)
@@ -201,7 +201,7 @@ def test_an_interrupted_restore_of_all_goes_on(place: Several, monkeypatch: pyte
         write_new(path, *arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(copies, "write_new", fail)
+        patched.setattr(files, "write_new", fail)
         done = place.run("restore", str(saved), file=other)
         assert "No space left on device" in done.errors[-1]
     for name in ("data", "disk2"):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.tree import FolderTree
+from persistence.maintenance.storage_check import BodiesOf
+from persistence.maintenance.tree_walk import FolderTree
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
-from persistence.storage.attachment_bodies import BodiesReader
-from persistence.storage.integrity import Integrity
+from persistence.storage.attachments import BodiesReader
+from persistence.storage.stored_revision import Integrity
 from tests.opened import opened
 from tests.storage.test_split_attachments import CAT, Place
 

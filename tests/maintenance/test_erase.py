@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.errors import DiskError
-from persistence.maintenance import backup_erasure
-from persistence.storage import directories, document_files, files
+from persistence.maintenance import backup as backups
+from persistence.storage import files, store
 from tests import orders
 from tests.in_process import serving
 from tests.maintenance import kills
@@ -228,7 +228,7 @@ def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
     workshop.close()
     file = tmp_path / "certificate.json"
     own = ("--yes", "--certificate", str(file))
-    removals, really = [], backup_erasure.remove_copies
+    removals, really = [], backups.remove_copies
 
     def once(*arguments: Any) -> None:
         if removals:
@@ -237,7 +237,7 @@ def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
         really(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(backup_erasure, "remove_copies", once)
+        patched.setattr(backups, "remove_copies", once)
         options = ("--backups", str(tmp_path / "backups"), "--from-backups", "--reason", "Art. 17")
         assert run(workshop.root, DOCUMENT, *options, *own).exit_code == 1
     begun = json.loads(file.read_text())
@@ -380,7 +380,7 @@ def test_what_cannot_be_removed_is_not_certified(
     mine = backup(workshop, copies)
     file = tmp_path / "certificate.json"
     arguments = (DOCUMENT, "--yes", "--certificate", str(file), "--backups", str(copies), "--from-backups")
-    removed = directories.remove_tree
+    removed = files.remove_tree
     kept = workshop.root if place == "the tree" else mine
 
     def refused(path: str) -> None:
@@ -388,8 +388,8 @@ def test_what_cannot_be_removed_is_not_certified(
             removed(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(directories, "remove_tree", refused)
-        patch.setattr(document_files, "_PATIENCE", 0.1)
+        patch.setattr(files, "remove_tree", refused)
+        patch.setattr(store, "_PATIENCE", 0.1)
         failed = run(workshop.root, *arguments)
     assert (failed.exit_code, isinstance(failed.exception, DiskError)) == (1, True)
     assert "Directory not empty" in str(failed.exception)

@@ -18,10 +18,10 @@ from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import Generations
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.search import Hits, Query, Scope
+from persistence.model.search_query import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
 from persistence.storage.layout import JOURNAL, Layout
 from tests import orders

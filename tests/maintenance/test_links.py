@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from persistence.maintenance import manifest
+from persistence.maintenance import backup_files
 from persistence.model import instants
 from tests.maintenance.test_backup import backup, command, tree
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, NEW, Workshop, furnished
@@ -139,20 +139,20 @@ def test_the_list_is_sorted_and_found_in_whatever_number_of_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More lines than are sorted in memory wait on the disk; nothing is left of that."""
-    monkeypatch.setattr(manifest, "_SORTED_IN_MEMORY", 7)
+    monkeypatch.setattr(backup_files, "_SORTED_IN_MEMORY", 7)
     for count in (0, 1, 6, 7, 100):
         directory = tmp_path / str(count)
         directory.mkdir()
-        lines = manifest.ChecksumWriter(str(directory))
+        lines = backup_files.ChecksumWriter(str(directory))
         expected = {f"app/{number * 7919 % 101:x}/é{number}": f"{number:064x}" for number in range(count)}
         for path, digest in expected.items():
             lines.add(digest, path)
         lines.write()
         assert [path.name for path in directory.iterdir()] == ["SHA256SUMS"]
         with (directory / "SHA256SUMS").open("rb") as file:
-            read = list(manifest.listed(file))
+            read = list(backup_files.listed(file))
         assert read == sorted(((digest, path) for path, digest in expected.items()), key=lambda line: line[1].encode())
-        with manifest.mapped(str(directory)) as recorded:
+        with backup_files.mapped(str(directory)) as recorded:
             assert {path: recorded.digest(path) for path in expected} == {
                 path: f"sha256:{digest}" for path, digest in expected.items()
             }

@@ -17,14 +17,14 @@ from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.tree import Folder, FolderTree
+from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
-from persistence.storage.integrity import Integrity
 from persistence.storage.layout import JOURNAL
 from persistence.storage.storage import ChangeListener
+from persistence.storage.stored_revision import Integrity
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import PersistenceError, StartupError
 from persistence.maintenance.backup import Backup, Sources
-from persistence.storage.integrity import Integrity
+from persistence.storage.stored_revision import Integrity
 from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted

@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.archives import METADATA_SUFFIX, ArchiveEntry, entry_of, parse_entry
+from persistence.model.addresses import (
+    METADATA_SUFFIX,
+    Address,
+    ArchiveEntry,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+    entry_of,
+    parse_entry,
+)
 from persistence.model.instants import Instant
 
 FORM = Form("hr", "leave")

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from persistence.errors import StartupError
-from persistence.model.peers import UNIX, Peer, address, binds_loopback, parse
+from persistence.model.network_addresses import UNIX, Peer, binds_loopback, parse_trusted, peer_address
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from persistence.model.peers import UNIX, Peer, address, binds_loopback, parse
     ],
 )
 def test_an_address_is_what_sockets_show(text: str, found: str | None) -> None:
-    assert address(text) == (found and ip_address(found))
+    assert peer_address(text) == (found and ip_address(found))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_address_is_what_sockets_show(text: str, found: str | None) -> None:
     ],
 )
 def test_an_address_is_trusted_by_itself_or_by_its_network(*, entries: list[str], peer: str, is_trusted: bool) -> None:
-    assert parse(entries).includes(address(peer)) == is_trusted
+    assert parse_trusted(entries).includes(peer_address(peer)) == is_trusted
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def test_an_address_is_trusted_by_itself_or_by_its_network(*, entries: list[str]
         (["unix"], UNIX, True),
         (["unix", "10.0.0.1"], UNIX, True),
         (["0.0.0.0/0", "::/0"], UNIX, False),
-        (["unix"], address("127.0.0.1"), False),
+        (["unix"], peer_address("127.0.0.1"), False),
         (["unix", "0.0.0.0/0", "::/0"], None, False),
     ],
 )
 def test_the_unix_socket_is_trusted_by_its_word_only(*, entries: list[str], peer: Peer, is_trusted: bool) -> None:
     """And who is not known, by nothing."""
-    assert parse(entries).includes(peer) == is_trusted
+    assert parse_trusted(entries).includes(peer) == is_trusted
 
 
 @pytest.mark.parametrize("entry", ["", "here", "10.0.0", "10.0.0.1/8", "10.0.0.0/33", "fe80::1%eth0", "UNIX"])
 def test_an_entry_that_means_nothing_is_named(entry: str) -> None:
     with pytest.raises(StartupError) as refusal:
-        parse(["127.0.0.1", entry])
+        parse_trusted(["127.0.0.1", entry])
     assert entry in str(refusal.value)
 
 

@@ -7,13 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.metadata import check_permissions, read_permissions
+from persistence.forms.definition_metadata import check_permissions, read_permissions
 from persistence.model.permissions import (
+    ANONYMOUS,
+    EVERYBODY,
     FINDING,
+    NOBODY,
     OPERATIONS,
     GrantCondition,
+    OwnerPattern,
+    OwnerSet,
     Permission,
     Permissions,
+    Role,
+    User,
     UserRole,
     from_json,
     on_creation,
@@ -24,7 +31,6 @@ from persistence.model.permissions import (
     searchable_owners,
     without_data,
 )
-from persistence.model.users import ANONYMOUS, EVERYBODY, NOBODY, OwnerPattern, OwnerSet, Role, User
 
 LEAVE = """<permissions>
     <permission operations="create -list"/>

@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 
 from persistence.errors import BadRequestError, ForbiddenError
-from persistence.model.server_urls import basic_authorization, parse, parse_authorization, require_allowed
+from persistence.model.network_addresses import (
+    basic_authorization,
+    parse_authorization,
+    parse_server_url,
+    require_allowed,
+)
 
 ALLOWED = tuple(
     map(
-        parse,
+        parse_server_url,
         ["https://forms.example.org/runtime", "http://127.0.0.1:8080", "http://[::1]:81/a/b/", "http://open.test"],
     )
 )

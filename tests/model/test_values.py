@@ -6,11 +6,10 @@ import pytest
 
 from persistence.errors import BadRequestError, one_line
 from persistence.model.instants import Instant, epoch_nanoseconds, from_datetime, next_after, parse, to_datetime
-from persistence.model.preconditions import NO_PRECONDITION, parse_tags
-from persistence.model.preconditions import parse as parse_precondition
+from persistence.model.permissions import ANONYMOUS, Role, User, from_headers, parse_credentials
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.model.texts import short
-from persistence.model.users import ANONYMOUS, Role, User, from_headers, parse_credentials
+from persistence.model.write_conditions import NO_PRECONDITION, parse_precondition, parse_tags
 
 LATER = Instant("2999-12-31T23:59:59.999Z")
 

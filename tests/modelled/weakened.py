@@ -16,9 +16,9 @@ from persistence.errors import ConflictError
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
-from persistence.providers.provider import Route
-from persistence.services import purge_plans, purging, reverting, rules
-from persistence.storage import commit, nofollow
+from persistence.providers.router import Route
+from persistence.services import histories, purging, rules
+from persistence.storage import commit, files
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.writer import Writer
 from tests.linear import weakened
@@ -34,7 +34,7 @@ def _keep_drafts() -> None:
 
 def _keep_no_history() -> None:
     """A write replaces the revision before it."""
-    commit.keep = lambda paths, _sidecar: nofollow.open_directory(paths.directory)
+    commit.keep = lambda paths, _sidecar: files.open_directory(paths.directory)
 
 
 def _trust_the_clock() -> None:
@@ -60,13 +60,13 @@ def _remember() -> None:
 
 def _count_the_tombstone_alone() -> None:
     """A purge of a deleted document looks at nothing that was stored after the deletion."""
-    for each in (purge_plans, purging):
+    for each in (purging, purging):
         each.newest_of = lambda store, main: store.sidecar(main)
 
 
 def _revert_to_what_is_left() -> None:
     """A revert brings back the first revision of an attachment that a purge has left."""
-    as_of = reverting._as_of  # noqa: SLF001 - without what it refuses
+    as_of = histories._as_of  # noqa: SLF001 - without what it refuses
 
     def first(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
         with suppress(ConflictError):
@@ -75,7 +75,7 @@ def _revert_to_what_is_left() -> None:
         assert revisions is not None
         return route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False)
 
-    reverting._as_of = first  # noqa: SLF001
+    histories._as_of = first  # noqa: SLF001
 
 
 TRUSTING = "instants of the clock"

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from persistence.model.exports import parse_pattern
+from persistence.model.export_query import parse_pattern
 from persistence.properties.properties import Properties
-from persistence.providers.places import open_place
-from persistence.services.moving.moving import Move
-from persistence.services.moving.outcomes import MoveOutcome
-from persistence.services.moving.places import MoveSource, MoveTarget
+from persistence.providers.opened import open_place
+from persistence.services.moves import Move, MoveOutcome, MoveSource, MoveTarget
 from persistence.settings import Settings
-from persistence.storage.managed import MaintainedDatabase
+from persistence.storage.storage import MaintainedDatabase
 from tests.initialised import initialised
 
 

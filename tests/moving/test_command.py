@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.services.moving.moving import Move
+from persistence.services.moves import Move
 from tests import in_process
 from tests.cli.command_runner import ended
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
@@ -70,7 +70,7 @@ def test_a_prepared_move_is_ended_by_a_later_call(
 def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_kept_out(
     place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("persistence.cli.move._LONG_PASS", -1.0)
+    monkeypatch.setattr("persistence.cli.transfer_commands._LONG_PASS", -1.0)
     views = Move.views
 
     def changing(move: Move) -> Iterator[str]:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from persistence import limits
 from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.postgresql.maintained import maintained
-from persistence.postgresql.places import lock_key
-from persistence.services.moving.outcomes import MoveOutcome, MoveResult
-from persistence.storage.managed import MaintainedDatabase
+from persistence.postgresql.database import lock_key
+from persistence.postgresql.database_check import maintained
+from persistence.services.moves import MoveOutcome, MoveResult
+from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.store import Store
 from tests import in_process
 from tests.imports.archives import tree

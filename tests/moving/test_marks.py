@@ -18,14 +18,11 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.sidecar import tombstone
-from persistence.postgresql.maintained import maintained
-from persistence.services.moving import moving
-from persistence.services.moving.outcomes import MoveResult
-from persistence.services.moving.states import MovedUnit, UnitState, state_of
-from persistence.storage import marks
-from persistence.storage.managed import ManagedStorage
-from persistence.storage.marks import StateMark
-from persistence.storage.storage import Revisions
+from persistence.postgresql.database_check import maintained
+from persistence.services import moves
+from persistence.services.moves import MovedUnit, MoveResult, UnitState, state_of
+from persistence.storage import storage as marks
+from persistence.storage.storage import ManagedStorage, Revisions, StateMark
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.moving.moves import into_database, moved, out_of_database
@@ -165,7 +162,7 @@ def test_a_last_pass_looks_at_nothing_but_what_has_changed(
 
     def meanwhile() -> None:
         put(source, D, b"<three/>")
-        monkeypatch.setattr(moving, "state_of", reading)
+        monkeypatch.setattr(moves, "state_of", reading)
 
     moving_it = {
         "tree": lambda: moved(tmp_path / "from", tmp_path / "to", meanwhile=meanwhile),

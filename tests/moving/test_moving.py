@@ -11,9 +11,8 @@ import pytest
 
 from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.services.moving.outcomes import MoveOutcome, MoveResult
-from persistence.storage.arrivals import TreeArrivals
-from persistence.storage.store import Store
+from persistence.services.moves import MoveOutcome, MoveResult
+from persistence.storage.store import Store, TreeArrivals
 from tests import in_process
 from tests.imports.archives import tree
 from tests.imports.test_interrupted import counting

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from persistence.index.sqlite.flat_file import FlatFile
-from persistence.postgresql.address import parse
+from persistence.postgresql.connections import parse
 from tests import in_process
 from tests.cli.command_runner import ended
 from tests.http.test_flat_views import order, publish, save

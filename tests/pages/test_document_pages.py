@@ -8,8 +8,8 @@ import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
-from persistence.model.leases import LeaseHolder
-from persistence.model.users import User
+from persistence.model.permissions import User
+from persistence.model.write_conditions import LeaseHolder
 from tests import encrypted_form
 from tests.forms.test_paths import data_at, definitions
 from tests.orders import ORDER, plant

@@ -12,7 +12,7 @@ from lxml import html
 from persistence.errors import BusyError
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
-from persistence.model.users import User
+from persistence.model.permissions import User
 from tests.orders import DEFINITION, ORDER, plant
 from tests.pages.administrator import Browser, administrator
 from tests.published import PERMISSIONS, Planter

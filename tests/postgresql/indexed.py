@@ -20,13 +20,12 @@ from persistence.model.addresses import (
 )
 from persistence.model.flat_views import FlatNaming
 from persistence.model.instants import next_after
-from persistence.model.search import Hits, Query, Scope
+from persistence.model.search_query import Hits, Query, Scope
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.postgresql.database import Database
-from persistence.postgresql.index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.database import Database, FormNumbers
+from persistence.postgresql.database_index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
-from persistence.postgresql.places import FormNumbers
-from persistence.postgresql.storage import DatabaseStorage
 from persistence.xml.streaming import Streaming
 from tests.index.contract import Subject
 from tests.postgresql.indexing import fail

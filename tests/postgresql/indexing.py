@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database
-from persistence.postgresql.index import DatabaseIndex
+from persistence.postgresql.database import Database, FormNumbers
+from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.index_rows import IndexRows
-from persistence.postgresql.places import FormNumbers
 from tests.index.memory import FORM, Content, Memory
 from tests.postgresql.server import Server, fresh_schema
 

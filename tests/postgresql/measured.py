@@ -8,7 +8,7 @@ from pathlib import Path
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.postgresql.database import Database
-from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql.database_storage import DatabaseStorage
 from tests.storage.contract import next_sidecar, revision, write
 
 CHUNK = 1 << 18

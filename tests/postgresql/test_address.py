@@ -6,7 +6,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from persistence.errors import ConfigurationError
-from persistence.postgresql.address import parse
+from persistence.postgresql.connections import parse
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.maintenance import manifest
+from persistence.maintenance import backup_files
 from persistence.maintenance.backup import Backup, Sources
-from persistence.maintenance.restore import Restore, choose
-from persistence.maintenance.storage_restore import StorageRestore
-from persistence.maintenance.tree import FolderTree
+from persistence.maintenance.restore import Restore, StorageRestore, choose
+from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.postgresql.maintained import maintained
-from persistence.services.moving.places import MoveTarget
-from persistence.storage.integrity import Integrity
-from persistence.storage.managed import MaintainedDatabase
+from persistence.postgresql.database_check import maintained
+from persistence.services.moves import MoveTarget
+from persistence.storage.storage import MaintainedDatabase
+from persistence.storage.stored_revision import Integrity
 from tests import in_process
 from tests.imports.archives import tree
 from tests.moving.moves import into_database, out_of_database
@@ -143,7 +142,7 @@ def test_backups_of_trees_and_databases_are_restored_into_databases(
     with pytest.raises(StartupError, match="the destination is not empty: it has the form hr/leave"):
         _into_database(of_tree.path, other)
     of_database, _ = saved(database, tmp_path / "d")
-    assert manifest.read(of_database.path).parts[0].root == database.name
+    assert backup_files.read(of_database.path).parts[0].root == database.name
     assert tree(Path(of_database.path) / "data") == tree(root)
 
 

@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from psycopg import sql
 
 from persistence.app import create_app
-from persistence.postgresql.address import parse
+from persistence.postgresql.connections import parse
 from persistence.settings import Settings
 from tests import orders
 from tests.cli.command_runner import Ended, ended

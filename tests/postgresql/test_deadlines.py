@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from persistence.errors import BusyError, OutcomeUnknownError
-from persistence.postgresql import probes
+from persistence.postgresql import connections
 from persistence.postgresql.database import Database
 from tests.opened import opened
 from tests.postgresql.server import Server, prepared, requires_postgresql, running
@@ -102,7 +102,7 @@ def test_after_a_slow_commit_one_is_tried_out(
     """Before the next one begins, that is; while it is tried out, nothing is refused that could be stored."""
     monkeypatch.setattr("persistence.postgresql.connections.STATEMENT_SECONDS", 5)
     tried: list[bool] = []
-    monkeypatch.setattr(probes, "_is_confirmed", lambda _: tried.append(True) or True)
+    monkeypatch.setattr(connections, "_is_confirmed", lambda _: tried.append(True) or True)
     server.execute(_SLOW_COMMIT)
     try:
         database.require_committing()

@@ -21,7 +21,7 @@ import pytest
 
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database
-from persistence.postgresql.steps import Step
+from persistence.postgresql.schema import Step
 from tests import orders
 from tests import service as services
 from tests.cli.command_runner import ended

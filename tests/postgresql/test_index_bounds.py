@@ -10,17 +10,9 @@ import pytest
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget
 from persistence.limits import MOST_INDEXED
-from persistence.model.search import (
-    ControlFilter,
-    Field,
-    Query,
-    Scope,
-    Sort,
-    TextMatch,
-    VisibleOwners,
-)
-from persistence.model.users import OwnerPattern, OwnerSet
-from persistence.postgresql import index
+from persistence.model.permissions import OwnerPattern, OwnerSet
+from persistence.model.search_query import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
+from persistence.postgresql import database_index
 from tests.index import asked
 from tests.index.memory import FORM, Content
 from tests.postgresql.indexing import IndexedMemory, indexed_memory
@@ -58,9 +50,9 @@ def test_a_statement_that_takes_too_long_is_refused_and_the_connection_goes_on(
 ) -> None:
     indexed.save("d-1", content(a=("Ada",)))
     with monkeypatch.context() as patch:
-        patch.setattr(index, "SEARCH_WAITS", 0.05)
+        patch.setattr(database_index, "SEARCH_WAITS", 0.05)
         patch.setattr(
-            "persistence.postgresql.searches._WITH_CARDS",
+            "persistence.postgresql.database_search._WITH_CARDS",
             "SELECT 1, seq, '', false, '' FROM ({}) walk, pg_sleep(2)",
         )
         with pytest.raises(BadRequestError, match=r"takes more than 0\.05 s in the database"):
@@ -163,7 +155,7 @@ def test_another_data_format_reads_all_documents_again(indexed: IndexedMemory) -
 
 def test_a_closed_index_starts_no_job(indexed: IndexedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     indexed.save("d-1", content(a=("Ada",)))
-    monkeypatch.setattr(index, "READ_AT_ONCE", 0)
+    monkeypatch.setattr(database_index, "READ_AT_ONCE", 0)
     indexed.index.close()
     indexed.publish(1, (B,))
     with pytest.raises(BusyError):

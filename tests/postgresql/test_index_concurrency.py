@@ -18,11 +18,10 @@ import pytest
 from persistence.errors import BusyError
 from persistence.index.protocol import ReindexingState
 from persistence.model.addresses import Form
-from persistence.model.search import Drafts, Query, Scope
-from persistence.postgresql import index as database_index
-from persistence.postgresql import index_batches, reindexing
+from persistence.model.search_query import Drafts, Query, Scope
+from persistence.postgresql import database_index, index_rows
 from persistence.postgresql.database import Database
-from persistence.postgresql.maintained import maintained
+from persistence.postgresql.database_check import maintained
 from tests import orders
 from tests.index.contract import NAME, STATUS, exact, only
 from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
@@ -287,7 +286,7 @@ import sys, time
 from functools import partial
 from pathlib import Path
 from persistence.postgresql import reindexing
-from persistence.postgresql.index_batches import IndexBatches
+from persistence.postgresql.index_rows import IndexBatches
 from tests.postgresql.indexed import IndexedDatabase
 reindexing.REREAD_AT_ONCE, reindexing._READERS = 2, 2
 reread = IndexBatches.reread
@@ -355,7 +354,7 @@ def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
 def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
     node: IndexedDatabase, other: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reindexing, "REREAD_AT_ONCE", 8)
+    monkeypatch.setattr(database_index, "REREAD_AT_ONCE", 8)
     form, names = node.of(FORM), {f"d-{number}": f"Name {number}" for number in range(60)}
     form.publish(orders.definition())
     for document, name in names.items():
@@ -392,7 +391,7 @@ def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
 def test_large_and_damaged_documents_and_drafts_are_read_alone(
     node: IndexedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_batches, "LARGEST_REREAD", 200)
+    monkeypatch.setattr(index_rows, "LARGEST_REREAD", 200)
     form = node.of(FORM)
     form.publish(orders.definition())
     save(form, "d-1", "Ann")

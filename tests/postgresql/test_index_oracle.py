@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from persistence.model.addresses import Form
-from persistence.model.search import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
-from persistence.postgresql import pages, planner, searches, texts
+from persistence.model.search_query import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
+from persistence.postgresql import database_search, search_conditions
 from tests.index import asked
 from tests.index.memory import FORM, Content, plain
 from tests.index.test_against_oracle import DISTINCT, SAVES, beginning, texts_of
@@ -65,7 +65,14 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
         for name, value in WAYS[request.param].items():
             module, _, constant = name.partition(".")
             patch.setattr(
-                {"searches": searches, "planner": planner, "pages": pages, "texts": texts}[module], constant, value
+                {
+                    "searches": database_search,
+                    "planner": database_search,
+                    "pages": database_search,
+                    "texts": search_conditions,
+                }[module],
+                constant,
+                value,
             )
         yield
 
@@ -155,7 +162,7 @@ def test_several_conditions_find_the_same_in_whatever_order_they_are_met(databas
 def test_documents_are_not_counted_where_the_newest_fill_the_page(
     database_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "FIRST_TRIED", 9)
+    monkeypatch.setattr(database_search, "FIRST_TRIED", 9)
     with indexed_memory(database_server) as indexed:
         indexed.publish(1, asked.PATHS[:1])
         for number in range(12):

@@ -11,10 +11,10 @@ import pytest
 
 from persistence.errors import BadAddressError, BusyError, LockedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.leases import LeaseHolder
-from persistence.model.users import User
-from persistence.postgresql.session import Session
-from persistence.postgresql.storage import DatabaseStorage
+from persistence.model.permissions import User
+from persistence.model.write_conditions import LeaseHolder
+from persistence.postgresql.connections import Session
+from persistence.postgresql.database_storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.storage.contract import write
@@ -108,8 +108,8 @@ def test_an_administrator_lists_and_breaks_leases(nodes: tuple[DatabaseStorage, 
 def test_leases_are_bounded_and_expired_ones_make_room(
     nodes: tuple[DatabaseStorage, DatabaseStorage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("persistence.postgresql.leases._BUCKETS", 1)
-    monkeypatch.setattr("persistence.postgresql.leases.MOST_LEASES_OF_A_DIRECTORY", 3)
+    monkeypatch.setattr("persistence.postgresql.database_storage._BUCKETS", 1)
+    monkeypatch.setattr("persistence.postgresql.database_storage.MOST_LEASES_OF_A_DIRECTORY", 3)
     one, _ = nodes
     addresses = [DocumentAddress(DATA.form, Collection.DATA, str(number), "data.xml") for number in range(4)]
     for each in addresses[:3]:

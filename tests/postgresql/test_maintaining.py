@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.maintenance.findings import FindingKind
-from persistence.postgresql.inspection import RevisionInspection
+from persistence.postgresql.database_check import RevisionInspection
 from persistence.properties.property_table import shown_address
-from persistence.storage.managed import StorageFault
+from persistence.storage.storage import StorageFault
 from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended
 from tests.imports.archives import tree

@@ -13,8 +13,8 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from persistence.postgresql.address import parse
-from persistence.postgresql.places import lock_key
+from persistence.postgresql.connections import parse
+from persistence.postgresql.database import lock_key
 from tests import encrypted_form, orders
 from tests.http.test_leases import lock, unlock
 from tests.http.test_singleton import SINGLETON

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 import persistence.postgresql
-import persistence.providers.databases
+import persistence.providers.database_provider
 from persistence.app import create_app
 from persistence.cli import main
 from persistence.errors import PersistenceError, StartupError
-from persistence.postgresql.address import parse
+from persistence.postgresql.connections import parse
 from persistence.properties.properties import Properties
-from persistence.providers.preparing import probe
-from persistence.providers.provider import engine_of
+from persistence.providers.opened import probe
+from persistence.providers.router import engine_of
 from persistence.settings import Settings, load
 from tests.opened import opened
 from tests.postgresql import server as postgresql
@@ -103,17 +103,17 @@ def test_a_database_that_is_lost_is_not_ready(tmp_path: Path) -> None:
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """No driver is installed. What the test imports instead of it goes with it, also from the packages above."""
     monkeypatch.setattr(persistence, "postgresql", persistence.postgresql)
-    monkeypatch.setattr(persistence.providers, "databases", persistence.providers.databases)
+    monkeypatch.setattr(persistence.providers, "databases", persistence.providers.database_provider)
     for name in [each for each in sys.modules if each.startswith(("psycopg", "persistence.postgresql"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "persistence.providers.databases", raising=False)
+    monkeypatch.delitem(sys.modules, "persistence.providers.database_provider", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
 
 def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver: None) -> None:
     del without_driver
     with pytest.raises(StartupError, match=r"psycopg.* is not installed: .* extra \[postgresql\]"):
-        engine_of("persistence.providers.databases:Databases")
+        engine_of("persistence.providers.database_provider:Databases")
 
 
 def test_an_address_that_cannot_be_read_is_refused_without_any_of_it(tmp_path: Path) -> None:

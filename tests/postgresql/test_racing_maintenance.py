@@ -18,7 +18,7 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys
-from persistence.postgresql.address import parse
+from persistence.postgresql.connections import parse
 from persistence.postgresql.database import Database
 from tests import encrypted_form, orders
 from tests.in_process import serving
@@ -246,7 +246,7 @@ def test_saves_beside_many_expensive_searches_are_stored_or_busy_in_time(
         assert service.put(f"{_FORM}/form/form.xhtml", orders.definition()).status == 201
         saver = Saver(service, "one")
         saver.save(0)
-        monkeypatch.setattr("persistence.postgresql.index._DEADLINE", _SLOW)
+        monkeypatch.setattr("persistence.postgresql.database_index._DEADLINE", _SLOW)
         is_over, slowest, found = threading.Event(), [0.0], set[int]()
 
         def search() -> None:

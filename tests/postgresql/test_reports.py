@@ -20,7 +20,7 @@ from persistence.errors import BadRequestError, BusyError, ConflictError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sources import Source, SourceDescription
 from persistence.index.sqlite.flat_file import FlatFile
-from persistence.index.sync.flat_maker import FlatMaker
+from persistence.index.sync.rebuild import FlatMaker
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -30,10 +30,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.postgresql import flat_catalogue, reports
+from persistence.postgresql import database_reports, flat_catalogue
 from persistence.postgresql.database import Database
-from persistence.postgresql.reports import DatabaseReports, FlatRows
-from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql.database_reports import DatabaseReports, FlatRows
+from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 from tests import orders
@@ -47,7 +47,7 @@ from tests.published import Planter
 pytestmark = requires_postgresql
 
 MAIN, LINES = "svc_f_acme_order_1", "svc_f_acme_order_1_lines"
-NAMING = reports.naming("svc_f_", 256, prefixes_in_main=False)
+NAMING = database_reports.naming("svc_f_", 256, prefixes_in_main=False)
 
 Row = tuple[object, ...]
 
@@ -266,7 +266,7 @@ def test_a_save_that_began_before_the_publication_and_ends_after_it_is_not_lost(
 def test_saves_go_on_while_views_are_filled_and_nobody_sees_half(
     ordered: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "_BATCH", 1)
+    monkeypatch.setattr(database_reports, "_BATCH", 1)
     ordered.reports.create(ORDER, 1)
     ordered.define(ORDER, 1, renamed("who"))
     seen: list[dict[str, object]] = []
@@ -395,7 +395,7 @@ def _ask(report: psycopg.Connection[Row], schema: str, table: str, column: str) 
 
 def test_a_report_that_runs_delays_new_columns_and_no_save(ordered: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flat_catalogue, "_LONGEST_CHANGE", 1)
-    monkeypatch.setattr(reports, "_ATTEMPTS", 2)
+    monkeypatch.setattr(database_reports, "_ATTEMPTS", 2)
     ordered.reports.create(ORDER, 1)
     ordered.define(ORDER, 1, renamed("who"))
     view = sql.Identifier(ordered.database.address.flat_schema, MAIN)

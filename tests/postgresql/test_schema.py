@@ -9,9 +9,8 @@ import pytest
 
 from persistence.errors import StartupError
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database
-from persistence.postgresql.places import lock_key
-from persistence.postgresql.steps import Step
+from persistence.postgresql.database import Database, lock_key
+from persistence.postgresql.schema import Step
 from tests.opened import opened
 from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
 

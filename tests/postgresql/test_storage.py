@@ -26,11 +26,11 @@ from persistence.errors import (
 )
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.postgresql import contents
+from persistence.postgresql import revision_rows
 from persistence.postgresql.database import Database
-from persistence.postgresql.storage import DatabaseStorage
-from persistence.postgresql.writing import CommitListener
-from persistence.storage.uploads import Upload
+from persistence.postgresql.database_storage import DatabaseStorage
+from persistence.postgresql.database_writer import CommitListener
+from persistence.storage.commit import Upload
 from tests.opened import close
 from tests.postgresql.cutting import Cutter
 from tests.postgresql.server import PASSWORD, Server, prepared, requires_postgresql, running, start
@@ -329,8 +329,8 @@ def test_a_form_number_that_leads_nowhere_stores_nothing(storage: DatabaseStorag
 def test_contents_in_pieces_are_swept_when_no_revision_has_them(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "INLINE", 10)
-    monkeypatch.setattr(contents, "PIECE", 1000)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "PIECE", 1000)
     write(storage, DRAFT, "x" * 5000)
     write(storage, DRAFT, "y" * 5000)
     with storage.upload(FILE) as upload:
@@ -338,9 +338,9 @@ def test_contents_in_pieces_are_swept_when_no_revision_has_them(
         upload.flush()
         assert len([each for each in rows(storage) if each.startswith(".spool")]) == 2
         # What is younger than an hour may be read still, or be on its way in.
-        assert contents.sweep(storage.database) == 0
+        assert revision_rows.sweep(storage.database) == 0
     assert len([each for each in rows(storage) if each.startswith(".spool")]) == 1
-    assert contents.sweep(storage.database, 0) == 1
+    assert revision_rows.sweep(storage.database, 0) == 1
     assert rows(storage) == {"1/D/data.xml"}
     assert content(storage.read(DRAFT, content=True)) == body(DRAFT, "y" * 5000)
 
@@ -353,12 +353,12 @@ def commit_first(storage: DatabaseStorage, upload: Upload) -> None:
 def test_an_upload_of_which_not_all_pieces_were_stored_is_refused(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "INLINE", 10)
-    monkeypatch.setattr(contents, "PIECE", 1000)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "PIECE", 1000)
     with storage.upload(FILE) as upload:
         upload.write(b"z" * 5000)
         with monkeypatch.context() as broken:
-            broken.setattr(contents, "_PIECE", "INSERT INTO nowhere VALUES (%s, %s, %b)")
+            broken.setattr(revision_rows, "_PIECE", "INSERT INTO nowhere VALUES (%s, %s, %b)")
             with pytest.raises(ConfigurationError):
                 upload.flush()
         with pytest.raises(DiskError, match="it failed before"):
@@ -367,11 +367,11 @@ def test_an_upload_of_which_not_all_pieces_were_stored_is_refused(
 
 
 def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
     with storage.upload(FILE) as upload:
         upload.write(b"z" * 5000)
         upload.flush()
-        contents.sweep(storage.database, 0)
+        revision_rows.sweep(storage.database, 0)
         with pytest.raises(BusyError, match="too long ago"):
             commit_first(storage, upload)
     assert rows(storage) == set()
@@ -380,8 +380,8 @@ def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypat
 def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "INLINE", 10)
-    monkeypatch.setattr(contents, "PIECE", 1000)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "PIECE", 1000)
     write(storage, DRAFT, "x" * 50_000)
     with revision(storage.read(DRAFT, content=True)).opened as file:
         first = file.read(100)
@@ -389,7 +389,7 @@ def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
         with storage.writing(DRAFT) as writer:
             writer.discard_draft(FORM, "D")
         assert first + file.read() == body(DRAFT, "x" * 50_000)
-        contents.sweep(storage.database, 0)
+        revision_rows.sweep(storage.database, 0)
         file.seek(0)
         with pytest.raises(BusyError, match="was replaced while it was read"):
             file.read(20_000)
@@ -398,7 +398,7 @@ def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
 def test_what_is_erased_is_gone_at_once_with_its_pieces(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
     for address in (DATA, FILE, DRAFT, DATA):
         write(storage, address, "x" * 5000)
     write(storage, DRAFT, "y" * 5000)
@@ -417,7 +417,7 @@ def test_two_revisions_with_one_id_do_not_share_pieces(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An archive in which a document was given another name brings the ids of the document that is still there."""
-    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
     own = write(storage, FILE, "x" * 5000)
     other = replace(FILE, document="E")
     with storage.upload(other) as upload:
@@ -486,7 +486,7 @@ def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: P
 
 def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encrypted again, say: its instant and tag stay, and of the content before nothing is kept."""
-    monkeypatch.setattr(contents, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
     first, second = write(storage, DATA, "one" * 10), write(storage, DATA, "two" * 10)
     for instant, over in ((first.modified, first), (None, second)):
         for is_same in (True, False):
@@ -498,7 +498,7 @@ def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypat
         found = revision(storage.read_revision(DATA, over.modified, content=True))
         assert (found.etag, found.sidecar.modified) == (over.id, over.modified)
         assert content(found) == body(DATA, "new" * 10)
-    contents.sweep(storage.database, 0)
+    revision_rows.sweep(storage.database, 0)
     assert rows(storage) == {"0/D/data.xml", f"0/D/data.xml/{first.modified}"}
 
 

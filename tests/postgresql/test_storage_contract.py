@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.postgresql import contents
-from persistence.postgresql.storage import DatabaseStorage
+from persistence.postgresql import revision_rows
+from persistence.postgresql.database_storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import rows, storage_at
 from tests.storage.contract import StorageContract, Subject
@@ -40,10 +40,10 @@ class TestDatabaseWithPieces(TestDatabase):
 
     @pytest.fixture
     def large_bodies(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("persistence.postgresql.contents.INLINE", 0)
-        monkeypatch.setattr("persistence.postgresql.contents.PIECE", 100_000)
+        monkeypatch.setattr("persistence.postgresql.revision_rows.INLINE", 0)
+        monkeypatch.setattr("persistence.postgresql.revision_rows.PIECE", 100_000)
 
     def files(self, storage: DatabaseStorage) -> set[str]:
         """Return the names of all rows after a sweep."""
-        contents.sweep(storage.database, 0, 1000)
+        revision_rows.sweep(storage.database, 0, 1000)
         return rows(storage)

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from persistence import limits
-from persistence.postgresql import contents
-from persistence.postgresql.address import parse
+from persistence.postgresql import revision_rows
+from persistence.postgresql.connections import parse
 from persistence.providers import opened
 from tests.in_process import serving
 from tests.postgresql.server import prepared, requires_postgresql
@@ -52,8 +52,8 @@ def test_a_quiet_service_sweeps(database_uri: str, tmp_path: Path, monkeypatch: 
 def test_one_sweep_is_bounded(database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = storage_at(database_uri, tmp_path / "local")
     _leave(database_uri)
-    monkeypatch.setattr(contents, "MOST_SWEPT", 2 * limits.SWEPT_AT_ONCE)
-    contents.sweep_all(storage.database)
+    monkeypatch.setattr(revision_rows, "MOST_SWEPT", 2 * limits.SWEPT_AT_ONCE)
+    revision_rows.sweep_all(storage.database)
     assert len(_left(database_uri, tmp_path)) == 1 + len(_OLD) - 2 * limits.SWEPT_AT_ONCE
-    contents.sweep_all(storage.database)
+    revision_rows.sweep_all(storage.database)
     assert _left(database_uri, tmp_path) == {_YOUNG}

@@ -27,11 +27,11 @@ from persistence.errors import DamagedError
 from persistence.index.sync import staleness
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
-from persistence.providers.trees import open_store
+from persistence.providers.tree_provider import open_store
 from persistence.settings import Settings
 from persistence.storage import stored_revision
-from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout
+from persistence.storage.stored_revision import Integrity
 from tests.powercut.clients import FORM
 from tests.powercut.commands import Prepared
 from tests.powercut.ledger import Expected, Resource, Revision, State

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from persistence.cli import main
-from persistence.storage import directories, files
+from persistence.storage import files
 
 VARIABLE = "WITHOUT"
 _ByDescriptor = Callable[..., None]
@@ -32,7 +32,7 @@ def without_sidecar_fsync() -> None:
 
 def without_directory_fsync() -> None:
     """Names are not synced."""
-    directories.sync_open = lambda _descriptor: None
+    files.sync_open = lambda _descriptor: None
 
 
 DEFECTS: Mapping[str, Callable[[], None]] = {

@@ -6,8 +6,7 @@ import pytest
 
 from persistence.dialect import DIALECTS, ORBEON, SVC, Dialect
 from persistence.errors import StartupError
-from persistence.properties.entries import from_file
-from persistence.properties.properties import Properties
+from persistence.properties.properties import Properties, from_file
 from persistence.properties.property_table import ANY, KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known_property
 
 

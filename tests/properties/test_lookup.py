@@ -4,7 +4,7 @@ from itertools import combinations, product
 
 import pytest
 
-from persistence.properties.entries import NameTree
+from persistence.properties.properties import NameTree
 from persistence.properties.property_table import ANY, Name
 
 

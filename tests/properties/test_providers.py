@@ -7,8 +7,15 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.entries import NameTree, PropertyEntry, remote_address
-from persistence.properties.properties import Properties, ProviderProperties, RouteProperties, mirrored
+from persistence.properties.properties import (
+    NameTree,
+    Properties,
+    PropertyEntry,
+    ProviderProperties,
+    RouteProperties,
+    mirrored,
+    remote_address,
+)
 from persistence.properties.property_table import ANY, DATA, FORM, KnownProperty, Value, ValueType, shown_address
 
 ORDER = Form("shop", "order")

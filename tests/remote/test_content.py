@@ -19,11 +19,8 @@ from persistence.dialect import SVC
 from persistence.errors import RemoteError
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.remote.answers import RemoteAnswer
-from persistence.remote.client import RemoteCall
-from persistence.remote.headers import ProviderNames
-from persistence.remote.remote_content import opened_remotely
-from persistence.remote.remote_reader import RemoteReader
+from persistence.remote.remote_calls import ProviderNames, RemoteAnswer, RemoteCall
+from persistence.remote.remote_reader import RemoteReader, opened_remotely
 from persistence.storage.layout import SPOOL
 
 BODY = bytes(range(256)) * 40

@@ -9,7 +9,7 @@ import pytest
 from persistence.client_request import ClientRequest
 from persistence.dialect import ORBEON, SVC
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.remote.headers import ProviderNames
+from persistence.remote.remote_calls import ProviderNames
 
 NAMES = ProviderNames(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
 

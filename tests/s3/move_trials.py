@@ -12,10 +12,10 @@ from pathlib import Path
 
 from persistence.cli.statuses import REMAINS
 from persistence.maintenance.findings import Severity
-from persistence.model.object_places import parse_bucket
-from persistence.s3.bodies import ObjectBodies
+from persistence.model.network_addresses import parse_bucket
+from persistence.s3.body_references import settle_notes, stray_objects
+from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
-from persistence.s3.sweep import settle_notes, stray_objects
 from persistence.storage.store import Store
 from tests.imports.archives import tree
 from tests.s3.gateway import Gateway

@@ -9,14 +9,13 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
-from persistence.model.object_places import parse_bucket
-from persistence.s3.bodies import ObjectBodies
+from persistence.model.network_addresses import parse_bucket
+from persistence.s3.body_references import BodyReference, settle_notes
+from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import Objects
-from persistence.s3.references import BodyReference
-from persistence.s3.sweep import settle_notes
-from persistence.services.moving.states import MovedUnit, UnitState, state_of
-from persistence.storage.managed import ManagedStorage
+from persistence.services.moves import MovedUnit, UnitState, state_of
 from persistence.storage.reader import StoreReader
+from persistence.storage.storage import ManagedStorage
 from tests.imports.archives import addresses
 from tests.s3.places import LIMITS
 from tests.s3.server import BUCKET, S3Server

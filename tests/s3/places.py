@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.object_places import parse_bucket
+from persistence.model.network_addresses import parse_bucket
 from persistence.model.sidecar import Sidecar
-from persistence.s3.bodies import ObjectBodies
+from persistence.s3.body_references import settle_notes
+from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
-from persistence.s3.sweep import settle_notes
-from persistence.storage.managed import ManagedStorage
-from persistence.storage.split_attachments import SplitStorage
-from persistence.storage.storage import KeepsHistory, keeps_all
+from persistence.storage.attachments import SplitStorage
+from persistence.storage.storage import KeepsHistory, ManagedStorage, keeps_all
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened

@@ -14,16 +14,13 @@ import pytest
 from persistence.errors import BadAddressError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant
-from persistence.model.object_places import parse_bucket
+from persistence.model.network_addresses import parse_bucket
 from persistence.model.sidecar import Sidecar
-from persistence.s3.bodies import ObjectBodies
+from persistence.s3.body_references import BodyReference, stray_objects
+from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
-from persistence.s3.references import BodyReference
-from persistence.s3.sweep import stray_objects
-from persistence.services.erasing import Erasing
-from persistence.services.purge_plans import PurgeRules
-from persistence.services.purging import StoragePurge
-from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
+from persistence.services.purging import Erasing, PurgeRules, StoragePurge
+from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import Storage, Writing
 from tests.s3.places import CAT, DRAFT, FORM, LIMITS, BucketPlace
 from tests.s3.server import BUCKET, SECRET_KEY, Fault, S3Server

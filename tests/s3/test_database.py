@@ -12,9 +12,7 @@ from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import LAST, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.services.erasing import Erasing
-from persistence.services.purge_plans import PurgeRules
-from persistence.services.purging import StoragePurge
+from persistence.services.purging import Erasing, PurgeRules, StoragePurge
 from tests.postgresql.storages import storage_at
 from tests.s3.places import CAT, DRAFT, FORM, BucketPlace
 from tests.s3.server import Fault, S3Server

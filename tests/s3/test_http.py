@@ -18,7 +18,7 @@ from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
-from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import Reencryption
 from persistence.storage.storage import NOBODY
 from tests import service as services

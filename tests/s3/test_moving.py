@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from persistence.model.instants import LAST
-from persistence.services.purge_plans import PurgeRules
-from persistence.services.purging import StoragePurge
+from persistence.services.purging import PurgeRules, StoragePurge
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import in_process

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
-from persistence.model.object_places import Bucket, object_endpoint, parse_addressed_bucket, parse_bucket
+from persistence.model.network_addresses import Bucket, object_endpoint, parse_addressed_bucket, parse_bucket
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import ENGINES
-from persistence.providers import provider
+from persistence.providers import router
 from persistence.providers.locations import check
 from persistence.providers.opened import Providers
 from persistence.settings import Roots, Settings
@@ -139,9 +139,9 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     def missing(_: str) -> object:
         raise ModuleNotFoundError("No module named 'obstore'", name="obstore")
 
-    monkeypatch.setattr(provider, "resolve_name", missing)
+    monkeypatch.setattr(router, "resolve_name", missing)
     with pytest.raises(StartupError, match=r"needs obstore, which is not installed: .* extra \[s3\]"):
-        provider.engine_of(ENGINES["s3"])
+        router.engine_of(ENGINES["s3"])
 
 
 def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

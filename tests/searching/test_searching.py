@@ -18,17 +18,16 @@ from persistence.forms import controls
 from persistence.forms.controls import DESIGNER_KEYS
 from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
-from persistence.model.search import Hit, Hits, Query, Scope
-from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.permissions import ANONYMOUS, Role, User
+from persistence.model.search_query import Hit, Hits, Query, Scope
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import open_index, provider_of_tree
-from persistence.services.access import Access
-from persistence.services.faces import Services
+from persistence.providers.tree_provider import open_index, provider_of_tree
+from persistence.services.access import Access, AccessTokens
+from persistence.services.apis import Services
 from persistence.services.rules import Delete
 from persistence.services.searching import Searcher, Searching
-from persistence.services.tokens import AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests import orders, searches

@@ -14,7 +14,7 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.trees import open_index
+from persistence.providers.tree_provider import open_index
 from persistence.services.rules import Put
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader

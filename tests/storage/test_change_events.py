@@ -12,11 +12,11 @@ import pytest
 from persistence.dialect import SVC
 from persistence.errors import BusyError, DiskError, NotFoundError, PreconditionError
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.model.preconditions import Precondition, Tags
+from persistence.model.write_conditions import Precondition, Tags
 from persistence.properties.properties import Properties
-from persistence.services.faces import Services
+from persistence.services.apis import Services
 from persistence.services.rules import Delete, Put
-from persistence.storage import directories, files
+from persistence.storage import files
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ChangeEvents
 from persistence.storage.store import Store
@@ -188,7 +188,7 @@ def _refuse(*_: object) -> None:
     raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (directories, "sync_open")])
+@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (files, "sync_open")])
 @pytest.mark.parametrize(
     ("change", "left"),
     [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")],
@@ -220,7 +220,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
     """The directory's last fsync refuses: the answer is an error, and the new state is what readers see."""
     place.put(DATA, "<a/>")
     place.heard()
-    rename, sync = files.rename, directories.sync_open
+    rename, sync = files.rename, files.sync_open
     committed = False
 
     def committing(source: str, target: str) -> None:
@@ -235,7 +235,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", committing)
-        patch.setattr(directories, "sync_open", syncing)
+        patch.setattr(files, "sync_open", syncing)
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))

@@ -11,13 +11,11 @@ import pytest
 
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
-from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.headers import ProviderNames
+from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
-from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.store import Store
 from tests.in_process import serving
 from tests.initialised import initialised

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.storage import files, nofollow
+from persistence.storage import files
 
 
 def test_a_small_file_with_another_name_is_replaced(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             signal.signal(signal.SIGIO, before)
     assert f"[Errno {errno.EAGAIN}]" in done.stderr
-    os.close(nofollow.open_to_read(str(path)))
+    os.close(files.open_to_read(str(path)))
 
 
 def test_a_small_file_has_no_name_before_it_is_whole_and_durable(

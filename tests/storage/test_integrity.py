@@ -12,10 +12,10 @@ import pytest
 
 from persistence.errors import DamagedError, DiskError
 from persistence.model.sidecar import Sidecar
-from persistence.storage import copies, directories, sidecars
-from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage import files, stored_revision
 from persistence.storage.layout import HISTORY
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import HandEdits, Integrity
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
@@ -101,7 +101,7 @@ def test_a_file_is_looked_at_once_per_state(root: Path, monkeypatch: pytest.Monk
     os.utime(content(root), ns=(past, past))
     looked: list[str] = []
     monkeypatch.setattr(Integrity, "_looked_at", _counted(Integrity._looked_at, looked))  # noqa: SLF001 - counted
-    monkeypatch.setattr("persistence.storage.integrity.time.time_ns", lambda: 2**62)  # long after the last change
+    monkeypatch.setattr("persistence.storage.stored_revision.time.time_ns", lambda: 2**62)  # long after the last change
     for _ in range(3):
         assert served(store) == (EDIT, True)
     assert len(looked) == 1
@@ -196,7 +196,7 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
             spoilt = bytearray(data)
             spoilt[at] ^= 1 << bit
             try:
-                assert sidecars.decode(bytes(spoilt), str(path), "hr/leave/data/D/data.xml") == written
+                assert stored_revision.decode(bytes(spoilt), str(path), "hr/leave/data/D/data.xml") == written
                 harmless += 1  # between the fields
             except DamagedError:
                 continue
@@ -252,7 +252,7 @@ def files_json(fields: dict[str, object]) -> bytes:
 def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    directories.remove_tree(str(root / name))
+    files.remove_tree(str(root / name))
     assert store.free_bytes() > 0
     put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     with store.writing(DATA) as writer:
@@ -309,7 +309,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
     store = store_at(root, HandEdits.ALL)
     first = put(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
-    original = copies.copied
+    original = files.copied
 
     def copied(source: str, target: str) -> tuple[int, str]:
         with open(source, "ab") as file:
@@ -319,7 +319,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
             file.write(b"and more")
         return found
 
-    monkeypatch.setattr(copies, "copied", copied)
+    monkeypatch.setattr(files, "copied", copied)
     put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
     assert found is not None

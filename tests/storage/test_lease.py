@@ -15,8 +15,8 @@ import pytest
 
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.storage import files, nofollow
-from persistence.storage.lease import Lease, Machine
+from persistence.storage import files
+from persistence.storage.locks import Lease, Machine
 from persistence.storage.store import Store
 from tests.initialised import initialised
 
@@ -164,7 +164,7 @@ def test_a_disk_that_refuses_keeps_nobody_from_starting_or_writing(root: str, mo
         own.require()
 
 
-@pytest.mark.parametrize(("module", "call"), [(nofollow, "open_to_read"), (nofollow, "read_small")])
+@pytest.mark.parametrize(("module", "call"), [(files, "open_to_read"), (files, "read_small")])
 def test_a_lease_that_cannot_be_read_is_not_taken_for_ones_own(
     module: ModuleType, call: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

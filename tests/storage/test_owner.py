@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import PersistenceError, StartupError
 from persistence.storage import owner
-from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.attachments import FileBodies
 from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.workshop import DATA, Workshop, furnished

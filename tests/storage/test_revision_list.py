@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.storage import revision_lists, stored_revision
+from persistence.storage import reader, stored_revision
 from persistence.storage.layout import FilePaths, file_name, revision_of
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -126,7 +126,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(os.path.basename(os.fsdecode(path)))
         return real(path)
 
-    monkeypatch.setattr(revision_lists.os, "listdir", listing)
+    monkeypatch.setattr(reader.os, "listdir", listing)
     return names
 
 
@@ -144,7 +144,7 @@ def test_a_directory_that_has_rested_is_listed_once(
     for _ in range(2):
         assert _instants(store) == written[::-1]
     assert listed == [".history"] * 2
-    monkeypatch.setattr(revision_lists.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    monkeypatch.setattr(reader.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
     for _ in range(3):
         assert _instants(store) == written[::-1]
     assert listed == [".history"] * 3
@@ -154,7 +154,7 @@ def test_a_directory_that_has_rested_is_listed_once(
 
 
 def test_each_file_has_a_list_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision_lists.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    monkeypatch.setattr(reader.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
     other = replace(DATA, name="a.bin")
     written = {address: [write(store, address, str(each)).modified for each in range(3)] for address in (DATA, other)}
     for address in (DATA, other, DATA):
@@ -162,7 +162,7 @@ def test_each_file_has_a_list_of_its_own(store: Store, monkeypatch: pytest.Monke
 
 
 def test_a_revision_that_was_purged_goes_from_a_cached_list(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision_lists.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
+    monkeypatch.setattr(reader.time, "time_ns", lambda now=time.time_ns: now() + 2_100_000_000)
     written = [write(store, DATA, str(number)).modified for number in range(3)]
     assert len(_instants(store)) == 3
     paths = FilePaths(f"{store.root}/hr/leave/data/D", "data.xml").revision(Instant(written[1]))
@@ -186,6 +186,6 @@ _NAMES = st.lists(
 @given(_NAMES)
 def test_instants_are_those_that_each_name_says(names: list[str]) -> None:
     """However they are checked at once."""
-    found = revision_lists.instants_text(map(str.encode, names), b"data.xml").splitlines()
+    found = reader.instants_text(map(str.encode, names), b"data.xml").splitlines()
     each = (revision_of(name.removesuffix(".json")) for name in names if name.endswith(".json"))
     assert found == sorted((one[0] for one in each if one is not None and one[1] == "data.xml"), reverse=True)

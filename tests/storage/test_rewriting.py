@@ -12,7 +12,7 @@ from persistence.model.addresses import DATA_XML
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage import files
-from persistence.storage.split_attachments import RevisionRewriter
+from persistence.storage.attachments import RevisionRewriter
 from tests.sidecars import resealed
 from tests.storage.test_split_attachments import CAT, Place
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError, StartupError
-from persistence.storage import copies, directories, file_system, files, owner, root
+from persistence.storage import file_system, files, owner, root
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import cheap
@@ -54,9 +54,9 @@ def test_a_root_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
     ("module", "call", "what"),
     [
         (files, "sync", "writing and fsync"),
-        (copies, "keep_as", "hard links"),
+        (files, "keep_as", "hard links"),
         (files, "rename", "rename"),
-        (directories, "sync", "fsync of a directory"),
+        (files, "sync", "fsync of a directory"),
         (os, "statvfs", "free space"),
         (fcntl, "flock", "locks between processes"),
     ],

@@ -15,14 +15,11 @@ from persistence.errors import DamagedError, NotFoundError, StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import LAST, next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.services.erasing import Erasing
-from persistence.services.purge_plans import PurgeRules
-from persistence.services.purging import StoragePurge, remove_file
-from persistence.storage import directories, files
-from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.split_attachments import RevisionRewriter, SplitStorage
+from persistence.services.purging import Erasing, PurgeRules, StoragePurge, remove_file
+from persistence.storage import files
+from persistence.storage.attachments import FileBodies, RevisionRewriter, SplitStorage
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import HandEdits, Integrity
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.storage.contract import put
@@ -193,7 +190,7 @@ def _stopping(calls: int, real: Callable[..., object]) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("calls", range(4))
-@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (directories, "sync_open")])
+@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (files, "sync_open")])
 def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     place: Place, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, calls: int
 ) -> None:

@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, tombstone
-from persistence.storage import copies, directories, files
+from persistence.storage import files
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -71,7 +71,7 @@ def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     trash = Path(store.root) / ".trash"
     put(store, DRAFT, b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(directories, "remove_tree", lambda _: None)
+        patch.setattr(files, "remove_tree", lambda _: None)
         with store.writing(DATA) as writer:
             writer.discard_draft(FORM, "D")
     assert store.read(DRAFT, content=False) is None
@@ -102,8 +102,8 @@ def test_nothing_is_left_beside_the_files(store: Store) -> None:
 
 CALLS = [
     *((files, call) for call in ("open_unnamed", "written", "link_descriptor", "sync", "rename")),
-    (copies, "keep_as"),
-    (directories, "sync_open"),
+    (files, "keep_as"),
+    (files, "sync_open"),
 ]
 
 
@@ -269,7 +269,7 @@ def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "call"),
-    [(copies, "keep_as"), *((files, call) for call in ("rename", "remove", "sync", "link_descriptor"))],
+    [(files, "keep_as"), *((files, call) for call in ("rename", "remove", "sync", "link_descriptor"))],
 )
 @pytest.mark.parametrize("number", range(4))
 def test_a_form_without_history_keeps_one_whole_revision_through_crashes(

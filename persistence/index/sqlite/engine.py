@@ -17,21 +17,7 @@ from persistence.closable import Closable, closed
 from persistence.index.cards import VersionKeys
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedPage
-from persistence.index.sqlite import planner, texts
-from persistence.index.sqlite.connections import (
-    FAILURES,
-    OutdatedError,
-    UnusableError,
-    companions,
-    connected,
-    domain_errors,
-    identity_of,
-    is_full,
-    meaning_of,
-    require_own,
-    require_schema,
-    require_space,
-)
+from persistence.index.sqlite import conditions, planner
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
     CataloguedVersion,
@@ -41,12 +27,29 @@ from persistence.index.sqlite.flat_file import (
     InconsistentError,
     flat_failure,
 )
-from persistence.index.sqlite.records import PreparedDocument, prepared
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
-from persistence.index.sqlite.state import IndexedVersion, IndexState, KeptRow
+from persistence.index.sqlite.tables import (
+    FAILURES,
+    IndexedVersion,
+    IndexState,
+    KeptRow,
+    OutdatedError,
+    PreparedDocument,
+    UnusableError,
+    companions,
+    connected,
+    domain_errors,
+    identity_of,
+    is_full,
+    meaning_of,
+    prepared,
+    require_own,
+    require_schema,
+    require_space,
+)
 from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.model.addresses import Form
-from persistence.model.search import Field, Query, Scope
+from persistence.model.search_query import Field, Query, Scope
 
 __all__ = [
     "FLAT_FAILURES",
@@ -90,12 +93,12 @@ class IndexReader(IndexAuditor):
             self.connection.execute("PRAGMA query_only = ON")
             self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
             self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
-            texts.install(self.connection, self._check)
+            conditions.install(self.connection, self._check)
         except BaseException:
             self.connection.close()
             raise
         self._budget: Budget | None = None
-        self._sample = texts.Sample(self.connection)
+        self._sample = conditions.Sample(self.connection)
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
         """Return the number of documents that a search finds, and those on the page."""

@@ -10,10 +10,19 @@ from dataclasses import dataclass
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
-from persistence.index.flat_rows import DocumentRows
-from persistence.index.sqlite import connections
-from persistence.index.sqlite.connections import UnusableError, as_domain_error, code_of, is_lost, is_transient
-from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
+from persistence.index.sources import DocumentRows
+from persistence.index.sqlite import tables
+from persistence.index.sqlite.tables import (
+    COMPLETE,
+    SCHEMA_FACT,
+    UnusableError,
+    as_domain_error,
+    code_of,
+    is_lost,
+    is_transient,
+    read_fact,
+    write_fact,
+)
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
 from persistence.model.flat_views import (
@@ -24,7 +33,7 @@ from persistence.model.flat_views import (
     catalogued,
     from_catalogue,
 )
-from persistence.storage import directories, files
+from persistence.storage import files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile
 
@@ -99,12 +108,12 @@ class FlatFile:
     @property
     def identity(self) -> FileIdentity | None:
         """Return what distinguishes it from another one that takes its place; ``None`` where there is none."""
-        return connections.identity_of(self.path)
+        return tables.identity_of(self.path)
 
     def opened(self, patience: float = _LONGEST_WAIT) -> FlatCatalogue:
         """Open the file, which must be there, for changes that wait so many seconds for others."""
-        connections.require_own(self.path)
-        connection = connections.opened_to_write(self.path)
+        tables.require_own(self.path)
+        connection = tables.opened_to_write(self.path)
         try:
             _check(connection)
             connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
@@ -117,7 +126,7 @@ class FlatFile:
 
     def make(self) -> None:
         """Make it where there is none. Raises ``sqlite3.Error`` too."""
-        directories.ensure(self._directory)
+        files.ensure(self._directory)
         files.ensure_file(self._lock)
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if files.exists(self.path):
@@ -126,12 +135,12 @@ class FlatFile:
             for path in (self.path, fresh):
                 _remove(path)
             files.ensure_file(fresh)
-            with closing(connections.opened_to_write(fresh)) as connection:
+            with closing(tables.opened_to_write(fresh)) as connection:
                 connection.executescript(TABLES)
                 write_fact(connection, SCHEMA_FACT, SCHEMA)
-            connections.sync(fresh)
+            tables.sync(fresh)
             files.rename(fresh, self.path)
-            directories.sync(self._directory)
+            files.sync_directory(self._directory)
 
     def settle(self, identity: FileIdentity | None) -> None:
         """Note that it has the views of all forms that have some, if it is still that file."""
@@ -203,7 +212,7 @@ class FlatCatalogue(Closable):
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Change the file for a block, in one transaction."""
-        with connections.transaction(self._connection):
+        with tables.transaction(self._connection):
             yield
 
     def checkpoint(self, patience: float) -> None:

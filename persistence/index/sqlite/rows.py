@@ -11,24 +11,26 @@ from itertools import islice
 from persistence.index.cards import BOTH, EntryRow, decode, entries
 from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
-from persistence.index.sqlite import connections
-from persistence.index.sqlite.connections import transaction
-from persistence.index.sqlite.records import ROWS_PER_MILLISECOND, PreparedDocument, first_row
-from persistence.index.sqlite.state import (
+from persistence.index.sqlite import tables
+from persistence.index.sqlite.conditions import TRIGRAM, quoted
+from persistence.index.sqlite.tables import (
     COMPLETE,
     FIELDS,
     INDEXES,
+    ROWS_PER_MILLISECOND,
     SCHEMA,
     SCHEMA_FACT,
     TABLES,
     TEXTS,
     IndexState,
     KeptRow,
+    PreparedDocument,
+    first_row,
     optimize,
+    transaction,
     tune,
     write_fact,
 )
-from persistence.index.sqlite.texts import TRIGRAM, quoted
 from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
@@ -51,7 +53,7 @@ class IndexWriter(IndexState):
     """Changes an index while it is in use. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, path: str, connection: sqlite3.Connection | None = None) -> None:
-        super().__init__(path, connections.opened_to_write(path) if connection is None else connection)
+        super().__init__(path, tables.opened_to_write(path) if connection is None else connection)
         self._partitions: dict[tuple[int, bool, bool], int] = {}
 
     @contextmanager
@@ -170,10 +172,10 @@ class NewIndex(IndexWriter):
 
     def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
         files.ensure_file(path)
-        super().__init__(path, connections.connected(path))
+        super().__init__(path, tables.connected(path))
         self._hidden = hidden
         try:
-            for pragma in (*connections.UNSAFE, "cache_size = -65536"):
+            for pragma in (*tables.UNSAFE, "cache_size = -65536"):
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(TABLES)
             # Pieces of texts are merged at the end only. One of 1 MiB is made in the processor's cache.
@@ -196,7 +198,7 @@ class NewIndex(IndexWriter):
         self.tree = tree
         write_fact(self.connection, COMPLETE, 1)
         self.close()
-        connections.sync(self.path)
+        tables.sync(self.path)
 
     def partition_of(self, document: PreparedDocument) -> int:
         """Return the partition that is seen, or the hidden one."""

@@ -23,7 +23,7 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, nofollow
+from persistence.storage import files
 from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.locks import try_lock
 
@@ -101,7 +101,7 @@ class Journal(Closable):
         for each in self._others(own):
             try:
                 if each.stat(follow_symlinks=False).st_size:
-                    with open(nofollow.open_to_read(each.path), "rb") as file:
+                    with open(files.open_to_read(each.path), "rb") as file:
                         entries.update(dict.fromkeys(_decoded(file.read())))
             except FileNotFoundError:  # all its entries have been removed since it was listed
                 continue
@@ -127,7 +127,7 @@ class Journal(Closable):
             own = {log.name for log in self._logs}
         for entry in self._others(own):
             try:
-                descriptor = nofollow.open_to_read(entry.path)
+                descriptor = files.open_to_read(entry.path)
             except FileNotFoundError:
                 continue
             with open(descriptor, "rb") as file:
@@ -216,7 +216,7 @@ class _Log:
 
 
 def _begun(directory: str) -> tuple[str, int]:
-    directories.ensure(directory)
+    files.ensure(directory)
     while True:
         name = fresh_id()
         descriptor = files.open_log(f"{directory}/{name}")

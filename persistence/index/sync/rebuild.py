@@ -9,15 +9,28 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import Self
 
-from persistence.errors import BusyError, DiskError
-from persistence.index.protocol import RebuildAim
-from persistence.index.sources import DocumentName, Source
+import msgspec
+
+from persistence import children
+from persistence.children import Child
+from persistence.closable import Closable, closed
+from persistence.definitions.catalog import Catalog
+from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
+from persistence.forms.flat_tables import RowReader, read_flat_views
+from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
+from persistence.index.sources import DocumentName, FlatReader, Source, SourceDescription
 from persistence.index.sqlite import engine
+from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.staleness import (
     CHANGES,
     IndexCondition,
@@ -27,12 +40,16 @@ from persistence.index.sync.staleness import (
     reconcile_changes,
     tree_identity,
 )
+from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import Form
+from persistence.model.flat_views import FlatNaming
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, nofollow
-from persistence.storage.layout import Layout
+from persistence.storage import files, locks
+from persistence.storage.files import NotOpenedError
+from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
-from persistence.storage.nofollow import NotOpenedError
+from persistence.storage.reader import StoreReader
+from persistence.storage.storage import Readable
 
 SMALL = 1_000
 """Documents up to which an index is made at once, by the process that needs it."""
@@ -65,11 +82,11 @@ class Generations:
     def current(self) -> str | None:
         """Return the path of the file in use; ``None`` where none is named."""
         try:
-            descriptor = nofollow.open_to_read(self._pointer)
+            descriptor = files.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
             return None
         try:
-            name = nofollow.read_small(descriptor).decode(errors="replace")
+            name = files.read_small(descriptor).decode(errors="replace")
         finally:
             os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
@@ -110,7 +127,7 @@ class Generations:
     @contextmanager
     def rebuilding(self, *, timeout: float) -> Iterator[None]:
         """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds."""
-        directories.ensure(self._directory)
+        files.ensure(self._directory)
         files.ensure_file(self._lock)
         with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
             yield
@@ -250,3 +267,308 @@ class Rebuild:
             with old.keeping_others_out():
                 new.documents(old.missed())
                 self.generations.use(path)
+
+
+_LONGEST_WAIT_FOR_VIEWS = 600.0
+"""Seconds to wait for a process that makes other views."""
+
+_CHECKPOINT = 1.0
+"""Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
+_ATTEMPTS = 5
+_RETRY_AFTER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMaker:
+    """Makes the flat views of one form, called as ``naming`` says.
+
+    Methods raise ``DiskError``, ``BusyError`` and the domain errors of reading a definition.
+    """
+
+    view: Readable
+    catalog: Catalog
+    root: str
+    form: Form
+    naming: FlatNaming
+
+    @classmethod
+    def of(cls, source: Source, root: str) -> Self:
+        """Make the views of a source in the tree of a root."""
+        return cls(source.view, source.catalog, root, source.form, source.described.naming)
+
+    def create(self, version: int) -> None:
+        """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
+
+        def work(catalogue: engine.FlatCatalogue) -> None:
+            catalogue.request(self.form, version)
+            self._make(catalogue, version)
+
+        self._change(work)
+
+    def drop(self, version: int) -> None:
+        """Drop the views of a version if its definition is deleted."""
+        if self._file.identity is not None:
+            self._change(lambda catalogue: self._make(catalogue, version))
+
+    def refill(self, version: int, *, but: str = "") -> None:
+        """Read the rows of a version again, unless they are of the tree ``but``; its columns stay.
+
+        Where its views were lost, they are made again.
+        """
+
+        def work(catalogue: engine.FlatCatalogue) -> None:
+            if version not in catalogue.versions(self.form) and self._is_wanted(version):
+                catalogue.request(self.form, version)
+            self._make(catalogue, version, but)
+
+        if self._file.identity is not None or self._is_wanted(version):
+            self._change(work)
+
+    def refill_all(self, *, but: str = "") -> Iterator[str]:
+        """Read the rows of all versions again; yield why some cannot be made."""
+        known: set[int] = set()
+        if self._file.identity is not None:
+            self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
+        for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
+            try:
+                self.refill(version, but=but)
+            except PersistenceError as error:
+                yield f"{self.form}, version {version}: {error}"
+
+    @property
+    def _file(self) -> engine.FlatFile:
+        return engine.FlatFile(self.root)
+
+    def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
+        what = f"making flat views of {self.form}"
+        with disk_errors(what):
+            for _ in range(_ATTEMPTS):
+                found = None
+                try:
+                    self._file.make()
+                    found = self._file.identity
+                    with self._file.opened(_LONGEST_WAIT_FOR_VIEWS) as catalogue:
+                        work(catalogue)
+                        catalogue.checkpoint(_CHECKPOINT)
+                except engine.FLAT_FAILURES as error:
+                    meaning = engine.flat_failure(error, what)
+                    if not isinstance(meaning, engine.UnusableError):
+                        raise meaning from error
+                    self._file.discard(found)
+                else:
+                    if self._file.identity == found:
+                        return
+        raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
+
+    def _make(self, catalogue: engine.FlatCatalogue, version: int, but: str = "") -> None:
+        """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
+
+        Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
+        """
+        cause: PersistenceError | None = None
+        with catalogue.changing():
+            known = catalogue.versions(self.form).get(version)
+            if known is None or (but and known.tree == but):
+                return
+            views, tag = catalogue.views(self.form, version), known.definition
+            catalogue.remove(self.form, version)
+            definition = self.catalog.of(self.form, version)
+            found = definition.stored()
+            if found is None or found.file is None:
+                return
+            with found.file as file, disk_errors("reading", definition.address):
+                if not tag:
+                    tag = found.etag
+                    try:
+                        stored = file.read(LARGEST_TREE + 1)
+                        views = read_flat_views(stored, self.form, version, self.naming, catalogue.names())
+                    except (BadRequestError, DamagedError) as error:
+                        cause = error
+            if views:
+                catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
+                for rows in FlatReader(self.view, self.form, {version: RowReader(views)}).all():
+                    catalogue.add_rows(rows)
+        if cause is not None:
+            raise cause
+
+    def _is_wanted(self, version: int) -> bool:
+        return self.catalog.of(self.form, version).has_flat_views
+
+
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds for which a rebuild waits for another one, which comes to an end."""
+
+_PAUSE = 0.2
+"""Seconds between two reports of progress."""
+
+
+class IndexTask(msgspec.Struct, frozen=True):
+    """The index of one form, and the aim of its rebuild. ``only`` is as in ``Rebuild.run``."""
+
+    source: SourceDescription
+    aim: RebuildAim = RebuildAim.READY
+    only: int | None = None
+
+
+class FlatTask(msgspec.Struct, frozen=True):
+    """The flat views of one form, or of one version; except those of the tree ``but``.
+
+    If the views of a version are new (``is_new``), their columns are made by its definition too.
+    """
+
+    source: SourceDescription
+    version: int | None = None
+    but: str = ""
+    is_new: bool = False
+
+
+class IndexJob(msgspec.Struct, frozen=True):
+    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
+
+    root: str
+    tasks: tuple[IndexTask, ...] = ()
+    flat: tuple[FlatTask, ...] = ()
+
+    @property
+    def forms(self) -> int:
+        return len(self.tasks)
+
+    def count(self) -> int:
+        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
+        return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
+
+    def run(self, progress: Progress) -> None:
+        """Rebuild now, in this process. Raises as ``RebuildJob.run`` does."""
+        for cause in self.work(progress):
+            raise DiskError(f"no flat views of {cause}")
+
+    def begin(self) -> Child:
+        """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
+        with tempfile.TemporaryFile() as given:  # not an argument: there may be thousands of forms
+            given.write(msgspec.json.encode(self))
+            given.seek(0)
+            return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
+
+    def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
+        """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
+
+        Raises as ``run`` does.
+        """
+        if self.tasks:
+            with disk_errors("making the index"), reported(self, progress) as report:
+                for task in self.tasks:
+                    with disk_errors("making the index of", task.source.form):
+                        self._rebuild(task).run(
+                            task.aim,
+                            timeout=_LONGEST_WAIT,
+                            progress=report,
+                            only=task.only,
+                        )
+        yield from self._make_flat_views()
+
+    def _make_flat_views(self) -> Iterator[str]:
+        file = FlatFile(self.root)
+        with disk_errors("looking at the tables of flat views"):
+            found = file.identity
+        for task in self.flat:
+            maker = FlatMaker.of(task.source.opened(self.root), self.root)
+            if task.version is None:
+                yield from maker.refill_all(but=task.but)
+            elif task.is_new:
+                maker.create(task.version)
+            else:
+                maker.refill(task.version)
+        read = {task.source.form for task in self.flat if task.version is None}
+        if read.issuperset(StoreReader(self.root).forms()):
+            with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
+                file.settle(found)
+
+    def _rebuild(self, task: IndexTask) -> Rebuild:
+        return Rebuild(self.root, Generations(Layout(self.root), task.source.form), task.source.opened(self.root))
+
+
+@contextmanager
+def reported(job: IndexJob, progress: Progress) -> Iterator[Progress]:
+    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``.
+
+    Raises ``OSError``.
+    """
+    path = f"{job.root}/{REINDEXING}"
+    files.ensure_file(path)
+    current, written = 0, 0.0
+
+    def report(documents: int) -> None:
+        nonlocal current, written
+        current += documents
+        progress(documents)
+        if time.monotonic() > written + _PAUSE:
+            written = time.monotonic()
+            status = ReindexingStatus(ReindexingState.INDEXING, min(current, total), total)
+            files.overwrite(path, msgspec.json.encode(status))  # in place: it is locked
+
+    with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
+        total = job.count()
+        report(0)
+        yield report
+
+
+def progress_in(root: str) -> ReindexingStatus:
+    """Return the progress of the rebuild in the tree of a root. Raises ``OSError``."""
+    try:
+        descriptor = files.open_to_read(f"{root}/{REINDEXING}")
+    except FileNotFoundError:
+        return ReindexingStatus()
+    try:
+        if locks.try_lock(descriptor):
+            return ReindexingStatus()
+        data = files.read_small(descriptor)
+    finally:
+        os.close(descriptor)
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=ReindexingStatus)
+    return ReindexingStatus(ReindexingState.INDEXING)
+
+
+_LONGEST_END = 10.0
+"""Seconds that a process may take at its end to remove its unfinished files."""
+
+
+class JobProcesses(Closable):
+    """Starts processes that rebuild, and owns them. For all threads.
+
+    An index that a process has not finished when it is ended is rebuilt by the next search. The processes are no forks,
+    as the service has threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: list[Child] = []
+        self._is_closed = False
+
+    def begin(self, job: IndexJob) -> Child:
+        """Start a process that does a job."""
+        with self._lock:
+            if self._is_closed:
+                raise closed("the maker of indexes")
+            self._running = [each for each in self._running if each.poll() is None]
+            process = job.begin()
+            self._running.append(process)
+            return process
+
+    def run(self, job: IndexJob) -> bool:
+        """Do a job in a process and wait for its end; return whether it succeeded. Raises as ``begin`` does."""
+        return self.begin(job).wait() == 0
+
+    def close(self) -> None:
+        """End the processes that are still running, and wait for them."""
+        with self._lock:
+            self._is_closed = True
+            running, self._running = self._running, []
+        for process in running:
+            process.terminate()
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LONGEST_END)
+                continue
+            process.kill()
+            process.wait()

@@ -40,7 +40,7 @@ from typing import NamedTuple
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
 from persistence.limits import MOST_READ_AHEAD
-from persistence.storage import files, nofollow
+from persistence.storage import files
 
 _BATCH = 1_000
 
@@ -90,11 +90,11 @@ def _boot() -> str:
 def changes_beside(path: str) -> int:
     """Return the number of changes in the file beside an index; 0 without a file, the largest where it is damaged."""
     try:
-        descriptor = nofollow.open_to_read(path + CHANGES)
+        descriptor = files.open_to_read(path + CHANGES)
     except FileNotFoundError:
         return 0
     try:
-        number = nofollow.read_small(descriptor)
+        number = files.read_small(descriptor)
     finally:
         os.close(descriptor)
     return int(number) if number.isdigit() else sys.maxsize

@@ -12,15 +12,13 @@ from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sources import DocumentName, IndexedPage, Source
-from persistence.index.sync.audit import TreeAudit
-from persistence.index.sync.index_files import IndexFiles
-from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
+from persistence.index.sync.index_files import IndexFiles, TreeAudit
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.live_views import FlatViews
+from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, progress_in
 from persistence.index.sync.staleness import IndexCondition
-from persistence.index.sync.updater import Failed, Updater
+from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
-from persistence.model.search import Field, Hits, Query, Scope
+from persistence.model.search_query import Field, Hits, Query, Scope
 from persistence.storage.reader import StoreReader
 from persistence.xml.streaming import Streaming
 

@@ -6,17 +6,204 @@ import os
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import NamedTuple
 
+from persistence.children import Child
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError
+from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
+from persistence.forms.flat_tables import RowReader
+from persistence.index.sources import FlatReader, Source
+from persistence.index.sqlite import engine
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal, Ticket
-from persistence.index.sync.live_views import FlatViews
+from persistence.index.sync.rebuild import SMALL, FlatMaker, FlatTask, IndexJob, JobProcesses
+from persistence.index.sync.staleness import tree_identity
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
+from persistence.storage.reader import StoreReader
+
+_PATIENCE = 1.0
+"""Seconds for which changes wait for a process that makes views: they, and later ones of the form, are tried again."""
+
+
+class FlatViews(Closable):
+    """The flat views of the tree of a root. A ``ReportTables``.
+
+    It owns a connection to their file and the processes that make them. ``source_of`` gives the source of a form, and
+    ``defined_elsewhere`` the forms whose data is in the tree, and whose definitions are in another one.
+    Methods raise ``DiskError`` and ``BusyError``.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        source_of: Callable[[Form], Source],
+        defined_elsewhere: Callable[[], Iterable[Form]] = tuple,
+    ) -> None:
+        self._root = os.path.realpath(root)
+        self._source_of = source_of
+        self._defined_elsewhere = defined_elsewhere
+        self._file = engine.FlatFile(self._root)
+        self._lock = threading.Lock()
+        self._kept: _KeptCatalogue | None = None
+        self._inherited: _KeptCatalogue | None = None
+        self._is_closed = False
+        self._processes = JobProcesses()
+        self._restoring: Child | None = None
+        self._restored: engine.FileIdentity | None = None
+        self._is_asked = False
+
+    def close(self) -> None:
+        """End the processes that make views, and close the file."""
+        self._processes.close()
+        with self._lock:
+            self._is_closed = True
+            self._close()
+
+    def create(self, form: Form, version: int) -> None:
+        """Make the views of a version, as ``ReportTables`` says."""
+        view = self._source_of(form).view
+        if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
+            self._maker(form).create(version)
+        elif not self._processes.run(self._job((self.task(form, version, is_new=True),))):
+            raise DiskError("the flat views could not be made; the log says why")
+        self.restore()
+
+    def drop(self, form: Form, version: int) -> None:
+        """Drop the views of a version whose definition was deleted."""
+        if self._file.identity is not None:
+            self._maker(form).drop(version)
+
+    def refresh(self, form: Form, documents: Iterable[str]) -> None:
+        """Replace the rows of documents; do nothing where the form has no views.
+
+        If the file turns out to be damaged, everything is read again (``restore``).
+        """
+        with self._using(f"bringing the flat views up to date of {form}", form) as kept:
+            if kept is None or not kept.catalogue.versions(form):
+                return
+            with kept.catalogue.changing():
+                views = kept.catalogue.all_views(form)
+                readers = {version: RowReader(of_version) for version, of_version in views.items()}
+                reader = FlatReader(self._source_of(form).view, form, readers)
+                every = [view for of_version in views.values() for view in of_version]
+                for document in documents:
+                    kept.catalogue.remove_rows(every, document)
+                    rows = reader.read(document)
+                    if rows is not None:
+                        kept.catalogue.add_rows(rows)
+
+    def restore(self) -> None:
+        """Start a process that makes the views again which may be out of date, after a power cut, for instance.
+
+        If the file is lost, these are all views that the sidecars of definitions ask for; they are read once.
+        """
+        if self._file.identity is None and not self._is_asked:
+            self._is_asked = True
+            if self._is_wanted():
+                self._file.make()
+        with self._using("looking at the flat views") as kept:
+            if kept is None:
+                return
+            tree, catalogue = tree_identity(self._root), kept.catalogue
+            if catalogue.is_complete and catalogue.is_of(tree):
+                return
+            if self._restoring is not None and self._restoring.poll() is None and self._restored == kept.identity:
+                return
+            forms = catalogue.forms() if catalogue.is_complete else self._forms()
+            tasks = tuple(self.task(form, but=tree) for form in forms)
+            self._restoring, self._restored = self._processes.begin(self._job(tasks)), kept.identity
+
+    def _is_wanted(self) -> bool:
+        for form in self._forms():
+            catalog = self._source_of(form).catalog
+            if any(catalog.of(form, version).has_flat_views for version in catalog.storage.versions(form)):
+                return True
+        return False
+
+    def _forms(self) -> Iterable[Form]:
+        return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
+
+    def _maker(self, form: Form) -> FlatMaker:
+        return FlatMaker.of(self._source_of(form), self._root)
+
+    @contextmanager
+    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
+        """Use the connection of this process for a block; ``None`` where there is no file.
+
+        A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
+        to be read again. ``restore`` does the rest.
+        """
+        with self._lock, disk_errors(doing):
+            if self._is_closed:
+                raise closed("the file of flat views")
+            engine.require_space(self._root)
+            found, is_fresh = self._file.identity, False
+            try:
+                kept = self._opened(found)
+            except engine.FLAT_FAILURES as error:
+                self._repair(engine.flat_failure(error, doing), found, form)
+                found, is_fresh = self._file.identity, True
+                kept = self._opened(found)
+            try:
+                yield kept
+            except engine.FLAT_FAILURES as error:
+                self._close()
+                self._repair(engine.flat_failure(error, doing), found, form)
+            else:
+                if not is_fresh:
+                    return
+        self.restore()
+
+    def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
+        match error:
+            case engine.InconsistentError() if form is not None:
+                with suppress(engine.UnusableError), self._file.opened() as catalogue:
+                    catalogue.doubt(form)
+                    return
+            case engine.InconsistentError() | engine.UnusableError():
+                pass
+            case _:
+                raise error
+        self._file.discard(found)
+        self._file.make()
+
+    def _opened(self, found: engine.FileIdentity | None) -> _KeptCatalogue | None:
+        kept = self._kept
+        if kept is not None and (kept.identity != found or kept.process != os.getpid()):
+            self._close()
+            kept = None
+        if kept is None and found is not None:
+            kept = self._kept = _KeptCatalogue(self._file.opened(_PATIENCE), found, os.getpid())
+        return kept
+
+    def _close(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if kept.process == os.getpid():
+            kept.catalogue.close()
+        else:
+            self._inherited = kept
+
+    def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
+        """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
+        return FlatTask(self._source_of(form).described, version, but, is_new)
+
+    def _job(self, tasks: tuple[FlatTask, ...]) -> IndexJob:
+        return IndexJob(self._root, flat=tasks)
+
+
+class _KeptCatalogue(NamedTuple):
+    """A catalogue that stays open: as long as one does, others can read the file without being allowed to write."""
+
+    catalogue: engine.FlatCatalogue
+    identity: engine.FileIdentity
+    process: int
+
 
 _AT_ONCE = 200
 _GATHERING = 1.0

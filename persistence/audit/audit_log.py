@@ -1,0 +1,480 @@
+"""The files of the audit: several processes append chained lines to one, and rotate it, under one lock.
+
+The lock file ``NAME.lock`` has the head of the chain: the last line, and where it ends, noted after the line is
+written. If the file ends elsewhere (a crash, another program), the next writer recovers the chain and removes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from persistence.audit.chain import (
+    BEGIN,
+    DISCARDED,
+    REPAIRED,
+    START,
+    UNSEALED,
+    AuditEvent,
+    Head,
+    Seal,
+    SealOf,
+    TornPiece,
+    chained,
+    examined,
+    head_of,
+)
+from persistence.closable import Closable
+from persistence.errors import BusyError, DiskError, PersistenceError, StartupError, as_disk_error
+from persistence.keys import Keys
+from persistence.metrics.observations import AUDIT_FAULTS
+from persistence.model.instants import next_after
+from persistence.model.network_addresses import host_of
+from persistence.settings import Settings
+from persistence.storage import files
+from persistence.storage.locks import OpenLock
+
+_PATIENCE = 2.0
+"""Seconds for which a line waits for its turn: each takes some 20 microseconds."""
+_SYNC_PAUSE = 1.0
+_ROTATION_PAUSE = 60.0
+"""Seconds before a rotation is tried again that failed."""
+_RECORD = 256
+_BUSY = "others have been writing the audit for 2 seconds"
+_ROTATED = re.compile(r"\.([0-9]{12,18})(?:~[0-9]+)?", re.ASCII)
+
+
+def lock_path(path: str) -> str:
+    return f"{path}.lock"
+
+
+def rotated(path: str) -> list[tuple[int, str]]:
+    """Return the files that the service has rotated, oldest first, each with the number of its last line."""
+    directory, name = os.path.split(path)
+    found = ((_ROTATED.fullmatch(each.removeprefix(name)), each) for each in os.listdir(directory))
+    return sorted((int(match[1]), f"{directory}/{each}") for match, each in found if match and each.startswith(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The size in bytes and age in seconds that rotate a file (0: never), and how many are kept (0: all)."""
+
+    size: int = 0
+    age: int = 0
+    keep: int = 0
+
+    def is_due(self, head: Head, now: float) -> bool:
+        """Tell whether a file with lines is large or old enough. A clock that jumps far rotates it once."""
+        return head.size > 0 and (0 < self.size <= head.size or 0 < self.age <= abs(now - head.began))
+
+
+class AuditTrail(Closable):
+    """Appends lines to the file at ``path``, whose directory exists, and has no links.
+
+    With ``syncs_lines`` each line is durable before ``append`` returns, else within a second, by a thread. ``on_fault``
+    hears of faults that no caller hears of. ``seal`` is for new lines, ``seal_of`` for those that are there.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a setting
+        self,
+        path: str,
+        *,
+        rotation: Rotation = Rotation(),
+        syncs_lines: bool = False,
+        seal: Callable[[], Seal] = lambda: UNSEALED,
+        seal_of: SealOf = lambda _: None,
+        on_fault: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._path = path
+        self._rotation = rotation
+        self._syncs_lines = syncs_lines
+        self._new_seal = seal
+        self._seal = UNSEALED
+        self._seal_of = seal_of
+        self._on_fault = on_fault
+        self._lock = OpenLock(lock_path(path), _PATIENCE)
+        self._descriptor = -1
+        self._guard = threading.Lock()  # of the descriptor, against the thread that syncs it
+        self._identity = (0, 0)
+        self._head, self._noted = START, b""
+        self._rotates_after = 0.0
+        self._unsynced = threading.Event()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def append(self, event: bytes) -> int:
+        """Append the line of an event, and return its number."""
+        try:
+            record = self._lock.take(_BUSY)
+            try:
+                head = self._write(record, self._current(record), event)
+            finally:
+                self._lock.release()
+            self._settle()
+        except OSError as error:
+            raise as_disk_error(error, "writing the audit") from error
+        return head.number
+
+    def try_out(self) -> None:
+        try:
+            for each in (self._path, lock_path(self._path)):
+                os.close(files.open_shared(each, os.O_APPEND))
+            if not os.access(os.path.dirname(self._path), os.W_OK, effective_ids=True):
+                raise PermissionError("rotation needs a directory that it can write to")
+        except OSError as error:
+            raise StartupError(f"the audit file {self._path} cannot be used: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Make the last lines durable, and close the files, after a line that is being written."""
+        self._lock.close()
+        self._ending.set()
+        self._unsynced.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._sync_or_report()
+        with self._guard:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _current(self, record: int) -> Head:
+        noted = os.pread(record, _RECORD, 0)
+        is_own = bool(noted) and noted == self._noted  # nobody else has written meanwhile
+        head = self._head if is_own else head_of(noted)
+        try:
+            status = os.lstat(self._path)
+            is_open = self._descriptor >= 0 and self._identity == (status.st_dev, status.st_ino)
+        except FileNotFoundError:
+            is_open = False
+        if not is_open:
+            status = self._open()
+        else:
+            with suppress(PersistenceError):  # while the keys cannot be read, the seal of before counts
+                self._seal = self._new_seal()
+        if head is None or head.size != status.st_size or head.number < self._head.number:
+            head = self._recovered(record, head)
+        is_shared = status.st_nlink > 1 and head.size > 0  # a backup has linked it: leave that one as it is
+        if is_shared or self._rotation.is_due(head, time.time()):
+            head = self._rotated(record, head)
+        return head
+
+    def _open(self) -> os.stat_result:
+        descriptor = files.open_shared(self._path, os.O_APPEND)
+        with self._guard:
+            old, self._descriptor = self._descriptor, descriptor
+        if old >= 0:
+            os.close(old)
+        self._seal = self._new_seal()
+        status = os.fstat(descriptor)
+        self._identity = (status.st_dev, status.st_ino)
+        return status
+
+    def _write(self, record: int, head: Head, event: bytes) -> Head:
+        line, digest = chained(event, head, next_after(None), self._seal)
+        files.write_all(self._descriptor, line)
+        return self._note(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
+
+    def _recovered(self, record: int, head: Head | None) -> Head:
+        with open(self._path, "rb") as file:
+            remains = examined(file, head, self._seal_of)
+        last = remains.last or head or self._newest_rotated()
+        for known in (head, self._head):  # its own last line is known where the lock file was removed or set back
+            if known is not None and known.number > last.number:
+                last = known  # the gap in the numbers shows for ever that lines are missing
+        began = (head.began if head is not None else 0) or int(time.time())
+        found = Head(last.number, last.digest, remains.size, began)
+        return found if remains.torn is None else self._closed(record, found, remains.torn)
+
+    def _newest_rotated(self) -> Head:
+        for _, path in reversed(rotated(self._path)):
+            with open(path, "rb") as file:
+                remains = examined(file, None, self._seal_of)
+            if remains.last is not None:
+                return remains.last
+        return START
+
+    def _closed(self, record: int, head: Head, torn: TornPiece) -> Head:
+        ending = b"" if torn.ends_line else b"\n"
+        files.write_all(self._descriptor, ending)
+        event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
+        return self._write(record, head._replace(size=head.size + len(ending)), event.encoded())
+
+    def _rotated(self, record: int, head: Head) -> Head:
+        now = time.monotonic()
+        if now < self._rotates_after:
+            return head
+        target = f"{self._path}.{head.number:012d}"
+        try:
+            files.sync(self._descriptor)
+            files.rename(self._path, f"{target}~{time.time_ns()}" if files.exists(target) else target)
+            self._open()
+            files.sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            self._rotates_after = now + _ROTATION_PAUSE
+            self._on_fault(str(as_disk_error(error, "rotating the audit")))
+            return head._replace(size=os.fstat(self._descriptor).st_size)
+        return self._discard(record, self._note(record, head._replace(size=0, began=int(time.time()))))
+
+    def _discard(self, record: int, head: Head) -> Head:
+        for last, path in rotated(self._path)[: -self._rotation.keep] if self._rotation.keep else ():
+            event = AuditEvent(action=DISCARDED, file=os.path.basename(path), last=last)
+            head = self._write(record, head, event.encoded())
+            try:
+                files.sync(self._descriptor)
+                files.remove(path)
+            except OSError as error:
+                self._on_fault(str(as_disk_error(error, "removing an old file of the audit")))
+        return head
+
+    def _note(self, record: int, head: Head) -> Head:
+        self._head, self._noted = head, head.record()
+        with suppress(OSError):
+            files.write_at_start(record, self._noted)
+        return head
+
+    def _settle(self) -> None:
+        if self._syncs_lines:
+            self._sync()
+        elif not self._unsynced.is_set():
+            self._unsynced.set()
+            if self._thread is None:
+                with self._guard:
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._sync_always, name="audit-sync", daemon=True)
+                        self._thread.start()
+
+    def _sync_always(self) -> None:
+        while True:
+            self._unsynced.wait()
+            if self._ending.wait(_SYNC_PAUSE):
+                return
+            self._unsynced.clear()
+            self._sync_or_report()
+            if self._ending.is_set():  # it may have come before ``clear``, which has taken its wake-up
+                return
+
+    def _sync_or_report(self) -> None:
+        try:
+            self._sync()
+        except OSError as error:
+            self._on_fault(str(as_disk_error(error, "making the audit durable")))
+
+    def _sync(self) -> None:
+        with self._guard:
+            descriptor = os.dup(self._descriptor) if self._descriptor >= 0 else -1
+        if descriptor >= 0:
+            try:
+                files.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def prepare(path: str) -> str:
+    """Make the directory of an audit file where it is missing; return the path without links in it."""
+    directory = os.path.realpath(os.path.dirname(path))
+    try:
+        files.ensure(directory)
+    except OSError as error:
+        raise StartupError(f"the audit file {path} cannot be made: {error.strerror or error}") from error
+    return f"{directory}/{os.path.basename(path)}"
+
+
+_SYSLOG_PATIENCE = 2.0
+
+
+def _line(event: bytes) -> bytes:
+    return b"".join((f'{{"at":"{next_after(None)}",'.encode(), event[1:]))
+
+
+class _RaisingHandler(logging.handlers.SysLogHandler):
+    """Raises if a line was not sent."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - as logging has it
+        error = sys.exc_info()[1]
+        raise error if error is not None else OSError("the line was not sent")
+
+
+class SyslogAudit:
+    """Sends lines to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, with the facility ``authpriv``."""
+
+    def __init__(self, address: str) -> None:
+        host, port = host_of(address), address.rpartition(":")[2]
+        to = address if address.startswith("/") else (host, int(port))
+        try:
+            self._handler = _RaisingHandler(to, logging.handlers.SysLogHandler.LOG_AUTHPRIV)
+        except OSError as error:
+            raise StartupError(f"audit_syslog = {address!r} cannot be reached: {error.strerror or error}") from error
+        self._handler.ident = "persistence: "
+        self._handler.append_nul = False
+        connected: object = getattr(self._handler, "socket", None)
+        if not isinstance(connected, socket.socket) or connected.fileno() < 0:  # the library hides that at first
+            raise StartupError(f"audit_syslog = {address!r} cannot be reached: nothing listens there")
+        connected.settimeout(_SYSLOG_PATIENCE)
+
+    def append(self, event: bytes) -> int:
+        text = _line(event).decode()
+        record = logging.LogRecord("audit", logging.INFO, "", 0, "%s", (text,), None)
+        try:
+            self._handler.handle(record)
+        except OSError as error:
+            raise DiskError(f"syslog does not take the line: {error.strerror or error}") from error
+        return 0
+
+    def close(self) -> None:
+        self._handler.close()
+
+
+class OutputAudit:
+    """Writes lines to standard output, each by one call of the system."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._descriptor = os.dup(1)
+
+    def append(self, event: bytes) -> int:
+        with self._turn:
+            try:
+                files.write_all(self._descriptor, _line(event) + b"\n")
+            except OSError as error:
+                raise as_disk_error(error, "writing the audit to standard output") from error
+        return 0
+
+    def close(self) -> None:
+        with self._turn:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+_DAY = 86_400
+
+
+class Sink(Protocol):
+    """Receives the lines: files, syslog, standard output."""
+
+    def append(self, event: bytes) -> int:
+        """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class AuditLog(Closable):
+    """Writes events to a sink, if there is one.
+
+    With ``is_required`` each change needs a line. ``on_fault`` hears of lines that are lost.
+    """
+
+    def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
+        self._sink = sink
+        self.is_on = sink is not None
+        self.is_required = is_required and self.is_on
+        self._on_fault = on_fault
+        self._lost = 0
+        self._counting = threading.Lock()
+
+    def begin(self, event: AuditEvent) -> int:
+        """Write the line before a change, where changes need one; return its number, else 0."""
+        return self._write(replace(event, phase=BEGIN)) if self.is_required else 0
+
+    def require(self, event: AuditEvent) -> None:
+        """Write the line of a read; if lines are needed, raise if that fails: the read must not be answered."""
+        if self.is_required:
+            self._write(event)
+        else:
+            self.record(event)
+
+    def record(self, event: AuditEvent) -> None:
+        """Write the line of something that has happened. One that cannot be written is lost, and counted."""
+        try:
+            self._write(event)
+        except (DiskError, BusyError) as error:
+            with self._counting:
+                self._lost += 1
+            self._on_fault(f"a line is lost ({event.action}, request {event.id or 'none'}): {error}")
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def _write(self, event: AuditEvent) -> int:
+        if self._sink is None:
+            return 0
+        lost = self._lost
+        try:
+            number = self._sink.append((replace(event, lost=lost) if lost else event).encoded())
+        except (DiskError, BusyError):
+            AUDIT_FAULTS.append(1)
+            raise
+        if lost:
+            with self._counting:
+                self._lost -= lost
+        return number
+
+
+def _trail_path(settings: Settings, places: Iterable[str]) -> str:
+    path = prepare(settings.audit_file)
+    for place in places:
+        if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
+            raise StartupError(
+                f"the audit file {path} must not lie in the data directory {place}: a restore would replace it"
+            )
+    return path
+
+
+def open_audit(
+    settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
+) -> AuditLog:
+    """Return the audit log of the settings, whose file must be outside of ``places``, the data directories.
+
+    With ``tries`` the file is opened once.
+    """
+    sink: Sink | None = None
+    if settings.audit == "syslog":
+        sink = SyslogAudit(settings.audit_syslog)
+    elif settings.audit == "stdout":
+        sink = OutputAudit()
+    elif settings.audit != "off":
+        sink = trail = AuditTrail(
+            _trail_path(settings, places),
+            rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
+            syncs_lines=settings.audit_sync == "line",
+            seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+            seal_of=seals(keys),
+            on_fault=on_fault,
+        )
+        if tries:
+            trail.try_out()
+    return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
+
+
+def seals(keys: Keys) -> Callable[[str], Seal | None]:
+    """Return a function that finds the seal of a signing key by its id."""
+
+    def seal_of(key_id: str) -> Seal | None:
+        found = next((key for key in keys.signing() if key.id == key_id), None)
+        return None if found is None else Seal.by(found.id, bytes.fromhex(found.secret))
+
+    return seal_of
+
+
+def _newest_seal(keys: Keys) -> Seal:
+    signing = keys.signing()
+    if not signing:
+        keys.add_signing(only_first=True)
+        signing = keys.signing()
+    newest = signing[-1]
+    return Seal.by(newest.id, bytes.fromhex(newest.secret))

@@ -1,0 +1,609 @@
+"""``persistence restore``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from io import FileIO
+from typing import cast
+
+import click
+
+from persistence.cli.options import (
+    Attachments,
+    ChosenTree,
+    Time,
+    TreeChoice,
+    allow_open_files,
+    attachments_option,
+    choose_trees,
+    encryption_remark,
+    form_names,
+    open_attachments,
+    tree_options,
+    usage_errors,
+)
+from persistence.cli.revision_commands import opened_documents, restored_facts, say_restored
+from persistence.cli.statuses import FAILED, REMAINS, worst
+from persistence.cli.terminal import (
+    counted,
+    follow,
+    json_option,
+    quiet_option,
+    safe,
+    say,
+    say_json,
+    shown_path,
+    summarize,
+)
+from persistence.errors import (
+    BadRequestError,
+    DeletedError,
+    DiskFullError,
+    NotFoundError,
+    PersistenceError,
+    StartupError,
+    disk_errors,
+)
+from persistence.maintenance import backup_files, findings
+from persistence.maintenance import restore as restores
+from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.backup_files import BackupPart, Manifest
+from persistence.maintenance.findings import LastBackup, record
+from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
+from persistence.maintenance.tree_walk import FolderTree
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import Instant, next_after
+from persistence.model.permissions import User
+from persistence.model.texts import short
+from persistence.properties.property_table import is_database, resolved_place, shown_address
+from persistence.providers.locations import open_encryption_keys
+from persistence.providers.opened import bucket_of, init_database, open_place, readable_bodies
+from persistence.providers.router import Router
+from persistence.providers.tree_provider import integrity_of
+from persistence.services.definitions import Definitions
+from persistence.services.histories import Reverting, republish
+from persistence.services.moves import MoveTarget
+from persistence.services.rules import Revert
+from persistence.storage import files, root
+from persistence.storage.attachments import BodiesReader
+from persistence.storage.layout import LAYOUT
+from persistence.storage.root import FORMAT
+from persistence.storage.storage import MaintainedDatabase, Readable, RevisionStorage
+from persistence.storage.stored_revision import HandEdits, Integrity
+
+MEBIBYTE = 1 << 20
+
+
+@click.command(short_help="Save all trees into a new directory.")
+@click.argument("destination", metavar="DEST")
+@click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
+@click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
+@json_option
+@quiet_option
+@tree_options
+def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
+    """Save all trees and directories of attachments into a new directory in DEST.
+
+    The service may run. Files that have not changed since the last backup in DEST become hard links to it, where the
+    file system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved, too.
+    """
+    if "://" in destination:
+        raise click.UsageError("DEST is a directory, and not an address")
+    choice = choose_trees(options)
+    allow_open_files()
+    timeout = choice.settings.lock_timeout
+    trees = {t.name: FolderTree(t.root, lock_timeout=timeout) for t in choice.trees if not t.is_database}
+    bodies_of = readable_bodies(choice.settings, choice.properties, Integrity(HandEdits.ALL))
+    extra = dict(_extra_to_save(choice, keys=keys))
+    needed, saved = _encryption_keys(choice, keys=keys)
+    started = time.monotonic()
+    with ExitStack() as opened:
+        databases = dict(_databases(choice, opened))
+        integrity = integrity_of(choice.settings)
+        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
+        problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run(), as_json=as_json)
+    if verify:
+        problems += follow("verifying", run.total, run.verify(), as_json=as_json)
+    for name, cause in run.missing.items():
+        click.echo(f"persistence: {name} is not saved: {cause}", err=True)
+    _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
+    if lacking := [each for each in needed if each not in saved]:
+        where = "of the environment" if choice.settings.encryption_key else f"in {choice.settings.encryption_keys}"
+        summarize(
+            f"the encryption keys {where} are not in the backup, and nobody can read encrypted data without them: "
+            f"keep a copy of them, or save them with --keys ({', '.join(lacking)})"
+        )
+    if not choice.is_named:
+        record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
+    sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+
+
+def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> None:
+    count = run.count
+    if as_json:
+        say_json(
+            {
+                "backup": shown_path(run.path),
+                "folders": run.folders,
+                "files_copied": count.copied,
+                "bytes_copied": count.copied_bytes,
+                "files_linked": count.linked,
+                "problems": problems,
+                "missing": dict(run.missing),
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    summarize(
+        f"{run.path}: {run.folders} documents, drafts and form versions; "
+        f"{count.copied} files copied ({count.copied_bytes / MEBIBYTE:.1f} MiB), {count.linked} linked; "
+        f"{seconds:.1f} s"
+    )
+
+
+def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    settings = choice.settings
+    try:
+        known = open_encryption_keys(settings, choice.properties)
+    except StartupError:  # no service starts with such a file, and says why
+        return tuple(sorted(findings.needed(settings.home))), ()
+    findings.note_all(settings.home, known)
+    needed = findings.needed(settings.home)
+    lacking = findings.missing(needed, known)
+    return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
+
+
+def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
+    for chosen in choice.trees:
+        if chosen.is_database:
+            place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
+            if place.database is not None:
+                yield chosen.name, place.database
+
+
+def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
+    settings = choice.settings
+    if choice.file:
+        yield backup_files.SETTINGS, _read(choice.file)
+    if not keys:
+        return
+    if settings.encryption_key:
+        click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
+    there = {name: path for name, path in key_files(choice).items() if os.path.exists(path)}
+    for name, path in there.items():
+        yield name, _read(path)
+    has_keys = "the backup holds keys: everybody who can read it can read all data"
+    click.echo(has_keys if there else "there are no files of keys to save", err=True)
+
+
+def key_files(choice: TreeChoice) -> dict[str, str]:
+    """Return the paths of the files of keys by their paths in a backup."""
+    return {backup_files.API_KEYS: choice.settings.keys, backup_files.ENCRYPTION_KEYS: choice.settings.encryption_keys}
+
+
+def _read(path: str) -> bytes:
+    with disk_errors(f"reading {path}"), FileIO(files.open_linked(path)) as file:
+        return files.read_small(file.fileno())
+
+
+def form_and_document(text: str) -> tuple[Form, str | None]:
+    """Parse ``APP/FORM`` or ``APP/FORM/DOC``."""
+    match text.split("/"):
+        case [app, name] if app and name:
+            return Form(app, name), None
+        case [app, name, document] if app and name and document:
+            return Form(app, name), document
+        case _:
+            raise BadRequestError(f"{safe(text)} is not APP/FORM or APP/FORM/DOC")
+
+
+@dataclass(frozen=True, slots=True)
+class PathRestore:
+    """Brings back documents of a form; ``bodies_of`` has the contents of attachments in the backup."""
+
+    choice: TreeChoice
+    chosen: ChosenBackup
+    bodies_of: BasesOf
+    form: Form
+    asked: Revert
+    is_trial: bool
+    as_json: bool
+
+    def document(self, document: str) -> None:
+        with self._opened() as (reverting, _):
+            if self._revert(reverting, document):
+                return
+        if self.as_json:
+            say_json({"document": document, "files": [], "missing": [], "dry_run": self.is_trial})
+        else:
+            say("it is as in the backup already: nothing to do")
+
+    def all(self) -> int:
+        """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
+        problems = done = unchanged = 0
+        with self._opened() as (reverting, backup):
+            if self.form not in backup.forms(self.form.app):
+                raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
+            definitions = Definitions(reverting.documents.router)
+            for version in sorted(backup.versions(self.form)):
+                main = DefinitionAddress(self.form, version, FORM_XHTML)
+                for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
+                    with self._reporting() as failed:
+                        self._republish(definitions, backup, replace(main, name=name))
+                    problems += len(failed)
+            for document in backup.documents(self.form):
+                with self._reporting() as failed:
+                    if not self._was_there(reverting, document):
+                        continue
+                    try:
+                        is_changed = self._revert(reverting, document)
+                    except NotFoundError:
+                        if not self.is_trial:
+                            raise
+                        is_changed = True  # its definition would be there
+                    done, unchanged = done + is_changed, unchanged + (not is_changed)
+                problems += len(failed)
+        if not self.as_json:
+            would = "would come" if self.is_trial else "came"
+            say(f"{counted(done, 'document')} {would} back, {unchanged} as in the backup already")
+        return problems
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
+        tree = self.choice.tree_of(self.form)
+        part = self._part(tree)
+        with opened_documents(tree) as documents:
+            _require_format(f"{self.chosen.path}/{part.path(LAYOUT)}")
+            source, router = source_in(self.chosen, part, self.bodies_of), documents.router
+            kept = Router(
+                router.properties,
+                lambda form: replace(router.of(form), storage=cast("RevisionStorage", source.revisions(form))),
+                lambda _: (),
+                lambda: (),
+            )
+            yield Reverting(documents, replace(documents, router=kept)), source.storage
+
+    @contextmanager
+    def _reporting(self) -> Iterator[list[str]]:
+        found: list[str] = []
+        try:
+            yield found
+        except DiskFullError:
+            raise
+        except PersistenceError as error:
+            found.append(str(error))
+            if self.as_json:
+                say_json({"problem": str(error)})
+            else:
+                click.echo(f"not restored: {error}", err=True)
+
+    def _part(self, tree: ChosenTree) -> BackupPart:
+        held = self.chosen.manifest
+        trees = [part for part in held.parts if part.kind == "tree"]
+        part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
+        if part is None or part.missing:
+            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
+        return part
+
+    def _revert(self, reverting: Reverting, document: str) -> bool:
+        plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
+        if plan.is_done:
+            return False
+        if not self.is_trial:
+            reverting.restore(plan)
+        if self.as_json:
+            say_json({"document": document, **restored_facts(plan, dry_run=self.is_trial)})
+        else:
+            say(safe(document))
+            say_restored(plan, dry_run=self.is_trial)
+        return True
+
+    def _was_there(self, reverting: Reverting, document: str) -> bool:
+        address = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+        try:
+            (reverting.elsewhere or reverting.documents).read(address, self.asked.get).found.close()
+        except (NotFoundError, DeletedError):
+            return False
+        return True
+
+    def _republish(self, definitions: Definitions, backup: Readable, address: DefinitionAddress) -> None:
+        older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
+        if older is None:
+            return
+        if self.as_json:
+            say_json(
+                {
+                    "version": address.version,
+                    "file": address.name,
+                    "comes_back": older.modified,
+                    "dry_run": self.is_trial,
+                }
+            )
+        else:
+            would = "would come" if self.is_trial else "came"
+            say(f"{safe(str(address))} {would} back")
+
+
+def _require_format(path: str) -> None:
+    with disk_errors(f"backup {path}"):
+        layout = root.read_layout(path)
+    if layout is None or layout.format != FORMAT:
+        raise StartupError(
+            f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and run "
+            "'persistence upgrade' there"
+        )
+
+
+_ATTACHMENTS = "attachments"
+"""The kind of a part that is a directory of attachments."""
+
+
+@click.command(short_help="Restore a backup.")
+@click.argument("source", metavar="SRC")
+@click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
+@click.option("--at", type=Time(), help="Bring PATH back as it was then, not as it was at the time of the backup.")
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions of PATH.")
+@click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
+@click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
+@attachments_option("Bring the attachments of data to this place in S3; without it, they are beside their data.")
+@click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
+@click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
+@click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
+@json_option
+@quiet_option
+@tree_options
+def restore(  # noqa: PLR0913 - its options
+    *,
+    source: str,
+    path: str | None,
+    at: Instant | None,
+    user: str | None,
+    dry_run: bool,
+    to: tuple[str, ...],
+    attachments: Attachments | None,
+    leave_out: tuple[str, ...],
+    keys: bool,
+    settings_to: str | None,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Restore a backup, or the newest one in SRC; or one document or form out of it.
+
+    Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
+    tree. They must be empty, and the service must not run. Every file is compared with its digest; a file that differs
+    goes to .quarantine. A restore that was interrupted goes on when it is called again.
+
+    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them. Attachments go to
+    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
+
+    With APP/FORM/DOC this document comes back where it belongs, and with APP/FORM the definitions and all documents
+    that the form had: as new revisions, with the attachments that they name, while the service runs. Current revisions
+    stay in the history. persistence revert brings back revisions of the history, and needs no backup.
+    """
+    if "://" in source:
+        raise click.UsageError("SRC is the directory of a backup, and not an address")
+    if path is None and (at or user or dry_run):
+        raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
+    if path is not None and (to or attachments or leave_out or keys or settings_to):
+        raise click.UsageError("a document or form is brought back where it belongs: leave the other options out")
+    choice = choose_trees(options)
+    chosen = restores.choose(source)
+    if path is not None:
+        sys.exit(_restore_path(choice, chosen, path, at, user, is_trial=dry_run, as_json=as_json))
+    extra = _extra_to_restore(choice, chosen.path, settings_to, keys=keys)
+    sys.exit(_restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra), as_json=as_json))
+
+
+def _restore_all(  # noqa: PLR0913 - what the command was asked
+    choice: TreeChoice,
+    chosen: ChosenBackup,
+    to: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    attachments: Attachments | None,
+    *,
+    extra: Mapping[str, str],
+    as_json: bool,
+) -> int:
+    if attachments is not None:  # they do not come to directories of their own
+        leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
+    roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
+    filled = {name: place for name, place in roots.items() if attachments is not None or is_database(place)}
+    directories = {name: root for name, root in roots.items() if name not in filled}
+    run = Restore(chosen, directories, extra)
+    started = time.monotonic()
+    filling = {name: partial(_filling, choice, chosen, name, place, attachments) for name, place in filled.items()}
+    problems = _restored(run, filling, as_json=as_json)
+    remark = _noted_keys(choice, chosen.manifest, roots)
+    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json(_restored_facts(run, roots, lacking, problems, seconds))
+    else:
+        count, shown = run.count, ", ".join(roots.values())
+        files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
+        has_files = directories or count.files or count.known
+        summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
+    if problems:
+        click.echo("next: persistence check --repair", err=True)
+    for part in lacking:
+        click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
+    if remark is not None:
+        click.echo(f"{remark}: put the file of the keys there", err=True)
+    return REMAINS if problems or lacking or remark else 0
+
+
+def _noted_keys(choice: TreeChoice, held: Manifest, roots: Mapping[str, str]) -> str | None:
+    for part in held.parts:
+        if part.kind == "tree" and part.name in roots:
+            restored = roots[part.name]
+            findings.note(choice.settings.local if is_database(restored) else restored, held.needed_keys)
+    return encryption_remark(choice.settings, choice.properties, held.needed_keys)
+
+
+def _restore_path(  # noqa: PLR0913 - what the command was asked
+    choice: TreeChoice,
+    chosen: ChosenBackup,
+    path: str,
+    at: Instant | None,
+    user: str | None,
+    *,
+    is_trial: bool,
+    as_json: bool,
+) -> int:
+    with usage_errors():
+        form, document = form_and_document(path)
+        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+    bodies_of = partial(_bodies_in, choice, chosen)
+    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=is_trial, as_json=as_json)
+    if document is None:
+        return REMAINS if run.all() else 0
+    run.document(document)
+    return 0
+
+
+def _restored(
+    run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]], *, as_json: bool
+) -> int:
+    """Restore the directories, then the other storages; return the number of problems.
+
+    The others must be empty at first. So a call that goes on takes one with forms as whole.
+    """
+    is_going_on = run.is_begun()
+    for opened in filling.values() if not is_going_on else ():
+        with opened() as storage:
+            storage.require_empty()
+    problems = follow("restoring", run.total, run.run(), as_json=as_json)
+    for name, opened in filling.items():
+        with opened() as storage:
+            if not (is_going_on and storage.is_whole()):
+                problems += _filled(name, storage, as_json=as_json)
+    run.end()
+    return problems
+
+
+def _restored_facts(
+    run: Restore, roots: Mapping[str, str], lacking: list[BackupPart], problems: int, seconds: float
+) -> dict[str, object]:
+    return {
+        "backup": shown_path(run.source),
+        "places": dict(roots),
+        "files": run.count.files,
+        "bytes": run.count.bytes,
+        "files_there": run.count.known,
+        "problems": problems,
+        "missing": {part.name: part.missing for part in lacking},
+        "seconds": round(seconds, 3),
+    }
+
+
+@contextmanager
+def _filling(
+    choice: TreeChoice, chosen: ChosenBackup, name: str, location: str, attachments: Attachments | None
+) -> Iterator[StorageRestore]:
+    settings, properties = choice.settings, choice.properties
+    part = chosen.manifest.part(name)
+    if part is None or part.kind != "tree" or part.missing:
+        raise StartupError(f"{name} cannot be restored into {location}")
+    bodies = open_attachments(settings, properties, location, attachments)
+    if is_database(location):
+        init_database(settings, location)
+    else:
+        root.init(location)
+    with open_place(settings, properties, location) as place:
+        target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+        if attachments is None:
+            run.bucket_of = partial(bucket_of, properties)
+        yield run
+
+
+def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
+    problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
+    if as_json:
+        say_json({"name": name, **run.report.facts()})
+    else:
+        summarize(f"{name}: {run.report.line()}")
+    return problems
+
+
+def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:
+    saved = [part for part in chosen.manifest.parts if part.kind == _ATTACHMENTS and not part.missing]
+    provider = choice.properties.of(form).route.attachments
+    own = [part for part in saved if provider is not None and part.name == backup_files.attachments_name(provider.name)]
+    found = own or (saved if len(saved) == 1 else [])
+    return BodiesReader(f"{chosen.path}/{found[0].directory}", Integrity(HandEdits.ALL)) if found else None
+
+
+def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
+    given: dict[str, str | None] = dict.fromkeys(leave_out)
+    for each in to:
+        before, scheme, address = each.partition("://")
+        name, _, path = before.rpartition("=")
+        path += scheme + address
+        if not name or not path:
+            raise click.UsageError(f"--to {shown_address(each)} is not NAME=PLACE")
+        given[name] = path
+    known = [part.name for part in held.parts]
+    for name in given:
+        if name not in known:
+            raise click.UsageError(f"the backup has no {name}; it has {', '.join(known)}")
+    return given
+
+
+def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
+    known = _known(held, choice)
+    roots: dict[str, str] = {}
+    for part in held.parts:
+        path = given[part.name] if part.name in given else known.get(part.name)
+        if path is not None:
+            roots[part.name] = resolved_place(path)
+        elif part.name not in given and choice.is_named:
+            click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
+        elif part.name not in given:
+            raise StartupError(
+                f"the backup has {part.name}, which the settings do not name: restore it with --to {part.name}=DIR, or "
+                f"leave it out with --leave-out {part.name}"
+            )
+    for name, place in roots.items():
+        for other, there in roots.items():
+            if other == name or is_database(place) or is_database(there):
+                continue
+            if os.path.commonpath((place, there)) == place:
+                raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
+    if not roots:
+        raise StartupError("nothing of the backup is left to restore")
+    return roots
+
+
+def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
+    named = dict(choice.bases_by_name)
+    if not choice.is_named:
+        roots = choice.settings.roots
+        trees = {backup_files.tree_name(name): path for name, path in {**roots.named, "": roots.default}.items()}
+        return named | trees
+    tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
+    if len(saved) == 1:
+        return {**named, saved[0]: tree.place}
+    if tree.name not in saved:
+        raise StartupError(f"the backup has no {tree.name}; it has {', '.join(saved)}")
+    return {tree.name: tree.place}
+
+
+def _extra_to_restore(
+    choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
+) -> Iterator[tuple[str, str]]:
+    if settings_to is not None:
+        yield backup_files.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
+    if not keys:
+        return
+    held = {name: path for name, path in key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
+    if not held:
+        raise StartupError(f"{source} holds no keys: it was made without --keys")
+    for name, path in held.items():
+        yield name, os.path.abspath(path)

@@ -1,0 +1,379 @@
+"""``persistence check``: find damage in the trees, and mend it with ``--repair`` and ``--adopt``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from itertools import chain
+from typing import Any, Self
+
+import click
+
+from persistence.cli.options import (
+    ChosenTree,
+    Duration,
+    TreeChoice,
+    choose_trees,
+    encryption_remark,
+    on_each,
+    say_failed,
+    tree_options,
+    usage_errors,
+)
+from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
+from persistence.cli.terminal import counted, json_option, json_text, progress, quiet_option, say_json, summarize
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
+from persistence.index.sync.journal import OfflineJournal
+from persistence.keys import limited_administrators
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
+from persistence.maintenance.findings import (
+    FindingKind,
+    FindingTotals,
+    LastCheck,
+    MarkCheck,
+    Outcome,
+    Remedy,
+    Report,
+    Severity,
+    record,
+)
+from persistence.maintenance.storage_check import AttachmentsCheck, ObjectsCheck, StorageCheck
+from persistence.maintenance.tree_walk import FolderTree
+from persistence.model.instants import epoch_seconds, next_after
+from persistence.providers.locations import buckets_of, open_keys
+from persistence.providers.opened import bucket_bodies, open_place, readable_bodies
+from persistence.providers.tree_provider import integrity_of, open_index
+from persistence.settings import Settings
+from persistence.storage import owner
+from persistence.storage.layout import LAYOUT
+from persistence.storage.reader import StoreReader
+from persistence.storage.root import missing
+from persistence.storage.storage import Readable
+
+_STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
+_DAY = 24 * 3600.0
+Parts = list[tuple[str, ...]]
+"""The parts of a tree to be checked, each as the names that lead to it."""
+
+
+@click.command()
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
+@click.option("--adopt", is_flag=True, help="Take in files edited or added by hand, below PATH or with --all.")
+@click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are.")
+@click.option("--as", "adopter", metavar="USER", help="The last modifier of the adopted files.")
+@click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
+@click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
+@click.option(
+    "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
+)
+@click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
+@json_option
+@quiet_option
+@tree_options
+def check(*, is_status: bool, **options: Any) -> None:
+    """Look for damage, and repair it.
+
+    All trees and directories of attachments of the settings are checked, or the parts named, also while the service
+    runs.
+
+    PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
+    --adopt takes in what counts as damage, such as another content of an attachment.
+    """
+    wanted = _Wanted(**{each.name: options.pop(each.name) for each in fields(_Wanted)})
+    wanted.check()
+    choice = choose_trees(options)
+    if is_status:
+        sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=wanted.as_json)))
+    if not (wanted.paths or choice.is_named):
+        _say_keys(choice.settings)
+    run = _Run(choice, wanted)
+    status = on_each(choice.trees, run.check_tree)
+    if not wanted.paths:
+        status = worst((status, run.check_keys()))
+    if not choice.is_named:
+        status = worst((status, *run.check_attachments(), *run.check_objects()))
+    if run.not_found and status != FAILED:
+        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory or database")
+    if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
+        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
+    if wanted.as_json:
+        totals = run.totals
+        facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
+        found = {severity.value: totals.found[severity] for severity in Severity}
+        say_json({"folders": totals.folders, **found, **facts, "seconds": round(run.seconds, 3)})
+    sys.exit(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The options of a check; ``budget`` is in seconds."""
+
+    paths: tuple[str, ...]
+    repair: bool
+    adopt: bool
+    is_all: bool
+    adopter: str | None
+    dry_run: bool
+    deep: bool
+    budget: float | None
+    as_json: bool
+
+    def check(self) -> None:
+        has_scope = bool(self.paths) != self.is_all
+        if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
+            raise click.UsageError("--adopt needs a PATH to adopt, or --all without a PATH")
+        if self.adopter is not None and not self.adopt:
+            raise click.UsageError("--as goes with --adopt")
+        if self.budget is not None and (not self.deep or self.paths):
+            raise click.UsageError("--budget goes with --deep, without a PATH")
+
+    @property
+    def remedies(self) -> frozenset[Remedy]:
+        return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How findings in one place are shown: with a ``prefix`` before each line, and a bar of ``count`` steps."""
+
+    count: Callable[[], int]
+    inside: Callable[[str], str]
+    prefix: str
+
+    @classmethod
+    def of(cls, tree: FolderTree, parts: Parts, prefix: str) -> Self:
+        return cls(lambda: sum(tree.count(part) for part in parts), tree.inside, prefix)
+
+    def path(self, path: str) -> str:
+        return one_line(os.fsencode(self.inside(path)).decode("utf-8", "replace"))
+
+
+class _Run:
+    """One run of the command over trees and directories of attachments; ``totals`` counts the findings of all."""
+
+    def __init__(self, choice: TreeChoice, wanted: _Wanted) -> None:
+        self.totals = FindingTotals()
+        self.seconds = 0.0
+        self.not_found = set(wanted.paths)
+        self._choice = choice
+        self._wanted = wanted
+        self._usable: dict[str, FolderTree] = {}
+        self._usable_databases: list[str] = []
+
+    def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
+        if chosen.is_database:
+            return self._check_database(chosen, prefix)
+        settings, root, wanted = chosen.settings, chosen.root, self._wanted
+        with ExitStack() as stack:
+            journal = stack.enter_context(OfflineJournal(root))
+            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=journal)
+            if not os.path.isdir(tree.root):
+                raise missing(tree.root)
+            parts = self._parts(tree.parts, is_only=not prefix)
+            index = stack.enter_context(open_index(settings, chosen.properties, root))
+            integrity = integrity_of(settings)
+            options = CheckOptions(
+                DIALECTS[settings.dialect],
+                integrity,
+                readable_bodies(settings, chosen.properties, integrity),
+                chosen.reader,
+                remedies=wanted.remedies,
+                adopter=wanted.adopter,
+                dry_run=wanted.dry_run,
+                deep=wanted.deep,
+            )
+            run = Check(tree, index, options)
+            status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.totals)
+            if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
+                self._usable[tree.root] = tree
+            if wanted.remedies:
+                journal.leave()
+                with suppress(OSError, PersistenceError):  # else the next search reads the journal
+                    index.recover()
+            return status
+
+    def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
+        wanted = self._wanted
+        if wanted.adopt or wanted.budget is not None:
+            raise NotSupportedError("--adopt and --budget are for data directories")
+        with open_place(chosen.settings, chosen.properties, chosen.place) as place:
+            if place.database is None or place.catalog_of is None:
+                raise NotSupportedError(f"{chosen.place} is with another service")
+            bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
+            marks = MarkCheck(place.catalog_of)
+            run = StorageCheck(place.database, bodies_of, marks, wanted.remedies, wanted.dry_run, wanted.deep)
+            parts = self._parts(run.part, is_only=not prefix)
+            status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.totals)
+            self._usable_databases.append(chosen.place)
+            return status
+
+    def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
+        if self._wanted.budget is not None:
+            owner.require(tree.root)  # the slices are recorded in the tree
+            budget = self._wanted.budget / len(self._choice.trees)
+            yield from within(budget, Slices(tree.root), partial(run.run, ()))
+            return
+        began = next_after(None)
+        yield from chain.from_iterable(run.run(part) for part in parts)
+        if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
+            with suppress(OSError):
+                Slices(tree.root).record(ALL_SLICES, began)
+
+    def check_keys(self) -> int:
+        settings, totals = self._choice.settings, FindingTotals()
+        remark = encryption_remark(settings, self._choice.properties)
+        if remark is None:
+            return 0
+        if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
+            click.echo(f"persistence: {remark}", err=True)
+            return 0
+        finding = FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)
+        report = totals.add(Report(finding, Outcome.FOUND))
+        return self._say_reports(_Shown(lambda: 0, str, "keys: "), iter([report]), totals)
+
+    def check_attachments(self) -> Iterator[int]:
+        for name, base in self._choice.bases.items():
+            try:
+                owner.require_closed(base)
+                yield self._check_base(name, base)
+            except PersistenceError as error:
+                say_failed(name, error)
+                yield FAILED
+
+    def _check_base(self, name: str, base: str) -> int:
+        root_of = partial(self._choice.root_of_records, base=base)
+        remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
+        run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
+        parts = self._parts(run.tree.parts)
+        if not parts:
+            return 0
+        reports = chain.from_iterable(map(run.run, parts))
+        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.totals)
+
+    def check_objects(self) -> Iterator[int]:
+        choice, wanted = self._choice, self._wanted
+        bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
+        remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
+        for place in buckets_of(choice.properties):
+            try:
+                with ExitStack() as opened:
+                    places = self._records(opened)
+                    run = ObjectsCheck(
+                        bodies_at(place), partial(choice.records_of_bucket, place=place), places, remedies
+                    )
+                    shown = _Shown(lambda: 0, str, f"{place}: ")
+                    yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.totals)
+            except PersistenceError as error:
+                say_failed(str(place), error)
+                yield FAILED
+
+    def _records(self, opened: ExitStack) -> dict[str, Readable]:
+        settings, properties = self._choice.settings, self._choice.properties
+        found: dict[str, Readable] = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
+        for address in self._usable_databases:
+            found[address] = opened.enter_context(open_place(settings, properties, address)).storage
+        return found
+
+    def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
+        parts: Parts = [] if self._wanted.paths else [()]
+        for path in self._wanted.paths:
+            with usage_errors() if is_only else suppress(BadRequestError):
+                parts.append(part(path))
+                self.not_found.discard(path)
+        return parts
+
+    def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], totals: FindingTotals) -> int:
+        started = time.monotonic()
+        prefix, as_json = shown.prefix, self._wanted.as_json
+        with progress(f"{prefix}checking", shown.count) as bar:
+            for report in reports:
+                if report is None:
+                    bar.step()
+                else:
+                    bar.say(
+                        json_text(_facts(shown, report)) if as_json else f"{prefix}{_line(shown, report)}",
+                        style="" if as_json else _STYLES.get(report.finding.kind.severity, ""),
+                    )
+        seconds = time.monotonic() - started
+        if not as_json:
+            summarize(f"{prefix}{_summary(totals, seconds)}")
+        self.totals.include(totals)
+        self.seconds += seconds
+        if totals.remaining:
+            return REMAINS
+        if totals.edits:
+            return EDITED
+        return REPAIRED if totals.mended else 0
+
+
+def _say_keys(settings: Settings) -> None:
+    try:
+        keys = open_keys(settings)
+        warning = limited_administrators(keys.read(), settings.administrators)
+    except PersistenceError as error:  # the service cannot read them either
+        warning = str(error)
+    if warning is not None:
+        click.echo(f"persistence: {warning}", err=True)
+
+
+def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
+    root = StoreReader(tree.root).root
+    with disk_errors(f"data directory {tree.root}"):
+        coverage = Slices(root).coverage()
+    if as_json:
+        say_json({"tree": prefix.removesuffix(": "), **asdict(coverage)})
+    elif coverage.oldest is None:
+        click.echo(f"{prefix}no part of the tree was ever looked at deeply (check --deep)")
+    else:
+        days = (time.time() - epoch_seconds(coverage.oldest)) / _DAY
+        rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
+        click.echo(f"{prefix}the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}")
+    return 0
+
+
+def _line(shown: _Shown, report: Report) -> str:
+    finding, kind = report.finding, report.finding.kind
+    if report.outcome is Outcome.MENDED:
+        remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
+        end = f"{remedy.value} {kind.deed}: done"
+        if report.said != kind.deed:
+            end = f"{remedy.value}: {one_line(report.said)}"
+    elif report.outcome is Outcome.FOUND and report.said:
+        end = "\n    ".join(map(one_line, (report.said, *report.difference)))
+    elif report.outcome is Outcome.FAILED:
+        end = f"{kind.remedy.value} failed: {one_line(report.said)}"
+    else:
+        end = kind.deed if kind.remedy is Remedy.NONE else f"{kind.remedy.value} {kind.deed}"
+    return f"{kind.severity.value}: {shown.path(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
+
+
+def _facts(shown: _Shown, report: Report) -> dict[str, object]:
+    finding, kind = report.finding, report.finding.kind
+    return {
+        **({"tree": shown.prefix.removesuffix(": ")} if shown.prefix else {}),
+        "path": shown.path(finding.path),
+        "kind": kind.label,
+        "severity": kind.severity.value,
+        "what": one_line(finding.what),
+        "remedy": kind.remedy.value,
+        "does": kind.deed,
+        "outcome": report.outcome.value,
+        "said": one_line(report.said),
+        "difference": "\n".join(report.difference),
+    }
+
+
+def _summary(totals: FindingTotals, seconds: float) -> str:
+    speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
+    return (
+        f"{totals.folders} documents, drafts and form versions ({speed}): {totals.found[Severity.DAMAGE]} damaged, "
+        f"{counted(totals.found[Severity.LEFTOVER], 'leftover')}, {counted(totals.found[Severity.NOTICE], 'notice')}; "
+        f"{totals.mended} repaired, {totals.remaining} remaining"
+    )

@@ -1,0 +1,494 @@
+"""``persistence erase``: remove everything of a document, or of all documents of a user, with a certificate."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from persistence.cli.options import (
+    ChosenTree,
+    TreeChoice,
+    choose_trees,
+    form_names,
+    managing,
+    on_each,
+    tree_options,
+    usage_errors,
+)
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import (
+    counted,
+    is_quiet,
+    json_option,
+    json_text,
+    progress,
+    quiet_option,
+    safe,
+    say,
+    say_json,
+    shown_path,
+    summarize,
+)
+from persistence.errors import BadRequestError, BusyError, NotFoundError, PersistenceError, StartupError, disk_errors
+from persistence.limits import MOST_PURGE_PROBLEMS
+from persistence.maintenance import backup as backup_erasure
+from persistence.maintenance import check
+from persistence.model.addresses import Collection, Form
+from persistence.model.instants import cutoff, next_after
+from persistence.providers.tree_provider import open_index
+from persistence.services.purging import (
+    Certificate,
+    ErasedCopies,
+    ErasedDocument,
+    Erasing,
+    PurgeRules,
+    PurgeTotals,
+    StoragePurge,
+    purge_documents,
+    retention_rules,
+)
+from persistence.storage import files, owner
+from persistence.storage.reader import StoreReader
+from persistence.storage.root import tree_around
+
+_KINDS = ("revisions", "tombstones", "drafts", "orphans")
+
+
+@click.command(short_help="Remove data that is old enough, for good.")
+@click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
+@click.option("--older-than", metavar="DATE|SPAN", help="Stored before a date, or a time span ago: 30d, 2y.")
+@click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
+@click.option("--tombstones", is_flag=True, help="Deleted documents and attachments, with all their history.")
+@click.option("--drafts", is_flag=True, help="Drafts.")
+@click.option("--orphans", is_flag=True, help="Attachments that no data names, and those of deleted documents.")
+@click.option("--retention", is_flag=True, help="What is older than the properties of its form allow; for cron.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed and freed: the default.")
+@click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
+@json_option
+@quiet_option
+@tree_options
+def purge(  # noqa: PLR0913 - its options
+    *,
+    path: str | None,
+    older_than: str | None,
+    retention: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
+
+    At least one of --revisions, --tombstones, --drafts and --orphans chooses what will be removed, or --retention, with
+    which the properties of each form choose that and its age. Current revisions stay, except of deleted documents, and
+    definitions stay with their history. Without --yes nothing is changed.
+
+    The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
+    goes on where it was when it is called again.
+    """
+    kinds = {name: bool(options.pop(name)) for name in _KINDS}
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other")
+    with usage_errors():
+        rules = _rules(older_than, kinds, is_retention=retention)
+        app, form, document = _parts(path)
+    choice = choose_trees(options)
+    trees = choice.trees if form is None else (choice.tree_of(form),)
+    run = _Run(app, form, document, rules, is_trial=not yes, as_json=as_json)
+    sys.exit(on_each(trees, run.on))
+
+
+def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
+    if is_retention:
+        if older_than is not None or any(kinds.values()):
+            raise BadRequestError("--retention goes by the properties: leave out --older-than and the kinds")
+        return None
+    if older_than is None or not any(kinds.values()):
+        raise BadRequestError(f"name an age with --older-than, and a kind: --{', --'.join(_KINDS)}")
+    before = cutoff(older_than, datetime.now(UTC))
+    return PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
+
+
+def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
+    match [] if path is None else path.split("/"):
+        case []:
+            return None, None, None
+        case [app] if app:
+            return app, None, None
+        case [app, name] if app and name:
+            return app, Form(app, name), None
+        case [app, name, document] if app and name and document:
+            return app, Form(app, name), document
+        case _:
+            raise BadRequestError(f"{safe(path or '')} is not APP, APP/FORM or APP/FORM/DOC")
+
+
+class _Run:
+    """One run over trees. Without ``rules`` the properties of each form have them."""
+
+    def __init__(  # noqa: PLR0913 - its choice
+        self,
+        app: str | None,
+        form: Form | None,
+        document: str | None,
+        rules: PurgeRules | None,
+        *,
+        is_trial: bool,
+        as_json: bool,
+    ) -> None:
+        self._app = app
+        self._form = form
+        self._document = document
+        self._rules = rules
+        self._is_trial = is_trial
+        self._as_json = as_json
+        self._now = datetime.now(UTC)
+        self._problems = 0
+
+    def on(self, tree: ChosenTree, prefix: str) -> int:
+        total, before, began = PurgeTotals(), self._problems, time.monotonic()
+        with _opened_purge(tree) as purging:
+            forms = self._forms(purging)
+            label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
+            with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
+                for form in forms:
+                    of_form = PurgeTotals()
+                    for result in self._results(purging, tree, form):
+                        bar.step()
+                        if isinstance(result, PersistenceError):
+                            self._problems += 1
+                            if self._problems <= MOST_PURGE_PROBLEMS:
+                                click.echo(safe(f"{prefix}{result}"), err=True)
+                        else:
+                            of_form.add(result)
+                    if not of_form.is_empty and self._as_json:
+                        bar.say(json_text({"tree": tree.name, "form": str(form), **_facts(of_form)}))
+                    elif not (of_form.is_empty or is_quiet()):
+                        bar.say(safe(f"{prefix}{form}: {_line(of_form)}"))
+                    total.add(of_form)
+        self._say_total(tree, prefix, total, self._problems - before, time.monotonic() - began)
+        if self._is_trial and not total.is_empty:
+            summarize("nothing was changed: --yes does it")
+        return REMAINS if self._problems > before else 0
+
+    def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTotals, problems: int, seconds: float) -> None:
+        if self._as_json:
+            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
+            say_json({**facts, "seconds": round(seconds, 3)})
+        elif not is_quiet():
+            done = "would go" if self._is_trial else "purged"
+            say(f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
+
+    def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTotals | PersistenceError]:
+        rules = self._rules
+        if rules is None:
+            try:
+                rules = retention_rules(tree.properties.of(form).retention, self._now)
+            except PersistenceError as error:  # it has no provider any more, so nothing says how long it is kept
+                yield error
+                return
+        documents = self._documents(purging, form)
+        yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
+
+    def _forms(self, purging: StoragePurge) -> list[Form]:
+        found = purging.forms(self._app)
+        if self._form is None:
+            return found
+        if self._form not in found:
+            raise NotFoundError(f"{self._form} does not exist")
+        return [self._form]
+
+    def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
+        if self._document is None:
+            yield from purging.store.documents_and_drafts(form)
+        elif purging.has(form, self._document):
+            yield self._document
+        else:
+            raise NotFoundError(f"{form} has no document {safe(self._document)}")
+
+
+@contextmanager
+def _opened_purge(tree: ChosenTree) -> Iterator[StoragePurge]:
+    with managing(tree) as place:
+        yield StoragePurge(place.storage, place.providers.bodies_by_form)
+        place.leave()
+
+
+def _facts(totals: PurgeTotals) -> dict[str, object]:
+    return {
+        "revisions": totals.revisions,
+        "deleted_documents": totals.documents,
+        "drafts": totals.drafts,
+        "attachments": totals.attachments,
+        "bytes": totals.freed,
+    }
+
+
+def _line(totals: PurgeTotals) -> str:
+    parts = [
+        counted(number, noun)
+        for number, noun in (
+            (totals.revisions, "revision"),
+            (totals.documents, "deleted document"),
+            (totals.drafts, "draft"),
+            (totals.attachments, "attachment"),
+        )
+        if number
+    ]
+    return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
+
+
+_FORMAT = 1
+_MODE = 0o600
+_LEFT = (
+    "logs and the audit log, which name documents and users and have no form content",
+    "blocks of the disk, snapshots and copies of other programs, where removed files may be read until overwritten",
+)
+_LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its write-ahead log, archives and replicas"
+
+
+@click.command(short_help="Remove everything of documents, with a certificate.")
+@click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
+@click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
+@click.option("--certificate", metavar="FILE", help="A record of the erasure; required with --yes.")
+@click.option("--reason", metavar="TEXT", help="A reason for the certificate.")
+@click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
+@click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
+@click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
+@json_option
+@tree_options
+def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> None:
+    """Remove documents completely, as law may require: data, attachments, history, drafts and leases.
+
+    The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. Their
+    files in the quarantine are removed, too. Without --yes the files are listed, and nothing is changed. The
+    certificate is JSON: paths, sizes and digests of the removed files, when and by whom, without contents. With
+    --backups, documents that only backups have may be named.
+
+    The service may run. A run that was stopped goes on when it is called again with the same certificate.
+    """
+    with usage_errors():
+        request = _Request.of(paths, options, is_trial=not yes)
+        before = request.begun()
+    choice = choose_trees(options)
+    known = before.documents if before is not None else ()
+    missing = {each.tree for each in known} - {tree.name for tree in choice.trees}
+    if missing:
+        raise StartupError(f"the certificate has documents of {', '.join(sorted(missing))}: choose that tree, too")
+    found = _Found({(each.tree, Form(each.app, each.form), each.document): each for each in known})
+    for tree in choice.trees:
+        with _opened(tree) as erasing:
+            found.look(tree, erasing, choice, request)
+    if not found.known:
+        raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
+    documents = list(found.known.values())
+    copies = request.copies(documents, before)
+    (_list_facts if as_json else _list)(documents, copies)
+    if found.damaged and not as_json:
+        say(f"{_damaged(found)}: not erased")
+    if not yes:
+        _say_end(len(documents), found, None, as_json=as_json)
+        return
+    begun = request.beginning(documents, copies, before)
+    for tree in choice.trees:
+        own = [each for each in documents if each.tree == tree.name and each.files]
+        with _opened(tree) as erasing:
+            for each in own:
+                erasing.erase(Form(each.app, each.form), each.document)
+        if own and not tree.is_database:
+            _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
+    request.end(begun, found)
+    _say_end(len(begun.documents), found, request.certificate, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The options of the command, but for the trees."""
+
+    asked: tuple[tuple[Form, str], ...]
+    user: str | None
+    reason: str | None
+    certificate: str | None
+    backups: str | None
+    removes_copies: bool
+
+    @classmethod
+    def of(cls, paths: Iterable[str], options: dict[str, Any], *, is_trial: bool) -> _Request:
+        names = ("user", "reason", "certificate", "backups", "from_backups")
+        user, reason, certificate, backups, removes_copies = (options.pop(name) for name in names)
+        asked = tuple(map(_document, paths))
+        if bool(asked) == (user is not None):
+            raise BadRequestError("name documents as APP/FORM/data/DOC, or with --owner a user")
+        if certificate is None and not is_trial:
+            raise BadRequestError("--yes needs a --certificate FILE")
+        if removes_copies and backups is None:
+            raise BadRequestError("--from-backups needs --backups DIR")
+        tree = None if certificate is None else tree_around(certificate)
+        if tree is not None:
+            raise BadRequestError(f"{certificate} lies in the data directory {tree}")
+        return cls(asked, user, reason, certificate, backups, removes_copies)
+
+    def begun(self) -> Certificate | None:
+        if self.certificate is None or not os.path.lexists(self.certificate):
+            return None
+        if not os.path.isfile(self.certificate):
+            raise BadRequestError(f"{self.certificate} is not a file")
+        try:
+            with disk_errors(self.certificate), open(self.certificate, "rb") as file:
+                found = msgspec.json.decode(file.read(), type=Certificate)
+        except msgspec.DecodeError as error:
+            raise BadRequestError(f"{self.certificate} exists, and is not a certificate") from error
+        if found.ended is not None:
+            raise BadRequestError(f"the erasure of {self.certificate} is complete: name another file")
+        return found
+
+    def copies(self, documents: Sequence[ErasedDocument], before: Certificate | None) -> list[ErasedCopies]:
+        """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
+        found = {each.backup: each for each in (before.backups if before is not None else ())}
+        for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
+            if self.removes_copies:
+                owner.refuse_root(backup)
+            files_ = backup_erasure.copies(backup, _names(documents))
+            known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
+            erased = {each.path: each for each in known.files}
+            erased |= {each.path: each for each in files_}
+            if erased:
+                found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
+        return list(found.values())
+
+    def beginning(
+        self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
+    ) -> Certificate:
+        first = before or Certificate(_FORMAT, next_after(None), owner.name(os.geteuid()), ())
+        begun = msgspec.structs.replace(
+            first,
+            documents=tuple(documents),
+            reason=self.reason or first.reason,
+            owner=self.user or first.owner,
+            backups=tuple(copies),
+        )
+        self.write(begun)
+        return begun
+
+    def write(self, certificate: Certificate) -> None:
+        path = os.path.abspath(self.certificate or "")
+        with disk_errors(path):
+            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
+
+    def end(self, begun: Certificate, found: _Found) -> None:
+        remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)
+        for each in begun.backups:
+            if each.removed:
+                if os.path.lexists(each.backup):  # it may have gone since the run before
+                    backup_erasure.remove_copies(each.backup, _names(begun.documents))
+            else:
+                remaining.append(f"{counted(len(each.files), 'file')} in the backup {each.backup}")
+        if self.backups is None and not begun.backups:
+            remaining.append("backups, which were not looked at")
+        if found.mentions:
+            remaining.append(f"{counted(found.mentions, 'revision')} of documents of others, which name the user")
+        if found.damaged:
+            remaining.append(_damaged(found))
+        ended = msgspec.structs.replace(begun, ended=next_after(None), remaining=tuple(remaining))
+        self.write(ended)
+
+
+@contextmanager
+def _opened(tree: ChosenTree) -> Iterator[Erasing]:
+    with managing(tree) as place:
+        store, bodies_of = place.storage, place.providers.bodies_by_form
+        yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
+
+
+def _document(path: str) -> tuple[Form, str]:
+    match path.split("/"):
+        case [app, name, Collection.DATA.value, document] if app and name and document:
+            return Form(app, name), document
+        case _:
+            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOC")
+
+
+@dataclass(slots=True)
+class _Found:
+    """The documents to erase by tree, form and name.
+
+    ``mentions`` counts revisions of others that name the user, ``damaged`` documents that may be the user's.
+    """
+
+    known: dict[tuple[str, Form, str], ErasedDocument]
+    mentions: int = 0
+    damaged: int = 0
+    is_in_database: bool = False
+
+    def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
+        wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
+        if request.user is not None:
+            owned = erasing.owned(request.user)
+            self.mentions += owned.mentions
+            self.damaged += owned.damaged
+            wanted += owned.documents
+        for form, document in wanted:
+            if (tree.name, form, document) not in self.known:
+                try:
+                    known = erasing.describe(form, document)
+                except NotFoundError:
+                    known = ErasedDocument(tree.name, form.app, form.name, document, None, ())
+                    if not request.copies([known], None):
+                        raise
+                self.known[tree.name, form, document] = known
+        self.is_in_database |= tree.is_database and any(name == tree.name for name, _, _ in self.known)
+
+
+def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
+    reader = StoreReader(tree.root)
+    with open_index(tree.settings, tree.properties, tree.root) as index:
+        for form in forms:
+            check.rebuild_without_trace(reader, index, form)
+        with disk_errors("working off the journal of the index"), suppress(BusyError):  # else the service does
+            index.recover()
+
+
+def _damaged(found: _Found) -> str:
+    return f"{counted(found.damaged, 'damaged document')}, whose owner cannot be read"
+
+
+def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
+    for each in documents:
+        size = sum(file.size for file in each.files)
+        found = f"{counted(len(each.files), 'file')}, {size} bytes" if each.files else "only in backups"
+        say(safe(f"{each.app}/{each.form}/data/{each.document}: {found}"))
+    for copy in copies:
+        stays = "" if copy.removed else ", which stay: --from-backups removes them"
+        say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
+
+
+def _list_facts(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
+    for each in documents:
+        size = sum(file.size for file in each.files)
+        facts = {"tree": each.tree, "form": f"{each.app}/{each.form}", "document": each.document}
+        say_json({**facts, "owner": each.owner, "files": len(each.files), "bytes": size})
+    for copy in copies:
+        say_json({"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed})
+
+
+def _say_end(documents: int, found: _Found, certificate: str | None, *, as_json: bool) -> None:
+    if as_json:
+        path = None if certificate is None else shown_path(certificate)
+        say_json({"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged})
+    elif certificate is None:
+        say("nothing was changed: --yes does it")
+    else:
+        say(f"{counted(documents, 'document')} erased; the certificate is {safe(certificate)}")
+
+
+def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:
+    return [(Form(each.app, each.form), each.document) for each in documents]

@@ -1,0 +1,254 @@
+"""``persistence diff``: the differences between two revisions of a document."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import click
+
+from persistence.cli.options import (
+    ChosenTree,
+    Time,
+    choose_trees,
+    data_address,
+    managing,
+    reading,
+    tree_options,
+    usage_errors,
+)
+from persistence.cli.report_commands import content_size, revision_facts
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.model.addresses import DocumentAddress
+from persistence.model.instants import Instant
+from persistence.model.permissions import ANONYMOUS, Bearer, User
+from persistence.model.sidecar import ListedRevision
+from persistence.model.texts import short
+from persistence.providers.locations import open_encryption_keys
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.tree_provider import open_index
+from persistence.services.access import as_administrator
+from persistence.services.codec import AS_STORED, EncryptionAtRest, EncryptionCodec
+from persistence.services.documents import Documents
+from persistence.services.histories import (
+    DiffOptions,
+    RestorePlan,
+    Reverting,
+    RevisionDiffs,
+    RevisionPair,
+    before_current,
+)
+from persistence.services.rules import Revert
+from persistence.storage.storage import NOBODY, RevisionStorage
+
+_HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
+_NUMBERS = (5, 6)
+
+
+@click.command(short_help="List the revisions of a document or an attachment.")
+@click.argument("path")
+@json_option
+@tree_options
+def history(*, path: str, as_json: bool, **options: str | None) -> None:
+    """List the revisions of a document or an attachment, newest first.
+
+    \b
+    PATH is one of  APP/FORM/data/DOCUMENT        a document
+                    APP/FORM/data/DOCUMENT/FILE   an attachment of it
+
+    A time in the first column is the last-modified-time with which a GET reads that revision. Permissions do not
+    count, and revisions of earlier owners are listed, too. The tree or database is that of the form's data, as
+    persistence config route says. Nothing is changed, and the service may run.
+    """  # noqa: D301 - click's mark for lines that stay apart
+    choice = choose_trees(options)
+    with usage_errors():
+        address = data_address(path)
+        tree = choice.tree_of(address.form)
+        with reading(tree) as reader:
+            found = reader.store.history(address)
+            if found is None:
+                raise NotFoundError(f"{safe(path)} does not exist")
+            revisions = found.page(0, found.total)
+    if as_json:
+        for revision in revisions:
+            say_json(revision_facts(revision.instant, revision.sidecar))
+    else:
+        print_table((_HEADINGS, *map(_row, revisions)), right=_NUMBERS)
+        deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
+        say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
+    if any(revision.sidecar is None for revision in revisions):
+        sys.exit(REMAINS)
+
+
+def _row(revision: ListedRevision) -> tuple[str, ...]:
+    sidecar = revision.sidecar
+    if sidecar is None:
+        return revision.instant, "", "", "", "", "", "", "damaged: persistence check says more"
+    names = (sidecar.modifier, sidecar.creator, sidecar.group, sidecar.stage)
+    size = "" if sidecar.deleted else str(content_size(sidecar))
+    notes = [name for name in ("deleted", "adopted", "encrypted") if getattr(sidecar, name)]
+    notes += [] if sidecar.restored is None else [f"restored {sidecar.restored}"]
+    return revision.instant, *(safe(name or "") for name in names), str(sidecar.version), size, ", ".join(notes)
+
+
+@click.command(short_help="Print the differences between two revisions.")
+@click.argument("path")
+@click.argument("older", type=Time(), required=False)
+@click.argument("newer", type=Time(), required=False)
+@click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
+@click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
+@click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
+@json_option
+@tree_options
+def diff(  # noqa: PLR0913 - its options
+    *,
+    path: str,
+    older: Instant | None,
+    newer: Instant | None,
+    language: str | None,
+    truncate: int | None,
+    decrypt: bool,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
+
+    OLDER and NEWER are times of revisions, as persistence history lists them. Without NEWER it is the current one, or
+    of a deleted document the last one that was not deleted; without OLDER, the one before NEWER.
+
+    They are those of the history over HTTP: values, iterations of repeats, and elements, found by the definition of
+    the version. Other differences, and all of the designer's data, are one line. Encrypted values are not shown without
+    --decrypt. Permissions do not count. Nothing is changed, and the service may run.
+    """
+    choice = choose_trees(options)
+    with usage_errors():
+        address = data_address(path)
+        if not address.is_main:
+            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
+    tree = choice.tree_of(address.form)
+    with ExitStack() as opened:
+        documents = _documents(tree, opened, decrypt=decrypt)
+        pair = _pair(documents.router.of(address.form).storage, address, older, newer)
+        comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=as_json)
+    if as_json:
+        for line in lines:
+            click.echo(line)
+        return
+    say(f"{pair.older} -> {pair.newer}")
+    for line in lines:
+        say(safe(line))
+    say(counted(len(lines), "difference"))
+
+
+def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
+    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
+    providers = opened.enter_context(OfflineProviders(settings, tree.properties, NOBODY))
+    keys = open_encryption_keys(settings, tree.properties) if decrypt else None
+    codec = AS_STORED if keys is None else EncryptionCodec(EncryptionAtRest(providers.router, dialect, keys))
+    return Documents(providers.router, dialect, as_administrator(dialect), codec)
+
+
+def _pair(
+    storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
+) -> RevisionPair:
+    revisions = storage.history(address)
+    if revisions is None:
+        raise NotFoundError(f"{address} does not exist")
+    listed = (found for at in range(revisions.total) if (found := revisions.revision(at)) is not None)
+    after = next((each for each in listed if (each.instant == newer if newer else _lives(each))), None)
+    if after is None or after.sidecar is None:
+        raise NotFoundError(f"{address} has no revision{f' of {newer}' if newer else ''} that can be compared")
+    before = older or next((each.instant for each in listed if _lives(each)), None)
+    if before is None:
+        raise NotFoundError(f"{address} has no revision before {after.instant}")
+    return RevisionPair(after.sidecar.version, before, after.instant)
+
+
+def _lives(revision: ListedRevision) -> bool:
+    return revision.sidecar is not None and not revision.sidecar.deleted
+
+
+@click.command(short_help="Bring back an older revision, or what was deleted.")
+@click.argument("path")
+@click.argument("instant", type=Time(), required=False)
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
+@click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@json_option
+@tree_options
+def revert(
+    *, path: str, instant: Instant | None, user: str | None, dry_run: bool, as_json: bool, **options: str | None
+) -> None:
+    """Make an older revision of a document the current one again, as a new revision.
+
+    \b
+    PATH is one of  APP/FORM/data/DOCUMENT       a document and its attachments
+                    APP/FORM/data/DOCUMENT/FILE  one attachment
+
+    INSTANT is the time of a revision, as persistence history lists it. Without it, the revision before the
+    current one comes back, and of something deleted the last one that was not.
+
+    Only attachments that the revision names come back with a document, and one attachment alone only if its
+    document is not deleted. Attachments that were deleted or replaced since come back as they were then. The current
+    revision stays in the history, and the draft of the document is removed, as with a save. Permissions do not count,
+    leases do where the property enforce-lease is set. The service may run. The next run completes one that was
+    interrupted.
+    """  # noqa: D301 - click's mark for lines that stay apart
+    choice = choose_trees(options)
+    with usage_errors():
+        address, by = data_address(path), User(name=short(user, "user name"))
+    tree = choice.tree_of(address.form)
+    with opened_documents(tree) as documents:
+        reverting = Reverting(documents)
+        asked = Revert(instant=instant or before_current(documents, address), user=by)
+        plan = reverting.plan(address, asked)
+        if not dry_run:
+            reverting.restore(plan)
+    if as_json:
+        say_json(restored_facts(plan, dry_run=dry_run))
+    else:
+        say_restored(plan, dry_run=dry_run)
+
+
+@contextmanager
+def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
+    """Open the documents of a place, as they are stored, for a block; the index hears of changes."""
+    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
+    with managing(tree) as place:
+        yield Documents(place.providers.router, dialect, as_administrator(dialect))
+        place.leave()
+    if tree.is_database:
+        return
+    with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:
+        index.recover()  # or the next search reads the journal
+
+
+def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+    files = [
+        {
+            "file": each.address.name,
+            "comes_back": each.older.modified,
+            "by": each.older.modifier,
+            "size": each.older.size,
+            "instead_of": None if each.replaced is None else each.replaced.modified,
+            "was_deleted": each.is_deleted,
+        }
+        for each in (*plan.attachments, plan.file)
+    ]
+    return {"files": files, "missing": plan.missing, "dry_run": dry_run}
+
+
+def say_restored(plan: RestorePlan, *, dry_run: bool) -> None:
+    rows = [("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")]
+    for each in (*plan.attachments, plan.file):
+        older, replaced = each.older, each.replaced
+        instead = "" if replaced is None else f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
+        rows.append((safe(each.address.name), older.modified, safe(older.modifier or ""), str(older.size), instead))
+    print_table(rows, right=(3,))
+    if plan.notice is not None:
+        say(safe(plan.notice))
+    say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")

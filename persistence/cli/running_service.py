@@ -1,0 +1,268 @@
+"""``persistence check-runtime``: tell whether this service and a runtime of a release fit."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from typing import BinaryIO
+
+import click
+
+from persistence.cli.options import address_options, choose_trees, common_options, read_settings, reading
+from persistence.cli.statuses import FAILED, REMAINS
+from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
+from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
+from persistence.client.runtime_sequences import StepResult, play
+from persistence.client.service_client import PersistenceClient
+from persistence.client.service_connection import CallPolicy, ServiceConnection, authorization
+from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
+from persistence.limits import LONGEST_CREDENTIAL
+from persistence.maintenance.findings import LastBackup, LastCheck, last
+from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties, RuntimeRoute
+from persistence.model.addresses import Form
+from persistence.properties.property_table import ANY, shown_address
+from persistence.settings import Effective
+from persistence.starting import url_of
+
+_TIMED_STEPS = 6
+"""Steps that ``--timeout`` limits: two requests, and each connects, is sent and is answered."""
+
+
+url_option = click.option(
+    "--url", metavar="URL", help="Address, such as http://127.0.0.1:8080, instead of that of the settings."
+)
+"""The option of commands that call a service."""
+
+
+@click.command(short_help="Ask a service whether it is alive and ready.")
+@url_option
+@click.option(
+    "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
+)
+@json_option
+@address_options
+def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
+    """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
+
+    One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. For the
+    service of the settings, a line says if there was never a backup or a check of everything.
+
+    \b
+    persistence health
+    persistence health --url https://forms.example.org
+    """  # noqa: D301 - click's mark for lines that stay apart
+    address, home = url or "", ""
+    if url is None:
+        effective = read_settings(options)
+        address, home = own_url(effective), effective.settings.home
+    policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
+    with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
+        found = client.health()
+    if as_json:
+        say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
+    elif found.is_ready:
+        say(f"ready: {one_line(address)}")
+        for line in (*filter(None, [found.cause]), *_never(home)):
+            click.echo(f"persistence: {one_line(line)}", err=True)
+    else:
+        state = "alive, but not ready" if found.is_alive else "not alive"
+        click.echo(f"persistence: {one_line(address)} is {state}: {found.cause}", err=True)
+    sys.exit(0 if found.is_ready else FAILED)
+
+
+def _never(home: str) -> Iterator[str]:
+    for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
+        with suppress(PersistenceError):  # a user who may only ask cannot look there
+            if last(home, kind) is None:
+                yield f"there was no {name} of everything yet: persistence {name} makes a note of it"
+
+
+@contextmanager
+def _ending(seconds: float) -> Iterator[None]:
+    """End a block after some seconds: a service that sends a byte now and then never times out."""
+
+    def give_up(_signal: int, _frame: object) -> None:
+        raise RemoteTimeoutError("the service does not finish its answer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def own_url(effective: Effective) -> str:
+    bind = effective.settings.bind
+    found = url_of(bind)
+    if found is None:
+        raise StartupError(f"the setting bind is {bind}, without a port: name the address with --url")
+    return found
+
+
+_APP = "check-runtime-"
+_NEWEST = "current"
+_EVERY_FORM = Form(ANY, ANY)
+_STEPS = ("SEQUENCE", "STEP", "RESULT")
+_FORMS = ("FORM", "DEFINITION", "DATA", "ATTACHMENTS")
+_ROW = "see docs/orbeon.md, If a step fails: {}"
+
+
+@click.command(short_help="Tell whether this service and a release of the form runtime fit.")
+@click.option("--release", type=click.Choice(tuple(RELEASES)), help="Send what the proxy of this release sends.")
+@click.option("--properties", metavar="FILE", help="Read a runtime's properties-local.xml, and say what is missing.")
+@url_option
+@click.option("--key-file", type=click.File("rb"), metavar="FILE", help="File with the caller's API key; - is stdin.")
+@json_option
+@common_options
+def check_runtime(
+    *,
+    release: str | None,
+    properties: str | None,
+    url: str | None,
+    key_file: BinaryIO | None,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Tell whether this service and a release of the form runtime fit. No runtime is needed.
+
+    With --release, the running service gets the requests that the proxy of that release sends in daily use, in an
+    application of its own, which is removed afterwards. Releases 2023.1 and 2024.1 rebuild all indexes. The steps of a
+    purge need the key of an administrator.
+
+    With --properties, no service is called: print the provider that each form would get, and the properties to add.
+    The defaults that count are those of the release, or of the current one.
+
+    \b
+    persistence check-runtime --release 2024.1
+    persistence check-runtime --release 2024.1 --properties properties-local.xml
+    """  # noqa: D301 - click's mark for lines that stay apart
+    if properties is not None:
+        status = _check_properties(RuntimeProperties.load(properties, release or _NEWEST), options, as_json=as_json)
+    elif release is not None:
+        key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
+        status = _check_service(release, url, key, options, as_json=as_json)
+    else:
+        raise click.UsageError("--release or --properties must say what to check")
+    sys.exit(status)
+
+
+def _check_service(
+    release: str, url: str | None, key: str | None, options: Mapping[str, str | None], *, as_json: bool
+) -> int:
+    effective = read_settings(options)
+    data_format = effective.properties.of(_EVERY_FORM).data_format
+    began, results = time.monotonic(), list[StepResult]()
+    policy = CallPolicy(attempts=1)
+    with closing(ServiceConnection(url or own_url(effective), authorization(key), policy)) as connection:
+        proxy = RuntimeProxy(connection, RELEASES[release], _APP + secrets.token_hex(4), data_format)
+        proxy.require_unused()
+        try:
+            for result in play(proxy):
+                results.append(result)
+                if as_json:
+                    say_json(asdict(result))
+        finally:
+            is_removed = _remove(proxy)
+            if not as_json:
+                _print(results)
+    counts = Counter(each.result for each in results)
+    if as_json:
+        seconds = round(time.monotonic() - began, 3)
+        numbers = {name: counts[name] for name in ("ok", "failed", "skipped")}
+        say_json({"release": release, "application": proxy.app, **numbers, "removed": is_removed, "seconds": seconds})
+    else:
+        say(f"{release}: {counted(counts['ok'], 'step')} ok, {counts['failed']} failed, {counts['skipped']} skipped")
+    return REMAINS if counts["failed"] or not is_removed else 0
+
+
+def _print(results: Sequence[StepResult]) -> None:
+    print_table((_STEPS, *((each.sequence, safe(each.step), each.result) for each in results)))
+    for each in results:
+        if each.result != "ok":
+            say(safe(f"{each.sequence}, {each.step}: {each.result}: {one_line(each.detail)}"))
+        if each.see:
+            say(f"  {_ROW.format(each.see)}")
+
+
+def _remove(proxy: RuntimeProxy) -> bool:
+    """Remove the application, and return whether it is gone.
+
+    Tombstones do not count: only an administrator can purge those of documents, and nobody those of definitions.
+    """
+    try:
+        remains = proxy.remove()
+    except (PersistenceError, KeyboardInterrupt) as error:
+        cause = str(error) or "interrupted"
+        click.echo(f"persistence: the application {proxy.app} was not removed: {cause}", err=True)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return False
+    for problem in remains.problems:
+        click.echo(f"persistence: {one_line(problem)}", err=True)
+    stay = [counted(remains.definitions, "definition")] if remains.definitions else []
+    if remains.documents:
+        command = f"persistence purge {proxy.app} --tombstones --older-than 1m --yes"
+        stay.insert(0, f"{counted(remains.documents, 'document')} (for an administrator: {command})")
+    if stay:
+        click.echo(f"tombstones stay in the application {proxy.app}: {', '.join(stay)}", err=True)
+    return not remains.problems
+
+
+def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None], *, as_json: bool) -> int:
+    routes = [runtime.route(form) for form in runtime.forms(_stored(options))]
+    needed = runtime.needed(read_settings(options).properties.of(_EVERY_FORM))
+    problems, notes = list(runtime.problems()), list(runtime.notes(routes))
+    if as_json:
+        for route in routes:
+            parts = {"definition": route.definition, "data": route.data, "attachments": route.attachments}
+            say_json({"form": str(route.form), **{name: provider or None for name, provider in parts.items()}})
+        for each in needed:
+            say_json({"property": each.name, "needed": each.value, "found": each.found or None})
+        for key, lines in {"problem": problems, "note": notes}.items():
+            for line in lines:
+                say_json({key: line})
+    else:
+        print_table((_FORMS, *(tuple(map(safe, _route_cells(each, runtime))) for each in routes)))
+        for line in (*notes, *problems, *_needed_lines(needed)):
+            say(safe(line))
+        if not needed and not problems:
+            say("nothing is missing")
+    return REMAINS if needed or problems else 0
+
+
+def _needed_lines(needed: Sequence[NeededProperty]) -> Iterator[str]:
+    for each in needed:
+        found = f"is {each.found}" if each.found else "is missing"
+        yield f"{each.name} {found}: it must be {each.value}{each.reason and f', because {each.reason}'}"
+    if needed:
+        yield "Add to properties-local.xml, in place of what has the same name:"
+        yield ""
+    for each in needed:
+        yield each.line
+
+
+def _route_cells(route: RuntimeRoute, runtime: RuntimeProperties) -> tuple[str, ...]:
+    shown = [
+        f"{name} ({shown_address(uri)})" if (uri := runtime.services.get(name)) else name
+        for name in (route.definition or "-", route.data or "-", route.attachments or "with the data")
+    ]
+    return str(route.form), *shown
+
+
+def _stored(options: Mapping[str, str | None]) -> set[Form]:
+    found = set[Form]()
+    for tree in choose_trees({**options, "datasource": None}).trees:
+        try:
+            with reading(tree) as reader:
+                found.update(form for form in reader.store.forms() if not form.app.startswith(_APP))
+        except PersistenceError as error:
+            click.echo(f"persistence: the forms in {tree.name} are not listed: {error}", err=True)
+    return found

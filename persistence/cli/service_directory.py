@@ -1,0 +1,297 @@
+"""``persistence demo``: a new directory for a service, filled with a sample application to look at."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files as resources
+from uuid import NAMESPACE_URL, uuid5
+
+import click
+
+from persistence import settings as configuration
+from persistence import shipped
+from persistence.cli.options import choose_trees, tree_options
+from persistence.cli.terminal import json_option, own_command, progress, safe, say_json, shown_path
+from persistence.dialect import DIALECTS
+from persistence.errors import StartupError, disk_errors, one_line
+from persistence.maintenance import findings
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.permissions import Role, User
+from persistence.model.versions import VersionRequest
+from persistence.properties.property_table import is_database, resolved_place
+from persistence.providers.locations import open_encryption_keys
+from persistence.providers.opened import Providers, PublicationServers, init_database, init_places
+from persistence.services.access import Access, AccessTokens
+from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.definitions import Definitions, Publication, Publishing
+from persistence.services.documents import Documents
+from persistence.services.rules import Delete, Put
+from persistence.settings import DEFAULT_FILE, Effective, Settings
+from persistence.storage import files, owner, root
+
+_SAMPLE = "persistence.toml"
+_OF_THE_DISK = frozenset({"lost+found"})
+
+
+@click.command(short_help="Make a directory for a service, or data directories.")
+@click.argument("directory", metavar="[DIR]", required=False)
+@json_option
+@tree_options
+def init(*, directory: str | None, as_json: bool, **options: str | None) -> None:
+    """Make a service directory in DIR, which must be empty or missing: settings, and a data directory.
+
+    Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
+    Without DIR and --data the data directories of the settings are made: the default one and that of each datasource,
+    or only that of --datasource. A data directory that exists is left as it is.
+    """
+    if directory is not None and is_database(directory):
+        if options["data"] is not None or options["datasource"] is not None:
+            raise click.UsageError("the address of a database excludes --data and --datasource")
+    elif directory is not None:
+        if any(value is not None for value in options.values()):
+            raise click.UsageError("DIR excludes --data, --datasource, --config and --dialect")
+        _say_made(*make_service_directory(resolved_place(directory)), as_json=as_json)
+        return
+    for place, is_new in _make({**options, "data": directory or options["data"]}):
+        if as_json:
+            say_json({"place": safe(place), "new": is_new})
+            continue
+        is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
+        click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
+
+
+def _say_made(file: str, data: str, *, as_json: bool) -> None:
+    settings, tree = shown_path(file), shown_path(data)
+    if as_json:
+        say_json({"settings": settings, "data": tree})
+        return
+    click.echo(f"settings:        {settings}")
+    click.echo(f"data directory:  {tree}")
+    click.echo(f"start it with:   {own_command()} serve --config {settings}")
+
+
+def make_service_directory(path: str) -> tuple[str, str]:
+    """Make a service directory at an absolute path; return the paths of its settings file and data directory.
+
+    Keys will be beside the data directory, not in it.
+    """
+    file, data = f"{path}/{DEFAULT_FILE}", f"{path}/{Settings().data}"
+    owner.require_closed(path)
+    with disk_errors(f"directory {path}"):
+        files.ensure(path)
+        _require_empty(path)
+        root.init(data)
+        files.ensure(os.path.dirname(file))
+        files.write_durably(file, shipped(_SAMPLE))
+    return file, data
+
+
+def _require_empty(path: str) -> None:
+    found = min((name for name in os.listdir(path) if name not in _OF_THE_DISK), default=None)
+    if found is not None:
+        raise StartupError(
+            f"{path} is not empty (it holds {found!r}): a service directory is made in an empty one;"
+            " 'persistence init --data DIR' makes only a data directory"
+        )
+
+
+def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
+    if options["data"] is not None and options["datasource"] is not None:
+        raise click.UsageError("--data and --datasource exclude each other")
+    choice = choose_trees(options)
+    if options["data"] is None and options["datasource"] is None:
+        return init_places(choice.settings, choice.properties)
+    if choice.trees[0].is_database:
+        return [init_database(choice.settings, choice.trees[0].place)]
+    path = choice.trees[0].root
+    return [(path, root.init(path))]
+
+
+CLAIMS = Form("demo", "expense-claim")
+COUNT = 200
+
+_PEOPLE = (("Lea Example", "lea"), ("Bob Sample", "bob"), ("Zoë Muster", "zoe"), ("Mia Beispiel", "mia"))
+_DEPARTMENTS = ("Research", "Sales", "Buchhaltung", "Workshop", "Library")
+_CITIES = ("Lisbon", "Paris", "Zürich", "Oslo", "Kraków", "Dublin", "Athens")
+_PURPOSES = ("Visit to a customer", "Conference", "Messe", "Training", "Installation on site")
+_ITEMS = (("Train", 4250), ("Hotel", 11900), ("Meal", 1840), ("Taxi", 2210), ("Tram", 320))
+_STAGES = ("submitted", "approved", "paid")
+_WITH_RECEIPT, _WITH_REMARKS = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class SampleClaim:
+    """One expense claim, by its number."""
+
+    number: int
+
+    @property
+    def document(self) -> str:
+        """The id of the document: a UUID, always the same."""
+        return str(uuid5(NAMESPACE_URL, f"persistence-demo/{self.number}"))
+
+    @property
+    def owner(self) -> str:
+        return _PEOPLE[self.number % len(_PEOPLE)][1]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The workflow stages of the saves, oldest first."""
+        return _STAGES[: 1 + self.number % len(_STAGES)]
+
+    @property
+    def receipt_name(self) -> str:
+        """The file name of the attachment; empty without one."""
+        if self.number % _WITH_RECEIPT:
+            return ""
+        return f"{uuid5(NAMESPACE_URL, f'persistence-demo/{self.number}/receipt').hex}.bin"
+
+    @property
+    def receipt(self) -> bytes:
+        """The attachment: a PDF of one line."""
+        total = sum(cents for _, cents in self._items(len(self.stages) - 1))
+        text = f"Receipt {self.number}: {_euros(total)} EUR"
+        drawn = f"BT /F1 18 Tf 40 100 Td ({text}) Tj ET"
+        objects = (
+            "<</Type/Catalog/Pages 2 0 R>>",
+            "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 360 200]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+            f"<</Length {len(drawn)}>>stream\n{drawn}\nendstream",
+            "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        )
+        pdf, places = "%PDF-1.4\n", []
+        for number, each in enumerate(objects, 1):
+            places.append(len(pdf))
+            pdf += f"{number} 0 obj{each}endobj\n"
+        entries = "".join(f"{place:010} 00000 n \n" for place in places)
+        end = f"trailer<</Size {len(objects) + 1}/Root 1 0 R>>\nstartxref\n{len(pdf)}\n%%EOF\n"
+        return f"{pdf}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{entries}{end}".encode()
+
+    def xml(self, save: int, collection: Collection = Collection.DATA) -> bytes:
+        """Return the form data of a save, counted from 0; each adds an item to the claim."""
+        name = _PEOPLE[self.number % len(_PEOPLE)][0]
+        department, city = _of(_DEPARTMENTS, self.number // 3), _of(_CITIES, self.number)
+        total = _euros(sum(cents for _, cents in self._items(save)))
+        items = "".join(
+            f"<items><day>2026-{1 + self.number % 12:02}-{1 + (self.number + at) % 28:02}</day><what>{what}</what>"
+            f"<amount>{_euros(cents)}</amount></items>"
+            for at, (what, cents) in enumerate(self._items(save))
+        )
+        remarks = "Please keep this between us." if self.number % _WITH_REMARKS == 0 else ""
+        return (
+            f"<form><applicant><name>{name}</name><department>{department}</department>"
+            f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
+            f"<trip><city>{city}</city><purpose>{_of(_PURPOSES, self.number // 2)}</purpose></trip>"
+            f"<expenses>{items}</expenses><closing><total>{total}</total>"
+            f"{self._holder(collection)}<remarks>{remarks}</remarks></closing></form>"
+        ).encode()
+
+    def _items(self, save: int) -> list[tuple[str, int]]:
+        return [_ITEMS[(self.number + at) % len(_ITEMS)] for at in range(1 + save)]
+
+    def _holder(self, collection: Collection) -> str:
+        if not self.receipt_name:
+            return "<receipt/>"
+        path = f"/fr/service/persistence/crud/{CLAIMS}/{collection.value}/{self.document}/{self.receipt_name}"
+        about = f'filename="receipt-{self.number}.pdf" mediatype="application/pdf" size="{len(self.receipt)}"'
+        return f"<receipt {about}>{path}</receipt>"
+
+
+def all_claims() -> Iterator[SampleClaim]:
+    return (SampleClaim(number) for number in range(1, COUNT + 1))
+
+
+def _of(values: tuple[str, ...], number: int) -> str:
+    return values[number % len(values)]
+
+
+def _euros(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+_FORM = "expense-claim.xhtml"
+_DIRECTORY = "demo"
+_DRAFTS_EVERY, _DELETED = 25, 199
+_VERSION = VersionRequest(number=1)
+
+
+@click.command(short_help="Fill a new directory with a sample application.")
+@click.argument("directory", metavar="[DIR]", default=_DIRECTORY)
+def demo(*, directory: str) -> None:
+    """Make a service directory with a sample application in DIR (default: demo), which must be empty or missing.
+
+    The application has one form in two languages, with indexed and encrypted controls and permissions, and 200
+    documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. To get
+    rid of it, remove the directory.
+    """
+    path = resolved_place(directory)
+    make_service_directory(path)
+    file = f"{path}/{DEFAULT_FILE}"
+    started = time.monotonic()
+    drafts = _fill(configuration.load(file, environment={}))
+    shown, command = shown_path(file), own_command()
+    click.echo(
+        f"{CLAIMS}: 200 documents, 1 of them deleted, {drafts} drafts, in {time.monotonic() - started:.1f} s\n\n"
+        f"Look at it:   {command} forms --config {shown}\n"
+        f"Search it:    {command} search {CLAIMS} Lisbon --config {shown}\n"
+        f"One document: {command} history {CLAIMS}/data/{SampleClaim(2).document} --config {shown}\n"
+        f"Serve it:     {command} serve --config {shown}\n"
+        f"In a browser: {command} password set NAME --config {shown}, then serve it"
+    )
+
+
+def _fill(effective: Effective) -> int:
+    settings = effective.settings
+    keys = open_encryption_keys(settings, effective.properties)
+    findings.note(settings.home, [keys.new()])
+    dialect = DIALECTS[settings.dialect]
+    with Providers(settings, effective.properties, _say_fault) as providers:
+        router = providers.router
+        access = Access(dialect, AccessTokens(lambda: ()))
+        codec = EncryptionCodec(EncryptionAtRest(router, dialect, keys))
+        plain = Documents(router, dialect, access)
+        publishing = Publishing(dialect, plain, Definitions(router), PublicationServers(settings))
+        publication = Publication(VersionRequest(wants_next=True), True, None, User("ada"), None)  # noqa: FBT003
+        publishing.from_body([resources(__package__).joinpath(_FORM).read_bytes()], publication)
+        return _store(Documents(router, dialect, access, codec))
+
+
+def _store(documents: Documents) -> int:
+    drafts = 0
+    claims = list(all_claims())
+    with progress("storing", lambda: len(claims)) as bar:
+        for claim in claims:
+            _save(documents, claim)
+            if claim.number % _DRAFTS_EVERY == 0:
+                _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
+                drafts += 1
+            bar.step()
+    accountant = User("max", roles=(Role("accountant"),))
+    address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(_DELETED).document, DATA_XML)
+    documents.delete(address, Delete(user=accountant))
+    return drafts
+
+
+def _save(documents: Documents, claim: SampleClaim) -> None:
+    for save, stage in enumerate(claim.stages):
+        _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
+    if claim.receipt_name:
+        _put(documents, claim, Collection.DATA, claim.receipt_name, claim.receipt)
+
+
+def _put(  # noqa: PLR0913, PLR0917 - a request has as many parts
+    documents: Documents, claim: SampleClaim, collection: Collection, name: str, body: bytes, stage: str | None = None
+) -> None:
+    is_first = stage in (None, claim.stages[0])
+    user = User(claim.owner) if is_first else User("max", roles=(Role("accountant"),))
+    kind = "application/xml" if name == DATA_XML else "application/pdf"
+    put = Put(version=_VERSION, user=user, content_type=kind, valid=True, stage=stage)
+    documents.write(DocumentAddress(CLAIMS, collection, claim.document, name), put, [body])
+
+
+def _say_fault(_: Form | None, error: Exception) -> None:
+    sys.stderr.write(f"persistence: the index: {one_line(str(error))}\n")

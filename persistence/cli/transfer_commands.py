@@ -1,0 +1,538 @@
+"""``persistence move``: forms from one tree or database to another, while the service runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from io import BufferedReader, FileIO
+
+import click
+
+from persistence.cli.options import (
+    WITH_DATA,
+    Attachments,
+    address_options,
+    allow_open_files,
+    attachments_option,
+    common_options,
+    load,
+    open_attachments,
+    read_settings,
+    usage_errors,
+)
+from persistence.cli.statuses import FAILED, REMAINS
+from persistence.cli.terminal import (
+    counted,
+    json_option,
+    json_text,
+    progress,
+    quiet_option,
+    safe,
+    say_json,
+    shown_path,
+    summarize,
+)
+from persistence.dialect import DIALECTS
+from persistence.errors import (
+    BadRequestError,
+    ConfigurationError,
+    PersistenceError,
+    StartupError,
+    as_disk_error,
+    disk_errors,
+)
+from persistence.index.protocol import RebuildAim
+from persistence.index.sync.journal import OfflineJournal
+from persistence.limits import MOST_NAMED
+from persistence.model.addresses import Form
+from persistence.model.export_query import (
+    ExportQuery,
+    FormPattern,
+    RevisionHistory,
+    parse_contents,
+    parse_history,
+    parse_pattern,
+    parse_patterns,
+    parse_range,
+)
+from persistence.model.versions import Searched
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import is_database, resolved_place
+from persistence.providers.locations import open_encryption_keys, root_of
+from persistence.providers.opened import OfflineProviders, Place, bucket_of, init_database, open_place, upgrade_database
+from persistence.providers.tree_provider import open_index
+from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.document_tables import TableExport, TableOptions
+from persistence.services.exporting import Exporting
+from persistence.services.import_plans import ImportOutcome, ImportReport, ImportResult, ImportSource, OnConflict
+from persistence.services.import_sources import open_source
+from persistence.services.importing import Importer, ImportOptions
+from persistence.services.moves import Move, MoveOutcome, MoveReport, MoveResult, MoveSource, MoveTarget
+from persistence.settings import Effective, Settings
+from persistence.storage import files, owner, root
+from persistence.storage.layout import LAYOUT
+from persistence.storage.root import tree_around
+from persistence.storage.storage import NOBODY, ListedBodies, Revisions
+
+_STDOUT = "-"
+
+Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
+"""Yields an export; calls the first with a line for each part that is left out, the second after each step."""
+
+
+@click.command(short_help="Export forms and data as an archive or a table.")
+@click.argument("target", metavar="FILE")
+@click.option("--match", "matches", multiple=True, metavar="APP/FORM/VERSION", help="Only these forms; repeatable.")
+@click.option("--content", metavar="KINDS", help="form-definition, form-data, or both with a comma (default).")
+@click.option(
+    "--history",
+    type=click.Choice([each.value for each in RevisionHistory]),
+    help="Older revisions: exclude (default), include, or only.",
+)
+@click.option("--since", metavar="TIME", help="Only form data stored at this time or later.")
+@click.option("--until", metavar="TIME", help="Only form data stored before this time.")
+@click.option("--drafts", is_flag=True, help="Drafts, too.")
+@click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
+@click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
+@click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
+@click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
+@click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
+@json_option
+@quiet_option
+@common_options
+def export(  # noqa: PLR0913 - click passes each option
+    *,
+    target: str,
+    matches: tuple[str, ...],
+    content: str | None,
+    history: str | None,
+    since: str | None,
+    until: str | None,
+    drafts: bool,
+    decrypt: bool,
+    as_csv: bool,
+    as_jsonl: bool,
+    lang: str | None,
+    all_controls: bool,
+    bom: bool,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
+
+    Empty parts of APP/FORM/VERSION stand for everything, and parts may be missing at the end. VERSION is a number,
+    latest or all. A TIME is one such as 2025-03-04T05:06:07Z, or a date. Without --match, all forms are exported that a
+    request would find in a tree here. The service may run. FILE appears when it is whole, and replaces an older one.
+    docs/export.md describes the archive, and the parts that are left out.
+
+    --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
+    the current values of indexed controls, under their labels.
+    """
+    with usage_errors():
+        begin, end = parse_range(since, until)
+        patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
+        query = ExportQuery(patterns, contents, revisions, begin, end, with_drafts=drafts, decrypts=decrypt)
+    if (as_csv and as_jsonl) or ((as_csv or as_jsonl) and (content or history)):
+        raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
+    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_jsonl)):
+        raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
+    wanted = next((each for each in (".csv", ".jsonl") if target.lower().endswith(each)), "")
+    if wanted and not (as_csv or as_jsonl):
+        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
+    if as_json and target == _STDOUT:
+        raise click.UsageError("--json goes with a FILE: standard output has the export")
+    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_jsonl, bom)
+    effective = load(options)
+    with _output(target) as write:
+        done = _export(effective, chosen, write, as_json=as_json)
+    _say_done(done, chosen, target, as_json=as_json)
+    sys.exit(REMAINS if done.problems else 0)
+
+
+@contextmanager
+def _output(file: str) -> Iterator[Callable[[bytes], None]]:
+    if file == _STDOUT:
+        yield _to_stdout
+        return
+    with disk_errors(f"writing {shown_path(file)}"):
+        tree = tree_around(file)
+        if tree is not None:
+            raise click.UsageError(f"{shown_path(file)} lies in the data directory {shown_path(tree)}")
+        if os.path.exists(file) and not stat.S_ISREG(os.stat(file).st_mode):
+            raise click.UsageError(f"{shown_path(file)} is not a file: - writes to standard output")
+        with files.replacing(os.path.realpath(file)) as descriptor:
+            yield lambda piece: files.write_all(descriptor, piece)
+
+
+def _to_stdout(piece: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise as_disk_error(error, "writing", "to standard output") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The query, and its format: an archive, CSV or JSON lines."""
+
+    query: ExportQuery
+    table: TableOptions
+    is_csv: bool
+    is_json: bool
+    has_mark: bool
+
+    @property
+    def kinds(self) -> str:
+        return "documents and drafts" if self.is_csv or self.is_json else "definitions, documents and drafts"
+
+    def begin(self, exporting: Exporting) -> tuple[Callable[[], int], Pieces]:
+        """Return a function that counts the steps, and the pieces."""
+        if not (self.is_csv or self.is_json):
+            export = exporting.begin(self.query)
+            return export.count, export.archive
+        table = TableExport(exporting, self.query, self.table)
+        if self.is_json:
+            return table.count, table.json_lines
+        with usage_errors():
+            table.only_version()
+        return table.count, partial(table.csv, has_mark=self.has_mark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    exported: int
+    bytes: int
+    problems: int
+    seconds: float
+
+
+def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"file": shown_path(target), **asdict(done)})
+        return
+    left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
+    summarize(
+        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}"
+    )
+
+
+def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:
+    settings, properties = effective.settings, effective.properties
+    for each in properties.form_providers:
+        if each.is_service:
+            click.echo(
+                f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
+            )
+    keys = open_encryption_keys(settings, properties)
+    with OfflineProviders(settings, properties, NOBODY) as providers:
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
+        count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
+        started, size = time.monotonic(), 0
+        with progress("exporting", count, only_errors=not as_json) as bar:
+            for piece in pieces(
+                lambda line: bar.say(json_text({"problem": line}) if as_json else safe(line)), bar.step
+            ):
+                write(piece)
+                size += len(piece)
+    return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
+
+
+_NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
+
+
+@click.command("import", short_help="Import definitions, documents and drafts.")
+@click.argument("path", metavar="FILE|DIR")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([each.value for each in OnConflict]),
+    default=OnConflict.REFUSE.value,
+    show_default=True,
+    help="What to do with a document that differs here.",
+)
+@json_option
+@quiet_option
+@common_options
+def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **options: str | None) -> None:
+    """Import definitions, documents and drafts with their histories.
+
+    FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
+    with files as the paths of the interface name them. Each form goes where the settings and properties
+    say. Revisions that exist are left alone, so an import that was interrupted goes on when it is called again. What
+    cannot be imported is named, and the rest is imported. The service may run.
+    """
+    effective = load(options)
+    settings, properties = effective.settings, effective.properties
+    chosen = ImportOptions(dry_run, OnConflict(on_conflict))
+    report, forms = ImportReport(), set[Form]()
+    started = time.monotonic()
+    with ExitStack() as opened:
+        source = _opened(path, opened, settings.max_body)
+        importer = _importer(settings, properties, opened)
+        try:
+            with progress("importing", source.count) as bar:
+                for outcome in importer.run(source, chosen):
+                    report.add(outcome)
+                    bar.step()
+                    if outcome.form is not None:
+                        forms.add(outcome.form)
+                    if outcome.result in _NAMED:
+                        bar.say(_named(outcome, as_json=as_json))
+                    elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
+                        bar.say(_named(replace(outcome, cause="came without an owner"), as_json=as_json))
+        finally:
+            seconds = time.monotonic() - started
+            if as_json:
+                say_json({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)})
+            else:
+                for line in report.lines(is_dry=dry_run):
+                    summarize(safe(line))
+                summarize(f"{seconds:.1f} s")
+    _index(settings, properties, () if dry_run else forms)
+    sys.exit(REMAINS if report.refused else 0)
+
+
+def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:
+    """Update or make the indexes of imported forms: else the first search has to wait."""
+    by_root: defaultdict[str | None, list[Form]] = defaultdict(list)
+    for form in forms:
+        by_root[root_of(properties.of(form).route.data, settings.roots)].append(form)
+    by_root.pop(None, None)  # a database has its index itself
+    for place, here in by_root.items():
+        with suppress(OSError, PersistenceError), open_index(settings, properties, str(place)) as index:
+            index.recover()  # or the next search does it
+            job = index.job([form for form in here if not index.is_ready(form)], RebuildAim.READY)
+            with progress("indexing", job.count) as bar:
+                job.run(bar.step)
+
+
+def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
+    try:
+        if os.path.isdir(path):
+            return open_source(path, None, largest=largest)
+        with disk_errors(f"reading {path}"):
+            file = opened.enter_context(BufferedReader(FileIO(files.open_linked(path))))
+        return open_source(path, file, largest=largest)
+    except BadRequestError as error:
+        raise StartupError(f"{path}: {error}") from error
+
+
+def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
+    journals = opened.enter_context(_Journals.of(settings, properties))
+    providers = opened.enter_context(OfflineProviders(settings, properties, journals))
+    providers.at(settings.roots.default)  # which must be there, whatever is imported
+    keys = open_encryption_keys(settings, properties)
+    codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
+    largest, largest_xml = settings.max_body, settings.largest_xml
+    return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
+
+
+def _named(outcome: ImportOutcome, *, as_json: bool) -> str:
+    if as_json:
+        return json_text({"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause})
+    return safe(f"{outcome.name}: {outcome.result.value}: {outcome.cause}")
+
+
+class _Journals:
+    """A ``ChangeListener`` that writes the journal of the tree that has the data of a form."""
+
+    def __init__(self, settings: Settings, properties: Properties, opened: ExitStack) -> None:
+        self._roots = settings.roots
+        self._properties = properties
+        self._at = {root: opened.enter_context(OfflineJournal(root)) for root in settings.roots}
+
+    @classmethod
+    @contextmanager
+    def of(cls, settings: Settings, properties: Properties) -> Iterator[_Journals]:
+        with ExitStack() as opened:
+            journals = cls(settings, properties, opened)
+            yield journals
+            for journal in journals._at.values():
+                journal.leave()
+
+    def changing(self, form: Form, document: str) -> None:
+        self._of(form).changing(form, document)
+
+    def changed(self, form: Form, document: str) -> None:
+        self._of(form).changed(form, document)
+
+    def _of(self, form: Form) -> OfflineJournal:
+        root = root_of(self._properties.of(form).route.data, self._roots)
+        if root is None:
+            raise ConfigurationError(f"the data of {form} is not in a tree")
+        return self._at[root]
+
+
+_LONG_PASS = 10.0
+"""Seconds; a longer first pass is repeated before writers are kept out."""
+
+
+@click.command(short_help="Move forms to another storage.")
+@click.option(
+    "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
+)
+@click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
+@attachments_option("Place for attachments; without it, those in S3 stay there, and others come to their data.")
+@click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
+@click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
+@click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
+@click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
+@json_option
+@quiet_option
+@address_options
+def move(  # noqa: PLR0913 - each is an option
+    *,
+    destination: str,
+    source: str | None,
+    attachments: Attachments | None,
+    matches: tuple[str, ...],
+    command: str | None,
+    prepare: bool,
+    dry_run: bool,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Move definitions, documents and drafts, with all revisions as they are.
+
+    PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME. Attachments come to
+    s3://BUCKET/PREFIX, or with ?endpoint=URL&region=NAME after it to another store than that of the environment.
+
+    The service may run on the source. Everything is copied while clients write. A last pass copies the changes since
+    then, and writes are answered 503 meanwhile. On a terminal the source stays read-only until you have changed the
+    settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
+    from the source. A move that was interrupted goes on when it is called again.
+    """
+    settings = (effective := read_settings(options)).settings
+    with usage_errors():
+        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    there, here = _apart(resolved_place(source or settings.data), resolved_place(destination))
+    allow_open_files()
+    for place in (there, here):
+        owner.require_closed(settings.local if is_database(place) else place)
+    with ExitStack() as opened:
+        origin = opened.enter_context(open_place(settings, effective.properties, there))
+        bodies = open_attachments(settings, effective.properties, here, attachments)
+        target = _target(effective, here, opened, bodies, is_dry=dry_run)
+        run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
+        run.require_matches()
+        started = time.monotonic()
+        status = _followed("first pass", run.first(), run, as_json=as_json)
+        if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
+            status = _followed("second pass", run.first(), run, as_json=as_json)
+        if not (dry_run or prepare):
+            advice = _advice(settings, there, here, matches)
+            if attachments == WITH_DATA:
+                advice += "; attachments are with their data, so no property may lead them elsewhere"
+            elif attachments is not None:
+                advice += f"; the properties must lead attachments to {attachments}"
+            line = f"everything is in {here}: {advice}"
+            status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
+            if not status:
+                status = _switched(command)
+    sys.exit(status)
+
+
+@contextmanager
+def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Iterator[int]:
+    with origin.keeping_writers_out() as require_kept_out:
+        click.echo("the source can only be read now", err=True)
+        status = _followed("last pass", run.last(), run, as_json=as_json)
+        require_kept_out()
+        if status:
+            click.echo("not everything was moved: solve the problems above, and call this again", err=True)
+        else:
+            run.end()
+            click.echo(advice, err=True)
+        yield status
+
+
+def _pattern(text: str) -> FormPattern:
+    pattern = parse_pattern(text.replace("*", ""))
+    if pattern.version is not Searched.ALL:
+        raise BadRequestError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
+    return pattern
+
+
+def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:
+    place_of, keeps_objects = partial(bucket_of, effective.properties), attachments is None
+
+    def revisions(form: Form) -> Revisions:
+        return origin.storage if keeps_objects and place_of(form) is not None else origin.revisions(form)
+
+    return MoveSource(origin.name, origin.storage, revisions, place_of, keeps_objects)
+
+
+def _apart(there: str, here: str) -> tuple[str, str]:
+    if is_database(there) or is_database(here):
+        if there == here:
+            raise click.UsageError("--from and --to are the same database")
+    elif os.path.commonpath((there, here)) in (there, here):
+        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+    return there, here
+
+
+def _target(
+    effective: Effective, here: str, opened: ExitStack, bodies: ListedBodies | None, *, is_dry: bool
+) -> MoveTarget | None:
+    """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
+    if is_database(here):
+        if is_dry and upgrade_database(effective.settings, here, dry_run=True):
+            return None
+        init_database(effective.settings, here)
+    elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
+        return None
+    elif not is_dry:
+        root.init(here)
+    place = opened.enter_context(open_place(effective.settings, effective.properties, here))
+    return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+
+
+def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json: bool) -> int:
+    report, started = MoveReport(), time.monotonic()
+    with progress(label, run.count) as bar:
+        for outcome in outcomes:
+            report.add(outcome)
+            bar.step()
+            if outcome.result is MoveResult.REFUSED:
+                refused = {"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause}
+                line = safe(f"{outcome.name}: refused: {outcome.cause}")
+                bar.say(json_text(refused) if as_json else line)
+    for problem in run.views():
+        click.echo(f"persistence: {safe(problem)}", err=True)
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json({"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)})
+    else:
+        summarize(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s")
+    return REMAINS if report.refused else 0
+
+
+def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
+    if matches:
+        return f"let the properties lead these forms to a provider at {here}, and restart the service"
+    names = [name for name, path in settings.roots.named.items() if path == there]
+    if there != settings.roots.default and names:
+        return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
+    return f'set data = "{here}" in the settings, and restart the service'
+
+
+def _switched(command: str | None) -> int:
+    if command is not None:
+        return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
+    if sys.stdin.isatty():
+        click.pause("the source can only be read until you press a key", err=True)
+    return 0

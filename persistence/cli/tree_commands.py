@@ -1,0 +1,324 @@
+"""``upgrade``, ``reindex`` and ``reencrypt``: rewrite what is in data directories."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+
+import click
+
+from persistence.cli.options import (
+    ChosenTree,
+    choose_data,
+    choose_trees,
+    encryption_remark,
+    form_names,
+    managing,
+    on_each,
+    tree_options,
+    usage_errors,
+)
+from persistence.cli.statuses import REMAINS
+from persistence.cli.terminal import (
+    counted,
+    json_option,
+    print_table,
+    progress,
+    quiet_option,
+    safe,
+    say,
+    say_json,
+    summarize,
+)
+from persistence.dialect import DIALECTS
+from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.index.protocol import RebuildAim
+from persistence.maintenance import check
+from persistence.maintenance import upgrade as upgrades
+from persistence.model import instants
+from persistence.model.addresses import Form
+from persistence.model.write_conditions import DocumentLease, Moment
+from persistence.providers.locations import open_encryption_keys
+from persistence.providers.opened import upgrade_database
+from persistence.providers.tree_provider import open_index
+from persistence.services.codec import EncryptionAtRest
+from persistence.services.reencryption import DocumentDone, Reencryption, ReencryptionJob
+from persistence.storage import root
+from persistence.storage.document_leases import listed, moment
+from persistence.storage.reader import StoreReader
+
+
+@click.command(short_help="Bring trees and databases to this version's format.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+@tree_options
+def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
+    """Bring all trees and databases to the format of this version.
+
+    The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
+    upgrade that was interrupted goes on when it is called again.
+    """
+
+    def work(tree: ChosenTree, prefix: str) -> int:
+        is_current = True
+        for name, does in _steps(tree, dry_run=dry_run):
+            is_current = False
+            if as_json:
+                say_json({"tree": tree.name, "step": name, "does": does or None, "done": not dry_run})
+            else:
+                click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}{': ' if does else ''}{does}")
+        if as_json:
+            say_json({"tree": tree.name, "place": tree.place, "current": is_current or not dry_run})
+        elif is_current:
+            kind = "tables" if tree.is_database else "format"
+            click.echo(f"{prefix}{tree.place} has the {kind} of this version: nothing to do")
+        return 0
+
+    sys.exit(on_each(choose_trees(options).trees, work))
+
+
+def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
+    if tree.is_database:
+        for name in upgrade_database(tree.settings, tree.place, dry_run=dry_run):
+            yield name, ""
+        return
+    for step in upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root):
+        yield step.name, step.does
+
+
+@click.command(short_help="Rebuild search indexes.")
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
+@click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
+@json_option
+@quiet_option
+@tree_options
+def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | None) -> None:
+    """Rebuild the search indexes of all forms in all trees, or that of one form.
+
+    The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
+    that reindex at once, the second waits.
+
+    Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
+    VERSION only the data and the rows of this version are read, and the rest stays as it was.
+    """
+    trees, form, version = choose_data(options, path)
+    if verify and version is not None:
+        raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
+    aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
+    sys.exit(on_each(trees, partial(_reindex, aim=aim, form=form, version=version, as_json=as_json)))
+
+
+def _reindex(  # noqa: PLR0913 - its choice
+    tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None, as_json: bool
+) -> int:
+    if tree.is_database:
+        return _reindex_database(tree, prefix, form, version, as_json=as_json)
+    label, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
+    with check.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
+        with usage_errors():
+            job = check.plan(reader, index, aim, form, version)
+        if index.is_rebuilding():
+            click.echo(f"{prefix}waiting for another index that is being made", err=True)
+        started = time.monotonic()
+        with progress(f"{prefix}{label}", job.count) as bar:
+            job.run(bar.step)
+        seconds = time.monotonic() - started
+    if as_json:
+        facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
+        say_json({**facts, "seconds": round(seconds, 3)})
+        return 0
+    summarize(
+        f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
+        f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
+    )
+    return 0
+
+
+def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, as_json: bool) -> int:
+    started = time.monotonic()
+    with managing(tree) as place:
+        if form is None:
+            place.provider.reindexer.all()
+        elif form in place.storage.forms(form.app):
+            place.provider.reindexer.version(form, version)
+        else:
+            raise NotFoundError(f"{form} does not exist")
+    seconds = time.monotonic() - started
+    if as_json:
+        say_json({"tree": tree.name, "verified": False, "seconds": round(seconds, 3)})
+    else:
+        summarize(f"{prefix}reindexed in {seconds:.1f} s")
+    return 0
+
+
+@click.command(short_help="Encrypt data with the current key.")
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
+@click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
+@json_option
+@quiet_option
+@tree_options
+def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str | None) -> None:
+    """Encrypt the data of all forms in all trees with the current key, or that of one form.
+
+    Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
+    revisions, attachments and drafts are rewritten in place, too: their old contents are not kept. The service may run.
+    Data that needs no change is not touched, so a run that was stopped goes on where it was.
+    """
+    trees, form, version = choose_data(options, path)
+    work = partial(_reencrypt, form=form, version=version, dry_run=dry_run, as_json=as_json)
+    sys.exit(on_each(trees, work))
+
+
+def _reencrypt(  # noqa: PLR0913 - its choice
+    tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool, as_json: bool
+) -> int:
+    with managing(tree) as place:
+        keys = open_encryption_keys(tree.settings, tree.properties)
+        if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
+            click.echo(f"persistence: {remark}", err=True)
+        at_rest = EncryptionAtRest(place.providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(place.storage, place.providers.bodies_by_form, at_rest)
+        forms = reencryption.forms()
+        if form is not None:
+            if form not in forms:
+                raise NotFoundError(f"{form} does not exist")
+            forms = [form]
+        jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
+        started, count = time.monotonic(), 0
+        label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
+        listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
+        with progress(label, lambda: sum(1 for documents in listed for _ in documents)) as bar:
+
+            def done(problems: list[str]) -> None:
+                for problem in problems:
+                    bar.say_problem(problem, tree.name, prefix, as_json=as_json)
+                bar.step()
+
+            for job in jobs:
+                count += _plan(job, done) if dry_run else job.run(done)
+        seconds = time.monotonic() - started
+        place.leave()
+    if as_json:
+        facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
+        say_json({**facts, "seconds": round(seconds, 3)})
+    else:
+        did = "would be re-encrypted" if dry_run else "re-encrypted"
+        summarize(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s")
+    return REMAINS if bar.lines else 0
+
+
+def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
+    if not tree.is_database:
+        reader = StoreReader(tree.root)
+        with open_index(tree.settings, tree.properties, reader.root) as index:
+            check.rebuild_without_trace(reader, index, changed)
+
+
+def _plan(job: ReencryptionJob, done: DocumentDone) -> int:
+    """Count the revisions of a form that would be rewritten."""
+    count = 0
+    for document in job.reencryption.store.documents_and_drafts(job.form):
+        plan = job.reencryption.plan(job.form, document, job.version)
+        count += len(plan.rewritings)
+        done(list(plan.problems))
+    return count
+
+
+_HEADINGS = ("DOCUMENT", "HOLDER", "GROUP", "SECONDS LEFT", "TREE")
+_SECONDS = 3
+
+
+@click.command(short_help="List the documents that are leased, and break leases.")
+@json_option
+@click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
+@tree_options
+def leases(*, as_json: bool, document: str | None, **options: str | None) -> None:
+    """List the documents that somebody has leased with LOCK, in all trees.
+
+    A lease belongs to the id of a document, whatever its form. Expired ones are left out. Another service has the
+    leases of its documents. Nothing is changed without --break, and the service may run.
+    """
+    trees = choose_trees(options).trees
+    if document is not None:
+        _break(trees, document, as_json=as_json)
+        return
+    found = list[tuple[ChosenTree, DocumentLease]]()
+    damaged = list[str]()
+
+    def read(tree: ChosenTree, prefix: str) -> int:
+        for lease in _listed(tree):
+            if isinstance(lease, DamagedError):
+                damaged.append(f"{prefix}{lease}")
+            else:
+                found.append((tree, lease))
+        return REMAINS if damaged else 0
+
+    status, now = on_each(trees, read), moment()
+    living = [(tree, lease) for tree, lease in found if lease.remaining(now)]
+    living.sort(key=lambda each: (each[1].document, each[0].name))
+    if as_json:
+        for tree, lease in living:
+            say_json(_facts(tree, lease, now))
+    else:
+        _say(living, now, with_tree=len(trees) > 1)
+    for cause in damaged:
+        click.echo(safe(cause), err=True)
+    sys.exit(status)
+
+
+def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
+    if tree.is_database:
+        with managing(tree) as place:
+            yield from place.storage.leases.listed()
+        return
+    with disk_errors(f"data directory {tree.root}"):
+        root.require(tree.root)
+        yield from (lease for _, lease in listed(tree.root))
+
+
+def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> None:
+    unknown = list[NotFoundError]()
+
+    def end(tree: ChosenTree, prefix: str) -> int:
+        with managing(tree) as place:
+            try:
+                lease = place.storage.leases.broken(document)
+            except NotFoundError as error:  # it may be in another tree
+                unknown.append(error)
+                return 0
+        if as_json:
+            say_json({"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name})
+        else:
+            say(safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
+        return 0
+
+    status = on_each(trees, end)
+    if unknown and len(unknown) == len(trees):
+        raise unknown[0]
+    sys.exit(status)
+
+
+def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, with_tree: bool) -> None:
+    rows = [
+        (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
+        for tree, lease in living
+    ]
+    if rows:
+        shown = rows if with_tree else [(*row[:-1], "") for row in rows]
+        print_table((_HEADINGS, *shown), right=(_SECONDS,))
+    say(f"{counted(len(rows), 'document')} leased")
+
+
+def _facts(tree: ChosenTree, lease: DocumentLease, now: Moment) -> dict[str, object]:
+    left = lease.remaining(now)
+    return {
+        "document": lease.document,
+        "user": lease.user,
+        "group": lease.group,
+        "seconds": left,
+        "until": instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC)),
+        "tree": tree.name,
+    }

@@ -1,0 +1,462 @@
+"""The documents of a form and their attachments: saved data, or drafts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import quote, quote_plus
+from uuid import uuid4
+
+import httpx
+
+from persistence.client.service_connection import (
+    Content,
+    Download,
+    OutgoingContent,
+    ServiceAnswer,
+    ServiceCall,
+    ServiceConnection,
+    whole_number,
+)
+from persistence.dialect import Dialect
+from persistence.errors import BadAddressError, BadRequestError, RemoteError
+from persistence.model.addresses import DATA_XML, PUBLIC_PREFIX, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.permissions import User
+from persistence.model.texts import without_encoding
+
+HeaderPairs = tuple[tuple[str, str], ...]
+XML = ("Content-Type", "application/xml")
+_SEPARATORS = {",", "|"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCaller:
+    """The connection of a client, with the dialect of the service and the user of its requests."""
+
+    connection: ServiceConnection
+    dialect: Dialect
+    user: User
+
+    def path(self, api: str, *names: str) -> str:
+        """Return the path of something below the public API.
+
+        Raises ``BadAddressError`` for an empty name or one that begins with a dot, which would lead elsewhere.
+        """
+        for name in names:
+            if not name or name.startswith("."):
+                raise BadAddressError(f"a name in a path is empty or begins with a dot: {name!r}")
+        return PUBLIC_PREFIX + "".join(f"/{part}" for part in (api, *(quote(name, safe="") for name in names)))
+
+    def fields(self, version: int | str | None = None, **own: str | None) -> HeaderPairs:
+        """Return the headers of a request: the user, the version, and the service's own that have a value.
+
+        The names of these are without prefix, in small letters, with ``_`` for ``-``.
+        """
+        given = [("Form-Definition-Version", None if version is None else str(version))]
+        given += [(name.replace("_", "-").title(), value) for name, value in own.items()]
+        return self._identity() + tuple((self.dialect.header(name), text) for name, text in given if text is not None)
+
+    def _identity(self) -> HeaderPairs:
+        user, own = self.user, self.dialect.header
+        if user.organization or any(_SEPARATORS & {*role.name} or role.organization for role in user.roles):
+            return ((own("Credentials"), credentials_of(user)),)
+        pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
+        return tuple((own(name), text) for name, text in pairs if text)
+
+
+def credentials_of(user: User) -> str:
+    """Return the user as a JSON object, with its texts form-URL-encoded: any character can be in a name."""
+    values: dict[str, Any] = {"username": quote_plus(user.name or "")}
+    if user.group is not None:
+        values["groups"] = [quote_plus(user.group)]
+    values["roles"] = [
+        {"name": quote_plus(role.name)}
+        | ({} if role.organization is None else {"organization": quote_plus(role.organization)})
+        for role in user.roles
+    ]
+    if user.organization:
+        values["organizations"] = [[quote_plus(level) for level in user.organization]]
+    return json.dumps(values)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """Facts in the headers of an answer about a revision; an empty ``etag`` is that of a draft that is gone."""
+
+    etag: str
+    version: int
+    modified: Instant
+    operations: frozenset[str]
+
+    @classmethod
+    def of(cls, headers: httpx.Headers, dialect: Dialect) -> Self:
+        """Raise ``RemoteError`` where there is no version: another kind of service has answered."""
+        version = whole_number(headers.get(dialect.header("Form-Definition-Version"), ""))
+        if version is None:
+            raise RemoteError(
+                f"the answer names no form definition version: is it a service of dialect {dialect.name}?"
+            )
+        return cls(
+            etag=headers.get("ETag", ""),
+            version=version,
+            modified=Instant(headers.get(dialect.header("Last-Modified"), "")),
+            operations=frozenset(headers.get(dialect.header("Operations"), "").split()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedDocument:
+    """A document as it was saved, loaded or brought back. With it, a save is refused if somebody else has saved since.
+
+    ``address`` says whether it is a draft. ``etag`` and ``modified`` are those of the revision. ``operations`` are the
+    words of what the caller may do, ``*`` for everything. ``is_new`` says that it was created. ``notice`` is a line
+    about attachments that did not come back.
+    """
+
+    address: DocumentAddress
+    etag: str
+    version: int
+    modified: Instant
+    operations: frozenset[str] = frozenset()
+    is_new: bool = False
+    notice: str | None = None
+
+    @property
+    def document(self) -> str:
+        """The id of the document."""
+        return self.address.document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDocument(SavedDocument):
+    """A document with its content ``xml``, in the encoding that it declares (UTF-8 if none).
+
+    ``stage`` and ``is_valid`` are ``None`` where the revision was saved without; ``modifier`` has saved it.
+    """
+
+    xml: bytes
+    created: Instant
+    owner: User
+    modifier: str | None
+    stage: str | None
+    is_valid: bool | None
+
+
+def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect: Dialect) -> LoadedDocument:
+    """Read the answer to a GET of form data."""
+    facts, own = AnswerFacts.of(headers, dialect), dialect.header
+    valid = headers.get(own("Valid"))
+    return LoadedDocument(
+        address=address,
+        etag=facts.etag,
+        version=facts.version,
+        modified=facts.modified,
+        operations=facts.operations,
+        xml=xml,
+        created=Instant(headers.get(own("Created"), "")),
+        owner=User(
+            name=headers.get(own("Username")),
+            group=headers.get(own("Group")),
+            organization=tuple(headers.get_list(own("Organization"))),
+        ),
+        modifier=headers.get(own("Last-Modified-By-Username")),
+        stage=headers.get(own("Workflow-Stage")),
+        is_valid=None if valid is None else valid == "true",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAttachment:
+    """An attachment that was stored. ``path`` is what the data of the document says to name it."""
+
+    address: DocumentAddress
+    path: str
+    etag: str
+    version: int
+    is_encrypted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDefinition:
+    """A published definition: ``xhtml`` is ``form.xhtml`` as it was answered."""
+
+    form: Form
+    version: int
+    etag: str
+    xhtml: bytes
+    modified: Instant
+    created: Instant
+    modifier: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A found document. ``values`` has the text at each path that was asked for; several values are joined by ``, ``.
+
+    What is not known is ``None``. ``operations`` are the words of what the caller may do, ``*`` for everything.
+    """
+
+    document: str
+    is_draft: bool
+    created: Instant
+    modified: Instant
+    creator: str | None
+    group: str | None
+    modifier: str | None
+    stage: str | None
+    operations: frozenset[str]
+    values: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A revision in a history. ``modified`` names it: ``load`` and ``revert`` take it as ``revision``.
+
+    Of one that ``is_damaged`` only the time is known. ``restored`` is the revision that it has brought back.
+    """
+
+    modified: Instant
+    modifier: str | None
+    owner: str | None
+    group: str | None
+    is_deleted: bool
+    is_damaged: bool
+    stage: str | None
+    restored: Instant | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedData:
+    """The result of deleting all data of a form: how many documents were ``deleted``, and how many ``refused``.
+
+    The user may not delete the refused ones.
+    """
+
+    deleted: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHealth:
+    """The health of a service: whether its process ``is_alive``, and ``is_ready`` to store.
+
+    ``cause`` is why not, or what is wrong with a service that is ready nevertheless.
+    """
+
+    is_alive: bool
+    is_ready: bool
+    cause: str = ""
+
+
+_NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+
+DocumentName = str | SavedDocument
+"""A document by its id; or as it was saved or loaded, so that a change is refused if somebody else has saved since."""
+
+
+class DocumentsClient:
+    """Saves, loads and deletes documents of a form in one collection, saved data or drafts, with their attachments.
+
+    A document is named by its id, or by a value that a method here has returned: then a change is refused by
+    ``PreconditionError`` if somebody else has saved meanwhile, and it is repeated if its answer is lost. ``version`` is
+    that of the form definition for new data, by default the latest published one; in dialect ``orbeon`` there must be
+    one.
+
+    Methods raise ``ForbiddenError``, ``NotFoundError``, ``DeletedError`` (410; in dialect ``svc`` a read of something
+    deleted is ``NotFoundError``), ``LockedError`` (somebody has leased it), ``BadRequestError``, ``BusyError`` (503,
+    with ``retry_after`` in seconds), ``DiskFullError`` (507), and ``RemoteError`` or ``RemoteTimeoutError`` if the
+    service cannot be reached, fails, or is too slow.
+    """
+
+    def __init__(self, caller: ServiceCaller, form: Form, collection: Collection, version: int | None = None) -> None:
+        self.form = form
+        self.version = version
+        self._caller = caller
+        self._collection = collection
+
+    def create(
+        self,
+        xml: Content,
+        document: str | None = None,
+        *,
+        stage: str | None = None,
+        valid: bool | None = None,
+    ) -> SavedDocument:
+        """Save a new document. Without an id it gets one.
+
+        ``stage`` is the workflow stage, and ``valid`` whether the data is valid.
+
+        Raises:
+            PreconditionError: there is a document of this id.
+            ConflictError: the form has only one document, and it exists.
+        """
+        address = self.address(document or str(uuid4()))
+        only_new = ("If-None-Match", "*")
+        return self._saved(address, xml, (only_new, *self._headers(self.version, stage)), valid=valid, is_safe=True)
+
+    def save(
+        self,
+        document: DocumentName,
+        xml: Content,
+        *,
+        stage: str | None = None,
+        valid: bool | None = None,
+    ) -> SavedDocument:
+        """Save a document, as ``create`` does. One that is named by its id is overwritten, or created.
+
+        Raises:
+            PreconditionError: somebody else has saved since, and ``etag`` and ``saved`` say what and when; or has
+                deleted it, and they are ``None``.
+        """
+        condition = self._condition(document)
+        headers = (*condition, *self._headers(self._version_of(document), stage))
+        return self._saved(self.address(document), xml, headers, valid=valid, is_safe=bool(condition))
+
+    def load(
+        self, document: DocumentName, *, revision: Instant | None = None, as_of: Instant | None = None
+    ) -> LoadedDocument:
+        """Return a document with its content, which is read into memory.
+
+        ``revision`` reads an older one, by its ``modified`` in the history, ``as_of`` the one that was current then.
+        """
+        address = self.address(document)
+        answer = self._caller.connection.read(self._get(address, _older(revision, as_of)))
+        return loaded(address, answer.headers, answer.body, self._caller.dialect)
+
+    def exists(self, document: DocumentName) -> bool:
+        """Return whether there is such a document, which is not deleted, and that the user may read it."""
+        call = ServiceCall(
+            "HEAD", self._path(self.address(document)), self._caller.fields(), is_safe=True, also=_NOT_THERE
+        )
+        with self._caller.connection.open(call) as answer:
+            return answer.status == HTTPStatus.OK
+
+    def delete(self, document: DocumentName) -> None:
+        """Delete a document; saved data can be brought back by ``revert``, a draft cannot."""
+        self._delete(self.address(document), self._condition(document))
+
+    def attach(
+        self,
+        document: DocumentName,
+        content: Content,
+        name: str | None = None,
+        *,
+        content_type: str = "application/octet-stream",
+        holder: str | None = None,
+    ) -> SavedAttachment:
+        """Store an attachment, which is sent in pieces. Without a file name it gets one.
+
+        The data names it by the ``path`` of the returned value. It may be stored before the data. ``holder`` is the
+        path of its control, which decides whether it is encrypted.
+        """
+        address = self._attachment(document, f"{uuid4().hex}.bin" if name is None else name)
+        own = self._version_of(document)
+        fields = (("Content-Type", content_type), *self._condition(document))
+        # Not safe to repeat: the condition is on the document, which an attachment does not change.
+        answer = self._put(address, content, (*fields, *self._caller.fields(own, path_to_holder=holder)))
+        facts = AnswerFacts.of(answer.headers, self._caller.dialect)
+        is_encrypted = answer.headers.get(self._caller.dialect.header("Did-Encrypt")) == "true"
+        return SavedAttachment(address, self._path(address), facts.etag, facts.version, is_encrypted)
+
+    def attachment(
+        self,
+        document: DocumentName,
+        name: str,
+        *,
+        revision: Instant | None = None,
+        as_of: Instant | None = None,
+        decrypt: bool = False,
+    ) -> Download:
+        """Open an attachment, to be read in pieces in a ``with`` block; ``revision`` and ``as_of`` as for ``load``.
+
+        ``decrypt`` asks for an encrypted one decrypted.
+        """
+        address = self._attachment(document, name)
+        asked = self._caller.fields(decrypt="true" if decrypt else None)
+        return self._caller.connection.open(self._get(address, _older(revision, as_of), asked))
+
+    def delete_attachment(self, document: DocumentName, name: str) -> None:
+        """Delete an attachment."""
+        self._delete(self._attachment(document, name), self._condition(document))
+
+    def address(self, document: DocumentName) -> DocumentAddress:
+        """Return the address of a document; raise ``BadRequestError`` for one of another form."""
+        if isinstance(document, str):
+            return DocumentAddress(self.form, self._collection, document, DATA_XML)
+        if document.address.form != self.form:
+            raise BadRequestError(f"{document.address} is not a document of {self.form}")
+        return DocumentAddress(self.form, self._collection, document.document, DATA_XML)
+
+    def _condition(self, document: DocumentName) -> HeaderPairs:
+        if isinstance(document, str) or document.address.collection is not self._collection:
+            return ()
+        return (("If-Match", document.etag),)
+
+    def _attachment(self, document: DocumentName, name: str) -> DocumentAddress:
+        if name == DATA_XML:
+            raise BadAddressError(f"{DATA_XML} is not an attachment, but the document itself")
+        main = self.address(document)
+        return DocumentAddress(main.form, main.collection, main.document, name)
+
+    def _version_of(self, document: DocumentName) -> int | None:
+        return document.version if isinstance(document, SavedDocument) else self.version
+
+    def _headers(self, version: int | None, stage: str | None) -> HeaderPairs:
+        return (XML, *self._caller.fields(version, workflow_stage=stage))
+
+    def _saved(
+        self, address: DocumentAddress, xml: Content, fields: HeaderPairs, *, valid: bool | None, is_safe: bool
+    ) -> SavedDocument:
+        query = () if valid is None else (("valid", str(valid).lower()),)
+        xml = without_encoding(xml) if isinstance(xml, str) else xml
+        return saved(address, self._put(address, xml, fields, query, is_safe=is_safe), self._caller)
+
+    def _put(
+        self,
+        address: DocumentAddress,
+        content: Content,
+        fields: HeaderPairs,
+        query: Sequence[tuple[str, str]] = (),
+        *,
+        is_safe: bool = False,
+    ) -> ServiceAnswer:
+        call = ServiceCall("PUT", self._path(address), fields, query, OutgoingContent(content), is_safe=is_safe)
+        return self._caller.connection.read(call)
+
+    def _get(
+        self, address: DocumentAddress, query: Sequence[tuple[str, str]], fields: HeaderPairs | None = None
+    ) -> ServiceCall:
+        asked = self._caller.fields() if fields is None else fields
+        return ServiceCall("GET", self._path(address), asked, query, is_safe=True)
+
+    def _delete(self, address: DocumentAddress, condition: HeaderPairs) -> None:
+        fields = (*condition, *self._caller.fields())
+        self._caller.connection.read(ServiceCall("DELETE", self._path(address), fields, is_safe=bool(condition)))
+
+    def _path(self, address: DocumentAddress) -> str:
+        names = (address.form.app, address.form.name, address.collection.value, address.document, address.name)
+        return self._caller.path("crud", *names)
+
+
+def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller) -> SavedDocument:
+    """Read the answer to a change of a document."""
+    facts = AnswerFacts.of(answer.headers, caller.dialect)
+    is_new, notice = answer.status == HTTPStatus.CREATED, answer.headers.get(caller.dialect.header("Notice"))
+    return SavedDocument(
+        address=address,
+        etag=facts.etag,
+        version=facts.version,
+        modified=facts.modified,
+        operations=facts.operations,
+        is_new=is_new,
+        notice=notice,
+    )
+
+
+def _older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:
+    pairs = (("last-modified-time", revision), ("as-of", as_of))
+    return tuple((name, instant) for name, instant in pairs if instant is not None)

@@ -1,0 +1,414 @@
+"""Definitions as trees: their model, binds and view, and those of their section templates (spec forms 0, 1.4)."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from lxml import etree
+
+from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
+from persistence.limits import DEEPEST, LARGEST_TREE, LONGEST_XML_NAME, MOST_DECLARATIONS, MOST_TREE_NODES, MOST_WALKED
+from persistence.xml.streaming import Streaming
+
+Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
+Tree = etree._ElementTree  # noqa: SLF001 - likewise
+
+_LONGEST_WAIT = 30.0
+_turns = threading.BoundedSemaphore(2)
+_LARGER_BLOCK = 100_000
+"""Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)."""
+
+T = TypeVar("T")
+
+
+def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
+
+    It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
+    """
+    _check(data)
+    return _worked(data, work)
+
+
+def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
+    """Return the result of ``work`` on the tree of a stored document."""
+    try:
+        _check(data)
+    except MalformedXmlError as error:
+        raise DamagedError(f"the stored XML cannot be parsed: {error}") from error
+    return _worked(data, work)
+
+
+class _Limits(Streaming):
+    def __init__(self) -> None:
+        super().__init__()
+        self._declarations = 0
+        self._nodes = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        self._nodes += 1 + len(attributes)
+        if self._nodes > MOST_TREE_NODES:
+            raise BadRequestError(f"the XML has more than {MOST_TREE_NODES} elements and attributes, which is too many")
+
+    def declare(self, prefix: str | None, namespace: str | None) -> None:
+        super().declare(prefix, namespace)
+        self._declarations += 1
+        if self._declarations > MOST_DECLARATIONS:
+            raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces, which is too many")
+
+
+class Bound:
+    """A bound on a sum, for work that can exceed the size of a tree by far."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._left = most
+        self._refusal = refusal
+
+    def count(self, number: int = 1) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise BadRequestError(self._refusal)
+
+
+def serialized(tree: Tree) -> bytes:
+    """Serialize a document: UTF-8 with an XML declaration, not indented, with the nodes before and after the root."""
+    return etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
+
+
+def _check(data: bytes) -> None:
+    if len(data) > LARGEST_TREE:
+        raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
+    with _Limits() as limits:
+        limits.read([data])
+
+
+def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
+    if not _turns.acquire(timeout=_LONGEST_WAIT):
+        raise BusyError("other definitions are being parsed")
+    try:
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
+            return thread.submit(_work, data, work).result()
+    finally:
+        _turns.release()
+
+
+def _work(data: bytes, work: Callable[[Tree], T]) -> T:
+    try:
+        return work(_parse(data))
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:  # the frames of an exception and of its causes would keep the tree alive
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__
+        raise
+    finally:
+        # glibc keeps small blocks that a thread has freed; the memory goes back when a larger one is freed after them.
+        bytearray(_LARGER_BLOCK)
+
+
+def _parse(data: bytes) -> Tree:
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
+    )
+    if data[:1] == b"\0":
+        data = codecs.BOM_UTF16_BE + data
+    elif data[1:2] == b"\0":
+        data = codecs.BOM_UTF16_LE + data
+    try:
+        return etree.ElementTree(etree.fromstring(data, parser))
+    except etree.XMLSyntaxError as error:  # two parsers need not agree, on encodings above all
+        raise MalformedXmlError(one_line(f"the XML cannot be parsed: {error}")) from error
+
+
+XH = "{http://www.w3.org/1999/xhtml}"
+XF = "{http://www.w3.org/2002/xforms}"
+XXF = "{http://orbeon.org/oxf/xml/xforms}"
+FR = "{http://orbeon.org/oxf/xml/form-runner}"
+FB = "{http://orbeon.org/oxf/xml/form-builder}"
+XBL = "{http://www.w3.org/ns/xbl}"
+
+BIND = f"{XF}bind"
+INSTANCE = f"{XF}instance"
+MODEL = f"{XF}model"
+SECTION = f"{FR}section"
+GRID = f"{FR}grid"
+REPEAT = f"{FR}repeat"
+
+MODEL_ID = "fr-form-model"
+DATA_ID = "fr-form-instance"
+METADATA_ID = "fr-form-metadata"
+BINDS_ID = "fr-form-binds"
+BINDING = f"{XBL}binding"
+
+SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"})
+"""The last parts of ids that carry a name, after a hyphen."""
+
+etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no prefix
+
+_VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
+_COUNTS = ("min", "max", "minOccurs", "maxOccurs")
+_EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
+_LIBRARY = re.compile(r"\{http://orbeon\.org/oxf/xml/form-builder/component/[^/{}]+/[^/{}]+\}")
+_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
+
+Names = tuple[str, ...]
+"""The names of the elements on a path, from below the root element of the data."""
+
+
+def control_name(element: Element) -> str | None:
+    """Return the name in an id: ``main`` of ``main-grid``, ``grid-1`` of ``grid-1-grid``, ``None`` of ``fb-body``."""
+    name, _, suffix = element.get("id", "").rpartition("-")
+    return name if name and suffix in SUFFIXES else None
+
+
+def is_element_name(text: str | None) -> bool:
+    """Return whether an element without namespace can have this name: lxml refuses to make any other."""
+    if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
+        return False
+    try:
+        etree.QName(text)
+    except ValueError:
+        return False
+    return True
+
+
+def classes(element: Element) -> frozenset[str]:
+    return frozenset(element.get("class", "").split())
+
+
+def is_template_use(element: Element) -> bool:
+    """Return whether the element stands for a section template: its namespace is a library's."""
+    return _LIBRARY.match(element.tag) is not None
+
+
+def is_content_repeat(container: Element) -> bool:
+    """Return whether a section or grid repeats, as it is written since 4.8."""
+    return container.get("repeat") == "content"
+
+
+def is_repeated(container: Element) -> bool:
+    """Return whether a section or grid repeats, in the current or the legacy way: even an empty count suffices."""
+    return container.get("repeat") in {"content", "true"} or any(container.get(name) is not None for name in _COUNTS)
+
+
+def is_legacy_repeat(container: Element) -> bool:
+    return is_repeated(container) and not is_content_repeat(container)
+
+
+def is_plain_grid(container: Element) -> bool:
+    return container.tag == GRID and not is_repeated(container)
+
+
+@dataclass(frozen=True, slots=True)
+class FormPart:
+    """The main document or one section template: names are unique within one, and resolved within one.
+
+    Ids are indexed once: make a new part after a change of binds or ids.
+    """
+
+    body: Element | None
+    top: Element | None
+    binds: Mapping[str, Element]
+    """The binds under the top bind, itself included, by id; of equal ids the first."""
+
+    views: Mapping[str, Element]
+    """The elements under the body by id; of equal ids the first."""
+
+    iterations: Mapping[Element, Element]
+    """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
+
+    A legacy repeat has only the binds of its controls there.
+    """
+
+    walk: Bound
+    """The steps from elements to their ancestors, for all parts together: elements times levels of nesting."""
+
+    _paths: dict[Element, Names | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
+        tops = () if model is None else model.iterchildren(BIND)
+        top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
+        binds = () if top is None else tuple(top.iter(BIND))
+        views = _by_id(() if body is None else body.iterdescendants("*"))
+        return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
+
+    def bind(self, name: str) -> Element | None:
+        return self.binds.get(f"{name}-bind")
+
+    def control(self, name: str) -> Element | None:
+        """Return the control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
+        return _control(self.views, name)
+
+    def bind_named_by(self, view: Element) -> Element | None:
+        """Return the bind that the ``bind`` attribute of a control, grid or section names."""
+        return self.binds.get(view.get("bind", ""))
+
+    def path(self, bind: Element) -> Names | None:
+        """Return the element names from the data root to the element of a bind, if any (spec search 2.3)."""
+        lineage = []
+        above: Element | None = bind
+        while above is not None and above.tag == BIND and above is not self.top and above not in self._paths:
+            lineage.append(above)
+            above = above.getparent()
+        path = () if above is None else self._paths.get(above, ())
+        for each in reversed(lineage):
+            leads = reference(each).removesuffix(_EACH_LANGUAGE)
+            steps: Names | None = () if leads == "." else tuple(leads.split("/", DEEPEST))
+            if steps and not all(map(is_element_name, steps)):
+                steps = None
+            path = None if path is None or steps is None else path + steps
+            if path is not None and len(path) >= DEEPEST:
+                path = None
+            self.walk.count(1 + len(path or ()))
+            self._paths[each] = path
+        return path
+
+    def iteration_name(self, container: Element) -> str | None:
+        """Return the name of the iterations of a repeated section or grid, as its bind has it."""
+        bind = self.bind_named_by(container) if is_repeated(container) else None
+        iteration = None if bind is None else self.iterations.get(bind)
+        return None if iteration is None else iteration.get("name")
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionTree:
+    """A form definition: ``data`` is the root of its inline data; ``templates`` are by the tag that uses them."""
+
+    model: Element
+    data: Element | None
+    main: FormPart
+    templates: Mapping[str, FormPart]
+
+    @classmethod
+    def read(cls, tree: Tree) -> DefinitionTree | None:
+        """Read the definition in a document; return ``None`` where it has no form model or no form instance."""
+        root = tree.getroot()
+        heads = root.iterchildren(f"{XH}head") if root.tag == f"{XH}html" else ()
+        models = (model for head in heads for model in head.iterchildren(MODEL))
+        model = next((model for model in models if model.get("id") == MODEL_ID), None)
+        instance = None if model is None else instance_of(model, DATA_ID)
+        if model is None or instance is None:
+            return None
+        data = next(instance.iterchildren("*"), None)
+        walk = Bound(MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
+        return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
+
+    def reread(self) -> DefinitionTree:
+        """Index the main document again, after its model or body has changed."""
+        return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
+
+    @property
+    def metadata(self) -> Element | None:
+        instance = instance_of(self.model, METADATA_ID)
+        return None if instance is None else next(instance.iterchildren("*"), None)
+
+    def template(self, section: Element) -> FormPart | None:
+        """Return the section template that a section uses, where it is inlined."""
+        used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
+        return next((self.templates[tag] for tag in used if tag in self.templates), None)
+
+
+def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
+    """Return the result of ``work`` on a stored definition; ``None`` where it has no form model."""
+
+    def on_tree(tree: Tree) -> T | None:
+        definition = DefinitionTree.read(tree)
+        return None if definition is None else work(definition)
+
+    return on_stored_tree(stored, on_tree)
+
+
+def instance_of(model: Element, identifier: str) -> Element | None:
+    return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
+
+
+def text_in(element: Element) -> str:
+    """Return all text in an element, without surrounding blanks."""
+    return str(element.xpath("string()")).strip()
+
+
+def reference(bind: Element) -> str:
+    """Return the path of a bind from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
+    return bind.get("ref", bind.get("nodeset", ".")).strip()
+
+
+def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
+    found: dict[str, Element] = {}
+    for element in elements:
+        identifier = element.get("id")
+        if identifier is not None:
+            found.setdefault(identifier, element)
+    return found
+
+
+def _control(views: Mapping[str, Element], name: str) -> Element | None:
+    found = (views.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
+    return next((element for element in found if element is not None), None)
+
+
+def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[Element, Element]:
+    found: dict[Element, Element] = {}
+    for bind in binds:
+        above = bind.getparent()
+        if above is not None and _control(views, bind.get("name", "")) is None:
+            found.setdefault(above, bind)
+    return found
+
+
+def _body(root: Element) -> Element | None:
+    groups = []
+    for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
+        if candidate.tag != f"{FR}body":
+            groups.append(candidate)
+            continue
+        parent = candidate.getparent()
+        if parent is None or parent.tag not in {GRID, REPEAT}:
+            return candidate
+    return next((group for group in groups if "fb-body" in {group.get("id"), *classes(group)}), None)
+
+
+def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
+    """Return inlined section templates with the tag of their uses; the first of a tag is last, to win in a dict.
+
+    A binding inside another is part of that one's template (XBL 2.0, 2.1), so an element is in one template at most.
+    """
+    found = []
+    for binding, namespaces in with_namespaces(root):
+        if binding.tag != BINDING:
+            continue
+        first = _QUALIFIED.fullmatch(binding.get("element", "").partition(",")[0].strip())
+        uris = namespaces.get(first[1]) if first else None
+        used_as = f"{{{uris[-1]}}}{first[2]}" if first and uris else None
+        is_inner = next(binding.iterancestors(BINDING), None) is not None
+        if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
+            implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
+            model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
+            found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
+    return reversed(found)
+
+
+def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Sequence[str]]]]:
+    """Yield each element with the namespaces in scope by prefix, the last of which counts; valid for that turn only.
+
+    lxml's ``nsmap`` would collect all in scope again for each element.
+    """
+    scope: dict[str, list[str]] = {}
+    opened: list[str] = []
+    for event, subject in etree.iterwalk(root, events=("start-ns", "end-ns", "start")):
+        if event == "start-ns":
+            prefix, uri = subject
+            scope.setdefault(prefix, []).append(uri)
+            opened.append(prefix)
+        elif event == "end-ns":
+            scope[opened.pop()].pop()
+        else:
+            yield subject, scope

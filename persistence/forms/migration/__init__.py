@@ -1,1 +1,0 @@
-"""Migration of form definitions between data formats (spec forms 1)."""

@@ -1,0 +1,620 @@
+"""The tables of an index file, and its state as it says itself: facts, form versions, and fingerprints.
+
+The number of a ``row`` contains the time at which its document was saved. Rows are far apart, so the index of texts,
+whose size depends on how near its numbers are, has numbers of its own: those of ``texts``.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from persistence.closable import Closable
+from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
+from persistence.index.cards import SEPARATOR, Card, EntryRow, VersionKeys, card_of, encode, entries
+from persistence.index.sources import DocumentName, IndexedDocument
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.storage import files
+from persistence.storage.layout import SPOOL
+
+COLUMNS = 32
+"""The number of columns of text of indexed controls; controls share them in turn."""
+
+ROWS_PER_MILLISECOND = 1 << 20
+_LAST_MILLISECOND = (1 << 43) - 2
+"""Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
+
+
+def as_in_card(text: str) -> str:
+    """Return a text as it is written within a value in the JSON of a card."""
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A document, ready to be written without a look at the index. ``fields`` and ``rest`` are folded."""
+
+    document: str
+    is_draft: bool
+    version: int
+    round: int
+    fingerprint: str
+    created: Instant
+    modified: Instant
+    card: str
+    fields: tuple[str | None, ...]
+    rest: str
+    entries: tuple[EntryRow, ...]
+
+
+def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+    """Make a document ready to be written."""
+    card = card_of(read, keys.numbers)
+    return PreparedDocument(
+        document=read.hit.document,
+        is_draft=read.hit.is_draft,
+        version=card.version,
+        round=keys.round,
+        fingerprint=read.fingerprint,
+        created=card.created,
+        modified=card.modified,
+        card=encode(card),
+        fields=columns(card),
+        rest=read.rest.casefold(),
+        entries=tuple(entries(card)),
+    )
+
+
+def first_row(modified: Instant) -> int:
+    """Return the lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
+    milliseconds = epoch_nanoseconds(modified) // 1_000_000
+    return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * ROWS_PER_MILLISECOND
+
+
+def columns(card: Card) -> tuple[str | None, ...]:
+    """Return the columns of text of the indexed controls, folded."""
+    found: list[str | None] = [None] * COLUMNS
+    for number, values in card.values.items():
+        if values:
+            at, text = column_of(number), SEPARATOR.join(values).casefold()
+            before = found[at]
+            found[at] = text if before is None else f"{before}{SEPARATOR}{text}"
+    return tuple(found)
+
+
+def column_of(number: int) -> int:
+    """Return the column of text of a control."""
+    return number % COLUMNS
+
+
+SCHEMA = 4
+"""The version of the tables and of their content; an index of another one is rebuilt."""
+
+FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
+"""The columns of text of indexed controls."""
+
+TABLES = f"""
+CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE versions (
+    version INTEGER PRIMARY KEY, mark TEXT NOT NULL, controls TEXT, round INTEGER NOT NULL,
+    is_outdated INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE partitions (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, hidden INTEGER NOT NULL DEFAULT 0,
+    documents INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE documents (
+    row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
+    document TEXT NOT NULL, mark TEXT NOT NULL, round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
+);
+CREATE TABLE entries (
+    number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
+    edge INTEGER NOT NULL, PRIMARY KEY (number, partition, fold, value, row)
+) WITHOUT ROWID;
+CREATE TABLE texts (text INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE VIRTUAL TABLE fields USING fts5(
+    {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
+);
+CREATE VIRTUAL TABLE rests USING fts5(
+    rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
+);
+"""
+"""A row of ``versions`` is the state of a form version by which documents were read; ``mark`` is the fingerprint of a
+definition or document.
+"""
+
+INDEXES = """
+CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
+CREATE INDEX documents_by_partition ON documents (partition, row);
+"""
+"""Apart, because a new index is filled before it has them."""
+
+TEXTS = ("fields", "rests")
+"""The tables of the index of texts: of indexed controls, and of all else."""
+
+SCHEMA_FACT = "schema"
+TREE = "tree"
+"""The identity of the tree with which the index was last known to be up to date."""
+COMPLETE = "complete"
+"""The flag that the index has rows of all documents; without it, it stands for one that is being built."""
+REBUILDING = "rebuilding"
+"""The flag that another index is being built, which may miss changes: they are listed in ``missed``."""
+CHANGES = "changes"
+"""The number of changes to the index."""
+
+
+def read_fact(connection: sqlite3.Connection, name: str) -> str | int | None:
+    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> None:
+    connection.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
+
+
+def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
+    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6).
+
+    Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
+    """
+    for table in TEXTS:
+        for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
+            connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
+
+
+def optimize(connection: sqlite3.Connection) -> None:
+    """Merge all pieces of the index of texts."""
+    for table in TEXTS:
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+
+
+def is_whole(connection: sqlite3.Connection) -> bool:
+    """Return whether an index has the tables that it should have, as it says itself; raises ``sqlite3.Error``."""
+    return _tables_of(connection) == _expected()
+
+
+@cache
+def _expected() -> list[tuple[str, str | None]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES + INDEXES)
+        return _tables_of(connection)
+
+
+def _tables_of(connection: sqlite3.Connection) -> list[tuple[str, str | None]]:
+    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+class KeptRow(NamedTuple):
+    """The place of a document in the index, the round of its version, and the fingerprint that was read."""
+
+    text: int
+    row: int
+    partition: int
+    version: int
+    round: int
+    fingerprint: str
+
+
+class IndexedVersion(NamedTuple):
+    """A form version as the index has it.
+
+    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``round`` changes whenever
+    its documents must be read again.
+    """
+
+    fingerprint: str
+    controls: tuple[int, ...] | None
+    round: int
+
+
+_KEPT = (
+    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.round, d.mark"
+    " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
+)
+
+
+class IndexState(Closable):
+    """Reads and changes the state of the index at a path, by a connection that it owns.
+
+    Only the engine uses the connection. Methods raise ``sqlite3.Error``.
+    """
+
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.connection = connection
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the index has rows of all documents, and does not only stand for one that is being built."""
+        return bool(read_fact(self.connection, COMPLETE))
+
+    @property
+    def tree(self) -> str:
+        """Return the identity of the tree with which the index was last known to be up to date."""
+        return str(read_fact(self.connection, TREE))
+
+    @tree.setter
+    def tree(self, identity: str) -> None:
+        write_fact(self.connection, TREE, identity)
+
+    @property
+    def changes(self) -> int:
+        return int(read_fact(self.connection, CHANGES) or 0)
+
+    @changes.setter
+    def changes(self, number: int) -> None:
+        write_fact(self.connection, CHANGES, number)
+
+    # Documents.
+
+    def fingerprints(self, document: str) -> tuple[str, str]:
+        """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
+        found = dict(
+            self.connection.execute("SELECT draft, mark FROM documents WHERE document = ?", (document,)).fetchall()
+        )
+        return found.get(1, ""), found.get(0, "")
+
+    def kept(self, document: str) -> dict[bool, KeptRow]:
+        """Return the rows of a document by whether they are of its draft, as far as there are any."""
+        return {bool(draft): KeptRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
+
+    def count(self) -> int:
+        """Return the number of documents and drafts."""
+        return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+    def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
+        """Return the next documents and drafts after a row, each with its row."""
+        found = self.connection.execute(
+            "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
+        )
+        return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
+
+    def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
+        """Return the next documents of a version after a row."""
+        return self.connection.execute(
+            "SELECT row, document FROM documents WHERE row > ? AND partition IN"
+            " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
+            (after, version, most),
+        ).fetchall()
+
+    def hidden(self, but: int) -> frozenset[DocumentName]:
+        """Return the documents that are hidden because their definition was deleted, except those of one version."""
+        found = self.connection.execute(
+            "SELECT d.document, d.draft FROM documents d JOIN partitions p ON p.number = d.partition"
+            " WHERE p.hidden AND p.version <> ?",
+            (but,),
+        )
+        return frozenset(DocumentName(document, bool(draft)) for document, draft in found)
+
+    # Changes during a rebuild.
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """Return whether another index is being built."""
+        return bool(read_fact(self.connection, REBUILDING))
+
+    def begin_rebuild(self) -> None:
+        """List changed documents from now on."""
+        write_fact(self.connection, REBUILDING, 1)
+
+    def end_rebuild(self) -> None:
+        """List changed documents no longer; an index that only stands for another one goes on."""
+        if self.is_complete:
+            write_fact(self.connection, REBUILDING, 0)
+            self.connection.execute("DELETE FROM missed")
+
+    def miss(self, documents: Iterable[str]) -> None:
+        """List documents that have changed, which the new index may not have read."""
+        self.connection.executemany(
+            "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
+        )
+
+    def missed(self) -> list[str]:
+        """Return the documents that have changed since the rebuild began."""
+        return [document for (document,) in self.connection.execute("SELECT document FROM missed")]
+
+    # Form versions.
+
+    def controls(self) -> dict[str, int]:
+        """Return the numbers of controls by path."""
+        return dict(self.connection.execute("SELECT path, number FROM controls").fetchall())
+
+    def definitions(self) -> list[tuple[int, str]]:
+        """Return the versions that documents were read by, with the fingerprints of their definitions."""
+        return self.connection.execute("SELECT version, mark FROM versions").fetchall()
+
+    def outdated(self) -> list[int]:
+        """Return the versions whose documents must be read again."""
+        found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
+        return [version for (version,) in found]
+
+    def version(self, number: int) -> IndexedVersion | None:
+        row = self.connection.execute(
+            "SELECT mark, controls, round FROM versions WHERE version = ?", (number,)
+        ).fetchone()
+        if row is None:
+            return None
+        fingerprint, controls, in_round = row
+        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), in_round)
+
+    def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
+        """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
+        controls = None if version.controls is None else json.dumps(version.controls)
+        self.connection.execute(
+            "INSERT INTO versions (version, mark, controls, round, is_outdated) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET mark = excluded.mark, controls = excluded.controls, round = excluded.round,"
+            " is_outdated = is_outdated OR excluded.is_outdated",
+            (number, version.fingerprint, controls, version.round, is_outdated),
+        )
+
+    def hide_version(self, number: int) -> None:
+        """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
+        self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
+
+    def settle_version(self, number: int, in_round: int) -> None:
+        """Note that the documents of a version have been read again, unless its definition changed since."""
+        self.connection.execute(
+            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND round = ?", (number, in_round)
+        )
+
+
+_LONGEST_WAIT = 10.0
+_RETRY_AFTER = 2
+
+_LONGEST_LOG = 8_000
+"""Pages of changes after which they are written where they belong: a page that changes often is written there once."""
+
+_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_RANGE,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_CONSTRAINT,
+    }
+)
+_TRANSIENT = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+    }
+)
+_GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
+_OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
+"""Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
+
+_LEAST = 1 << 20
+"""Bytes that must be free: much more than SQLite maps at a time."""
+_LEAST_INODES = 16
+"""Files that can still be made: an index has four, and another one may be made beside it."""
+_USED_UP = (errno.ENOSPC, errno.EDQUOT)
+
+
+UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
+"""Pragmas for a file that nobody uses before it is finished, and that is removed if that fails."""
+
+
+class UnusableError(Exception):
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
+
+    def __init__(self, path: str, cause: str = "") -> None:
+        super().__init__(cause or path)
+        self.path = path
+        self.cause = cause
+
+
+class OutdatedError(UnusableError):
+    """An index that was made by another version of the service."""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Change a file for a block, alone."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
+    """Open a file, which must be there."""
+    return sqlite3.connect(
+        f"file:{quote(path)}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        timeout=_LONGEST_WAIT,
+        check_same_thread=False,
+        cached_statements=cached_statements,
+    )
+
+
+def opened_to_write(path: str) -> sqlite3.Connection:
+    """Open a file to change it while it is in use."""
+    connection = connected(path)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def sync(path: str) -> None:
+    """Make a finished file durable."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        files.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Return what distinguishes a file from another one at the same path; ``None`` where there is none."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_dev
+
+
+def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Return the identities of the log and the shared memory beside an index; ``None`` for each that is missing."""
+    return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
+
+
+def require_own(path: str) -> None:
+    """Make sure that an index and its companions are files with no other name: SQLite would write through a link."""
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        try:
+            status = os.lstat(each)
+        except FileNotFoundError:
+            if each == path:
+                raise UnusableError(path) from None
+            continue
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise UnusableError(path)
+
+
+def require_schema(connection: sqlite3.Connection, path: str) -> None:
+    """Make sure that a connection is to an index of this version, and one as long as it says: SQLite compares that."""
+    schema = read_fact(connection, SCHEMA_FACT)
+    if schema is None:
+        raise UnusableError(path)
+    if schema != SCHEMA:
+        raise OutdatedError(path)
+
+
+@contextmanager
+def domain_errors(what: str) -> Iterator[None]:
+    """Raise the domain error for one of SQLite in a block, in which ``what`` is used."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise as_domain_error(error, what) from error
+
+
+FAILURES = (
+    sqlite3.Error,
+    FileNotFoundError,
+    *(LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError),  # bytes changed, unnoticed by SQLite
+)
+"""Errors of using an index, for ``meaning_of``."""
+
+
+def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskError | BusyError:
+    """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
+    match error:
+        case sqlite3.Error():
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, what)
+        case FileNotFoundError():
+            return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
+        case _:
+            return UnusableError(path, f"{type(error).__name__}: {error}")
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """Return the primary code of an error; 0 where SQLite gave none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_damage(error: sqlite3.Error, path: str) -> bool:
+    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it.
+
+    If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and a
+    rebuilt index would not understand it either.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    try:
+        with closing(connected(path)) as connection:
+            if code is None or code in _GONE:
+                return True
+            if code & 0xFF != sqlite3.SQLITE_ERROR:
+                return (code & 0xFF) in _DAMAGE
+            return any(text in str(error) for text in _OF_DAMAGE) or not is_whole(connection)
+    except sqlite3.Error:
+        return True
+
+
+def is_lost(error: sqlite3.Error) -> bool:
+    """Return whether a file is damaged as a whole. A file that cannot be opened may be in order."""
+    return code_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_transient(error: sqlite3.Error) -> bool:
+    """Return whether an error says nothing about the content of a file."""
+    return code_of(error) in _TRANSIENT
+
+
+def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
+    """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
+    text = f"{what}: {error}"
+    match code_of(error):
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(text)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BusyError(text, _RETRY_AFTER)
+        case _:
+            return DiskError(text)
+
+
+def require_space(root: str) -> None:
+    """Make sure that SQLite has room to write below a root.
+
+    It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
+    system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
+
+    A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
+    not tell of its quotas. It counts no inodes; there the room is tried out.
+    """
+    status = os.statvfs(root)
+    is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
+    is_short_of_bytes = status.f_bavail * status.f_frsize < _LEAST
+    if is_short_of_inodes or is_short_of_bytes or (not status.f_files and is_full(root)):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def is_full(root: str) -> bool:
+    """Test whether the disk is full by taking room: some file systems report free bytes in another way, or have quotas.
+
+    SQLite reports this as any other error of the disk.
+    """
+    try:
+        descriptor = files.open_unnamed(f"{root}/{SPOOL}")
+        if descriptor is None:
+            return False
+        try:
+            files.reserve(descriptor, _LEAST)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno in _USED_UP
+    return False

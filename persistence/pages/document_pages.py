@@ -1,0 +1,394 @@
+"""The differences between two revisions of a document, and the actions on a document: bring back, break a lease."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
+
+import msgspec
+from flask import Response, render_template, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from persistence.errors import (
+    DamagedError,
+    ForbiddenError,
+    LockedError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    PreconditionError,
+    disk_errors,
+)
+from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.responses import SHOWN_TYPES
+from persistence.limits import CHUNK, LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.maintenance.reports import DocumentReport, Unreadable, report_document
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant, parse
+from persistence.model.permissions import ANONYMOUS, Bearer, User
+from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.versions import PublishedVersion
+from persistence.pages.form_pages import ServedForms, page_number, title_of
+from persistence.pages.site import NAME, Action, Done, Question, Site, Values
+from persistence.providers.router import Route
+from persistence.services.document_tables import ShownValues, outline_of, shown_values
+from persistence.services.documents import Documents
+from persistence.services.histories import (
+    DiffOptions,
+    RestorePlan,
+    Reverting,
+    RevisionDiffs,
+    RevisionPair,
+    before_current,
+)
+from persistence.services.rules import Get, Revert
+
+PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
+"""The rule of the page of a document or a draft, below which others are."""
+
+
+def address_of(app: str, form: str, collection: str, document: str, name: str = DATA_XML) -> DocumentAddress:
+    return DocumentAddress(Form(app, form), Collection(collection), document, name)
+
+
+def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str:
+    form = address.form
+    collection, document = address.collection.value, address.document
+    return url_for(
+        f"{NAME}.{endpoint}", app=form.app, form=form.name, collection=collection, document=document, **values
+    )
+
+
+def action_path(action: str, address: DocumentAddress, **values: Any) -> str:
+    form = address.form
+    return url_for(f"{NAME}.{action}", app=form.app, form=form.name, document=address.document, **values)
+
+
+def asked_instant(name: str = "at") -> Instant | None:
+    return instant_of(request.args.get(name, ""))
+
+
+def instant_of(text: str) -> Instant | None:
+    """Return the instant of a revision; ``None`` for no text."""
+    try:
+        return parse(text) if text else None
+    except (ValueError, OverflowError):
+        raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
+
+
+_PDF = "application/pdf"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def preview_of(content_type: str | None) -> str:
+    """Return how an attachment can be shown: ``image``, ``pdf``, or empty."""
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind not in SHOWN_TYPES:
+        return ""
+    return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentRoutes:
+    """The routes of contents. Encrypted ones are refused."""
+
+    documents: Documents
+
+    def add_to(self, site: Site) -> None:
+        site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
+        site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
+
+    def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
+        return self._sent(address_of(app, form, collection, document), "application/xml")
+
+    def attachment(self, app: str, form: str, collection: str, document: str, name: str) -> AnyResponse:
+        """Answer with an attachment, shown inline if that is asked for and safe, else as a download."""
+        return self._sent(address_of(app, form, collection, document, name), "")
+
+    def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
+        found = self.documents.read(address, Get(instant=asked_instant())).found
+        if found.sidecar.encrypted and not address.is_main:
+            found.close()
+            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
+        given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
+        is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
+        kind = content_type or (given if preview_of(given) else "application/octet-stream")
+        name = _UNSAFE.sub("_", address.name)
+        headers = {
+            "Content-Security-Policy": _POLICY,
+            "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
+        return Response(body, content_type=kind, headers=headers)
+
+
+def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
+    with file, disk_errors(f"reading {address}"):
+        yield from iter(partial(file.read, CHUNK), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFile:
+    """An attachment that is shown: ``preview`` says how, ``image``, ``pdf`` or not at all."""
+
+    name: str
+    content_type: str
+    size: int
+    preview: str
+    is_encrypted: bool
+    is_named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDocument:
+    """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
+
+    route: Route
+    report: DocumentReport
+    instant: Instant | None
+    revision: Sidecar | None
+
+    @property
+    def address(self) -> DocumentAddress:
+        return self.report.address
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.report.sidecar is not None and self.report.sidecar.deleted
+
+    def path(self, endpoint: str, **values: Any) -> str:
+        return document_path(endpoint, self.address, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """The page. It reads what is stored, without keys: encrypted values and files stay encrypted."""
+
+    forms: ServedForms
+    documents: Documents
+
+    def add_to(self, site: Site) -> None:
+        site.page(PATH, "document", self.show, reads="read")
+
+    def show(self, app: str, form: str, collection: str, document: str) -> str:
+        address = address_of(app, form, collection, document)
+        shown = self._shown(address, asked_instant())
+        language = request.args.get("lang") or None
+        outline = outline_of(shown.route, shown.revision.version if shown.revision else 1)
+        values = self._contents(shown, language)
+        number = page_number(request.args.get("page", "1"))
+        kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
+        revisions, total = _revisions(shown, number)
+        return render_template(
+            "document.html",
+            shown=shown,
+            title=title_of(_published(shown)),
+            values=values,
+            languages=outline.languages,
+            language=language if language in outline.languages else next(iter(outline.languages), None),
+            files=(files := _files(shown)),
+            file_names={each.name for each in files},
+            named_known=isinstance(shown.report.named, frozenset),
+            most=REVISIONS_SHOWN,
+            other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
+            action=lambda name, **values: action_path(name, address, **values),
+            here=lambda **values: shown.path("document", **(kept | values)),
+            revisions=revisions,
+            total=total,
+            page=number,
+            pages=max(1, -(-total // REVISIONS_SHOWN)),
+            lease=_lease(shown),
+            sidecar=msgspec.json.format(msgspec.json.encode(shown.revision)).decode() if shown.revision else "",
+        )
+
+    def _shown(self, address: DocumentAddress, instant: Instant | None) -> ShownDocument:
+        route = self.documents.router.of(address.form)
+        place = self.forms.place_of(route)
+        if place is None:
+            raise NotFoundError(f"the service {route.properties.route.data.name} has the documents of {address.form}")
+        report = report_document(place, address, with_revisions=False)
+        revision = report.sidecar
+        if instant is not None:
+            found = route.storage.read_revision(address, instant, content=False)
+            if found is None:
+                raise NotFoundError(f"{address} has no revision of {instant}")
+            revision = found.sidecar
+        return ShownDocument(route, report, instant, revision)
+
+    def _contents(self, shown: ShownDocument, language: str | None) -> ShownValues:
+        revision = shown.revision
+        if revision is None or revision.deleted:
+            return ShownValues()
+        try:
+            read = self.documents.read(shown.address, Get(instant=shown.instant))
+            return shown_values(shown.address, read, outline_of(shown.route, revision.version), language)
+        except DamagedError as error:
+            return ShownValues(cause=f"It is damaged: {error}")
+
+
+def _published(shown: ShownDocument) -> PublishedVersion | None:
+    if shown.revision is None:
+        return None
+    try:
+        return shown.route.catalog.of(shown.address.form, shown.revision.version).published
+    except PersistenceError:
+        return None
+
+
+def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
+    named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
+    files: list[ShownFile | Unreadable] = []
+    for each in shown.report.attachments:
+        if isinstance(each, Unreadable):
+            files.append(each)
+        else:
+            kind, is_encrypted = each.content_type or "", each.is_encrypted
+            preview = "" if is_encrypted else preview_of(kind)
+            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
+    return files
+
+
+def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
+    if not shown.address.keeps_history:
+        return [], 0
+    history = shown.route.storage.history(shown.address)
+    if history is None:
+        return [], 0
+    begin = (number - 1) * REVISIONS_SHOWN
+    # One more than is shown: the last one of a page is compared with the one before it.
+    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
+
+
+def _lease(shown: ShownDocument) -> LockedError | None:
+    try:
+        shown.route.data.leases.require(shown.address, ANONYMOUS)
+    except LockedError as error:
+        return error
+    return None
+
+
+_SUBJECT = "/<app>/<form>/<document>"
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPages:
+    """The page and the actions."""
+
+    documents: Documents
+
+    def add_to(self, site: Site) -> None:
+        site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
+        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
+        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
+
+    def changes(self, app: str, form: str, collection: str, document: str) -> str:
+        address = address_of(app, form, collection, document)
+        older, newer = asked_instant("older"), asked_instant("newer")
+        if older is None or newer is None:
+            raise NotFoundError("the times of two revisions are needed, as older and newer")
+        found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
+        if found is None:
+            raise NotFoundError(f"{address} has no revision of {newer}")
+        pair = RevisionPair(found.sidecar.version, older, newer)
+        options = DiffOptions(request.args.get("lang") or None, LONGEST_VALUE)
+        rows = RevisionDiffs(self.documents).rows(address, pair, Bearer(ANONYMOUS), options, VALUES_SHOWN + 1)
+        return render_template(
+            "changes.html",
+            address=address,
+            back=document_path("document", address),
+            pair=pair,
+            by=found.sidecar.modifier or "",
+            rows=rows[:VALUES_SHOWN],
+            has_more=len(rows) > VALUES_SHOWN,
+        )
+
+    def _ask_to_revert(self, values: Values) -> Question:
+        address = _address(values)
+        asked = self._asked(address, values, ANONYMOUS)
+        plan = Reverting(self.documents).plan(address, asked)
+        older, is_deleted = plan.file.older, plan.file.is_deleted
+        by = f" by {older.modifier}" if older.modifier else ""
+        effects = [f"The revision of {older.modified}{by} becomes the current one, as a new revision of yours."]
+        if plan.attachments:
+            effects.append(f"{len(plan.attachments)} attachments come back as they were then.")
+        if not is_deleted:
+            effects.append("What is current now stays in the history.")
+        effects.append("The draft of the document is removed, if there is one.")
+        if plan.notice is not None:
+            effects.append(f"Note: {plan.notice}.")
+        name = f"{address.form}/{address.document}"
+        title = (
+            f"Bring back the deleted document {name}?"
+            if is_deleted
+            else f"Make an older revision of {name} current again?"
+        )
+        button = "Bring it back" if is_deleted else "Make it current"
+        sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
+        return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
+
+    def _revert(self, values: Values, by: str) -> Done:
+        address = _address(values)
+        reverting = Reverting(self.documents)
+        plan = reverting.plan(address, self._asked(address, values, User(name=by)))
+        _require_current(plan, values["current"])
+        reverting.restore(plan)
+        back = document_path("document", address)
+        return Done(f"The revision of {plan.file.older.modified} is the current one again.", back)
+
+    def _asked(self, address: DocumentAddress, values: Values, user: User) -> Revert:
+        instant = instant_of(values["revision"]) or before_current(self.documents, address)
+        return Revert(instant=instant, user=user)
+
+    def _ask_to_break(self, values: Values) -> Question:
+        address = _address(values)
+        try:
+            self.documents.router.of(address.form).data.leases.require(address, ANONYMOUS)
+        except LockedError as error:
+            who = error.user or "Somebody"
+            effects = (
+                f"{who} has leased it for {error.seconds} more seconds, and may be editing it now.",
+                "Others can then lease and save it. Whoever saves last is stopped only by If-Match.",
+            )
+            title, back = f"Break the lease of {address.form}/{address.document}?", document_path("document", address)
+            sent = {"holder": error.user or ""}
+            return Question(title, effects, "Break the lease", back, is_dangerous=True, sent=sent)
+        raise NotFoundError(f"nobody has leased the document {address.document}")
+
+    def _break(self, values: Values, _by: str) -> Done:
+        address = _address(values)
+        managed = self.documents.router.of(address.form).data.managed
+        if managed is None:
+            raise NotSupportedError(f"another service has the leases of {address.form}")
+        try:
+            lease = managed.leases.broken(address.document, values["holder"])
+        except PreconditionError as error:
+            raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
+        return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
+
+
+def _address(values: Values) -> DocumentAddress:
+    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
+
+
+def _current_tag(plan: RestorePlan) -> str:
+    return "" if plan.file.current is None else plan.file.current.etag
+
+
+def _require_current(plan: RestorePlan, tag: str) -> None:
+    """Require that the current revision is still that of the question. ``If-Match`` never holds for a tombstone."""
+    if tag == _current_tag(plan):
+        return
+    address, current, now = plan.file.address, plan.file.current, plan.file.replaced
+    cause = ""
+    if now is not None and not (current is not None and current.is_edited):
+        who = now.modifier or "somebody without a name"
+        cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
+    raise PreconditionError(
+        f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
+        "Look at the document again."
+    )

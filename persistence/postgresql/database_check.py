@@ -1,0 +1,317 @@
+"""Inspecting a database, all of it as it was at one moment: findings come out, nothing is changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from psycopg.rows import TupleRow
+
+from persistence.errors import DamagedError
+from persistence.limits import PIECE, UNCLAIMED_SECONDS
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar, digest_text
+from persistence.postgresql.database import DATA, DEFINITION, DRAFT, Database, FormNumbers, Rows, rows_after
+from persistence.postgresql.database_index import recount
+from persistence.postgresql.database_storage import DatabaseStorage
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.revision_rows import decoded, sweep
+from persistence.storage.storage import Arrivals, MaintainedDatabase, RecordCheck, StorageFault, StorageFinding
+
+_COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
+_FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}
+_ROWS = """
+SELECT r.form, r.kind, r.folder, r.name, r.modified, f.app, f.name, r.is_current, r.id, r.sidecar,
+    octet_length(r.body), {digest}, p.pieces, p.last, p.bytes
+FROM (
+    SELECT * FROM revision WHERE (form, kind, folder, name, modified) > (%s, %s, %s, %s, %s)
+    ORDER BY form, kind, folder, name, modified LIMIT %s
+) AS r LEFT JOIN form AS f ON f.id = r.form LEFT JOIN LATERAL (
+    SELECT count(*), max(number), sum(octet_length(bytes)) FROM piece WHERE piece.id = r.id
+) AS p (pieces, last, bytes) ON r.body IS NULL
+ORDER BY r.form, r.kind, r.folder, r.name, r.modified
+"""
+_INLINE_DIGEST = "encode(sha256(r.body), 'hex')"
+_PIECE_OF = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
+_STRAY = """
+SELECT DISTINCT id FROM piece WHERE NOT EXISTS (SELECT FROM unclaimed WHERE unclaimed.id = piece.id)
+AND NOT EXISTS (SELECT FROM revision WHERE revision.id = piece.id AND body IS NULL)
+"""
+_IN_USE = (
+    "SELECT id FROM unclaimed WHERE EXISTS (SELECT FROM revision WHERE revision.id = unclaimed.id AND body IS NULL)"
+)
+_OVERDUE = "SELECT count(*) FROM unclaimed WHERE since < now() - make_interval(secs => %s)"
+_REMOVE_STRAY = """
+DELETE FROM piece WHERE id = %s AND NOT EXISTS (SELECT FROM unclaimed WHERE unclaimed.id = piece.id)
+AND NOT EXISTS (SELECT FROM revision WHERE revision.id = piece.id)
+"""
+_CLAIM = "DELETE FROM unclaimed WHERE id = %s AND EXISTS (SELECT FROM revision WHERE revision.id = unclaimed.id)"
+_AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
+_IS_THERE = f"SELECT 1 FROM revision WHERE {_AT} AND modified = %s AND id = %s"
+_MAKE_CURRENT = f"""
+UPDATE revision SET is_current = true WHERE {_AT} AND modified = (SELECT max(modified) FROM revision WHERE {_AT})
+AND NOT EXISTS (SELECT FROM revision WHERE {_AT} AND is_current)
+"""
+
+
+class _Row(NamedTuple):
+    """A revision, with the size and digest of its content as they are. ``last`` is the number of the last piece."""
+
+    form: int
+    kind: int
+    folder: str
+    name: str
+    modified: Instant
+    app: str | None
+    form_name: str | None
+    is_current: bool
+    id: str
+    sidecar: bytes
+    size: int | None
+    digest: str | None
+    pieces: int | None
+    last: int | None
+    bytes: int | None
+
+    @property
+    def place(self) -> str:
+        form = f"{self.app}/{self.form_name}" if self.app is not None else f"the form number {self.form}, which is lost"
+        return f"{form}/{_FOLDERS.get(self.kind, self.kind)}/{self.folder}/{self.name}"
+
+    @property
+    def address(self) -> DocumentAddress | None:
+        if self.app is None or self.form_name is None or self.kind not in _COLLECTIONS:
+            return None
+        return DocumentAddress(Form(self.app, self.form_name), _COLLECTIONS[self.kind], self.folder, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionInspection:
+    """Inspects the revisions and contents of a database.
+
+    ``is_deep`` compares every digest; ``body_fault`` judges the bodies of records.
+    """
+
+    database: Database
+    is_deep: bool
+    body_fault: RecordCheck
+
+    def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
+        """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
+        statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
+        rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
+        for _, folder in groupby(map(_Row._make, rows), lambda row: row[:3]):
+            for _, revisions in groupby(folder, lambda row: row.name):
+                yield from self._resource(connection, list(revisions))
+            yield None
+        yield from self._contents(connection)
+
+    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[StorageFinding]:
+        newest = rows[-1]
+        for row in rows:
+            yield from self._revision(connection, row)
+        if not any(row.is_current for row in rows):
+            mend = partial(self._make_current, newest)
+            yield StorageFinding(
+                StorageFault.NO_CURRENT, newest.place, f"of {len(rows)} revisions none is current", mend
+            )
+        elif not newest.is_current:
+            message = f"the current revision is older than that of {newest.modified}"
+            yield StorageFinding(StorageFault.ORDER_WRONG, newest.place, message)
+
+    def _revision(self, connection: Rows, row: _Row) -> Iterator[StorageFinding]:
+        try:
+            sidecar = decoded(row.sidecar, row.place)
+        except DamagedError as error:
+            yield StorageFinding(StorageFault.UNREADABLE, row.place, str(error))
+            return
+        if row.app is None or (sidecar.id, sidecar.modified) != (row.id, row.modified):
+            message = f"the row of {row.modified} is not that of its sidecar, which is of {sidecar.modified}"
+            yield StorageFinding(StorageFault.ROW_WRONG, row.place, message)
+        fault_of_content = self._content_fault(connection, row, sidecar)
+        if fault_of_content:
+            yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {fault_of_content}")
+        address = row.address
+        fault = None if address is None or sidecar.body is None else self.body_fault(address, sidecar)
+        if fault is not None:
+            with self.database.apart("looking at", row.place) as now:
+                is_still_there = now.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
+            if is_still_there:
+                yield StorageFinding(fault[0], row.place, fault[1])
+
+    def _content_fault(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
+        if sidecar.deleted:
+            return "a deletion has a content" if row.size is not None or row.pieces else ""
+        digest = row.digest
+        if row.size is None:
+            pieces = -(-sidecar.size // PIECE)
+            if not row.pieces:
+                return "its content is missing"
+            if (row.pieces, row.last, row.bytes) != (pieces, pieces - 1, sidecar.size):
+                return f"it has {row.pieces} pieces of {row.bytes} bytes, and not {pieces} of {sidecar.size}"
+            if self.is_deep:
+                sha256 = hashlib.sha256()
+                for number in range(pieces):
+                    found = connection.execute(_PIECE_OF, (row.id, number), binary=True).fetchone()
+                    sha256.update(b"" if found is None else found[0])
+                digest = sha256.hexdigest()
+        elif row.size != sidecar.size:
+            return f"its content has {row.size} bytes, and not {sidecar.size}"
+        if digest is not None and sidecar.digest not in {None, digest_text(digest)}:
+            return "its content has another digest"
+        return ""
+
+    def _contents(self, connection: Rows) -> Iterator[StorageFinding]:
+        for (content,) in connection.execute(_STRAY).fetchall():
+            mend = partial(self._changed, _REMOVE_STRAY, content)
+            yield StorageFinding(StorageFault.STRAY_CONTENT, f"content {content}", "no revision has it", mend)
+        for (content,) in connection.execute(_IN_USE).fetchall():
+            message = "a revision has it, and it would be removed as if none had"
+            mend = partial(self._changed, _CLAIM, content)
+            yield StorageFinding(StorageFault.IN_USE_UNCLAIMED, f"content {content}", message, mend)
+        (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
+        if count:
+            message = f"{count} contents that no revision has any more"
+            yield StorageFinding(StorageFault.OVERDUE, "contents", message, self._sweep)
+
+    def _sweep(self) -> None:
+        while sweep(self.database):
+            continue
+
+    def _changed(self, statement: str, content: str) -> None:
+        with self.database.apart("repairing", content) as connection:
+            connection.execute(statement.encode(), (content,))
+
+    def _make_current(self, row: _Row) -> None:
+        with self.database.apart("repairing", row.place) as connection:
+            connection.execute(_MAKE_CURRENT.encode(), row[:4] * 3)
+
+
+_DOCUMENTS = """
+SELECT form, folder, kind = 1 AS draft, modified FROM revision
+WHERE kind IN (0, 1) AND name = 'data.xml' AND is_current
+AND position(convert_to('"deleted":true', 'UTF8') IN sidecar) = 0
+"""
+"""The living documents and drafts. A quote in a text of a sidecar has a backslash before it."""
+
+_DIFFERENT = f"""
+SELECT DISTINCT coalesce(r.form, d.form), coalesce(r.folder, d.document)
+FROM ({_DOCUMENTS}) AS r
+FULL JOIN document AS d ON d.form = r.form AND d.document = r.folder AND d.draft = r.draft
+WHERE r.folder IS NULL OR d.document IS NULL OR d.modified <> r.modified
+"""
+_EVERY = f"""
+SELECT DISTINCT form, folder FROM (
+    SELECT form, folder FROM ({_DOCUMENTS}) AS r UNION SELECT form, document FROM document
+) AS found (form, folder) WHERE (form, folder) > (%s, %s) ORDER BY form, folder LIMIT %s
+"""
+_TOTALS = """
+SELECT p.form, version, draft, there, counted FROM partition AS p,
+LATERAL (SELECT count(*) FROM document WHERE partition = p.number) AS a (there),
+LATERAL (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = p.number) AS b (counted)
+WHERE there <> counted
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInspection:
+    """Compares the index of a database; ``is_deep`` compares the values of every document.
+
+    A difference in the snapshot is looked at again in its own transaction, so that it is real.
+    """
+
+    database: Database
+    rows: IndexRows
+    is_deep: bool
+
+    def run(self, connection: Rows) -> Iterator[StorageFinding]:
+        """Yield all findings; ``connection`` has a snapshot."""
+        forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
+        totals = connection.execute(_TOTALS).fetchall()
+        found: Iterable[TupleRow] = (
+            rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
+            if self.is_deep
+            else connection.execute(_DIFFERENT.encode())
+        )
+        for number, document in found:
+            form = forms.get(number)
+            difference = None if form is None else self.rows.difference(form, document)
+            if form is not None and difference is not None:
+                mend = partial(self._rewrite, form, document)
+                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", difference, mend)
+        for number, version, is_draft, there, counted in totals:
+            if number in forms:
+                kind = "drafts" if is_draft else "documents"
+                message = f"it counts {counted} {kind} of version {version}, and not {there}"
+                mend = partial(recount, self.database, forms[number], number)
+                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), message, mend)
+
+    def _rewrite(self, form: Form, document: str) -> None:
+        with self.database.transaction("indexing", form):
+            self.rows.changed(form, document, is_rewritten=True)
+
+
+_BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
+_BRING = "INSERT INTO arrived_draft (source, etag) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING"
+_DRAFTS = "SELECT etag FROM arrived_draft WHERE source = %s"
+_BEGIN = "INSERT INTO arriving (source, form) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_END = """
+DELETE FROM arriving USING form, unnest(%s::text[], %s::text[]) AS ended (app, name)
+WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.name = ended.name
+"""
+
+
+class DatabaseMoveJournal(Arrivals):
+    """Forms that are being moved here: they came by the move alone, so a move that goes on may replace them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._numbers = FormNumbers(database)
+
+    def begun(self, source: str) -> set[Form]:
+        with self._database.reading("looking what is being moved to", self._database.address) as connection:
+            return {Form(*row) for row in connection.execute(_BEGUN, (source,)).fetchall()}
+
+    def begin(self, source: str, form: Form) -> None:
+        number = self._numbers.require(form)
+        with self._database.apart("beginning to move", form) as connection:
+            connection.execute(_BEGIN, (source, number))
+
+    def end(self, source: str, forms: Iterable[Form]) -> None:
+        ended = list(forms)
+        with self._database.apart("ending a move to", self._database.address) as connection:
+            connection.execute(_END, ([form.app for form in ended], [form.name for form in ended], source))
+
+    def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
+        with self._database.apart("moving drafts to", self._database.address) as connection:
+            connection.execute(_BRING, (source, list(etags)))
+
+    def drafts_of(self, source: str) -> set[str]:
+        with self._database.reading("looking what was moved to", self._database.address) as connection:
+            return {etag for (etag,) in connection.execute(_DRAFTS, (source,)).fetchall()}
+
+
+def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:
+    """Return the database of a storage that keeps all older revisions; ``rows`` are those of its index, if any."""
+    database = storage.database
+
+    def inspect(is_deep: bool, body_fault: RecordCheck) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as there
+        with database.snapshot() as connection:
+            yield from RevisionInspection(database, is_deep, body_fault).run(connection)
+            if rows is not None:
+                yield from IndexInspection(database, rows, is_deep).run(connection)
+
+    return MaintainedDatabase(
+        str(database.address),
+        storage,
+        DatabaseMoveJournal(database),
+        database.snapshot,
+        storage.keeping_writers_out,
+        inspect,
+    )

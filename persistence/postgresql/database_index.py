@@ -1,0 +1,433 @@
+"""Reading documents again for the index: one job at a time in a database, whichever node does it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TypeVar
+
+import msgspec
+from psycopg import errors as codes
+
+from persistence import processors
+from persistence.closable import Closable, closed
+from persistence.definitions.catalog import Definition
+from persistence.errors import BadRequestError, BusyError, PersistenceError
+from persistence.index.cards import searched_owners
+from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
+from persistence.index.sources import DefinitionState
+from persistence.limits import MOST_READERS, READ_AT_ONCE, REREAD_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
+from persistence.model.addresses import Form
+from persistence.model.permissions import OwnerSets
+from persistence.model.search_query import Field, Hits, Query, Scope
+from persistence.postgresql.connections import Session
+from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
+from persistence.postgresql.database_search import DatabaseSearch
+from persistence.postgresql.index_rows import IndexBatches, IndexRows, SourceOf, VersionState
+from persistence.postgresql.search_conditions import BoundSql, SearchedPartition, joined, known, select_texts
+from persistence.storage.storage import Readable
+from persistence.xml.streaming import Streaming
+
+Failed = Callable[[Form | None, Exception], None]
+"""Called when a job that a search has started has failed."""
+
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds for which a job waits for another to end."""
+_PAUSE = 0.2
+"""Seconds between two reports."""
+_LONGEST_END = 10.0
+"""Seconds for which ``close`` waits for the documents that are just being read."""
+_MOST_AT_ONCE = 2
+"""Calls in a process that run or wait: each keeps one of few threads."""
+_READERS = min(MOST_READERS, max(2, processors.count()))
+"""Threads of a job: while one waits for the database, another reads."""
+
+_OUTDATED = """
+SELECT number FROM partition JOIN indexed_version USING (form, version)
+WHERE form = %s AND partition.round < indexed_version.round AND state <> %s
+AND EXISTS (SELECT FROM partition_total WHERE partition = number)
+"""
+_DOCUMENTS = """
+SELECT modified, seq, document FROM document WHERE partition = %s AND (modified, seq) > (%s, %s)
+ORDER BY modified, seq LIMIT %s
+"""
+_TOTAL = "SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = ANY(%s::int[])"
+_TOTAL_OF_FORM = """
+SELECT coalesce(sum(documents), 0)::bigint FROM partition_total JOIN partition ON number = partition WHERE form = %s
+"""
+_STRAY = """
+SELECT DISTINCT document FROM document d WHERE form = %s AND NOT EXISTS (
+    SELECT FROM revision r WHERE r.form = d.form AND r.kind = d.draft::int AND r.folder = d.document
+    AND r.name = 'data.xml' AND r.is_current
+)
+"""
+_RECOUNT = """
+INSERT INTO partition_total (partition, shard, documents)
+SELECT number, pg_backend_pid() %% 64, there - counted FROM (
+    SELECT number, (SELECT count(*) FROM document WHERE partition = number) AS there,
+    (SELECT coalesce(sum(documents), 0) FROM partition_total WHERE partition = number) AS counted
+    FROM partition WHERE form = %s
+) AS found WHERE there <> counted
+ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
+"""
+"""Adds what is missing: rows and totals are of one state, and change together."""
+
+_COMPACT = """
+WITH gone AS (DELETE FROM partition_total WHERE partition = %s RETURNING partition, documents)
+INSERT INTO partition_total (partition, shard, documents)
+SELECT partition, -1, sum(documents) FROM gone GROUP BY partition HAVING sum(documents) <> 0
+ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
+"""
+"""Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """How many documents of a job are done."""
+
+    current: int
+    total: int
+
+
+class RereadDocuments:
+    """Reads documents of forms again, and yields how many were looked at after each batch.
+
+    ``at_once`` batches are read at the same time, each by a thread and a connection.
+    """
+
+    def __init__(self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._rows = rows
+        self._source_of = source_of
+        self._batches = IndexBatches(database, numbers, rows, source_of)
+
+    def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
+        """Read the documents again that were read by an older state of a definition."""
+        number = self._numbers.require(form)
+        while partitions := self._partitions(number):
+            before = self._count(partitions)
+            for partition in partitions:
+                rows = self._database.listed("listing documents", "", _DOCUMENTS, (partition,), ("", 0))
+                documents = (document for *_, document in rows)
+                yield from _together(documents, lambda some: self._batches.reread(form, some), at_once)
+                with self._database.reading("counting documents") as connection:
+                    connection.execute(_COMPACT, (partition,))
+            if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
+                return
+
+    def count_outdated(self, form: Form) -> int:
+        """Return how many documents were read by an older state of a definition."""
+        return self._count(self._partitions(self._numbers.require(form)))
+
+    def everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
+        """Write all rows of a form again, or those of one version."""
+        number, source = self._numbers.require(form), self._source_of(form)
+        for each in source.versions() if version is None else (version,):
+            with self._database.transaction("indexing", form):
+                self._rows.published(form, each)
+        with self._database.reading("looking for strays of", form) as connection:
+            strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
+
+        def rewrite(documents: Sequence[str]) -> None:
+            self._batches.reread(form, documents, is_rewritten=True, version=version)
+
+        yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
+        recount(self._database, form, number)
+
+    def count(self, form: Form) -> int:
+        """Return how many documents of a form there are, as far as the index knows."""
+        with self._database.reading("counting the documents of", form) as connection:
+            row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def _partitions(self, number: int) -> list[int]:
+        with self._database.reading("looking for outdated documents") as connection:
+            found = connection.execute(_OUTDATED, (number, DefinitionState.DELETED.name)).fetchall()
+        return [partition for (partition,) in found]
+
+    def _count(self, partitions: Sequence[int]) -> int:
+        with self._database.reading("counting documents") as connection:
+            row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+
+def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None], at_once: int) -> Iterator[int]:
+    def reread_some(batch: Sequence[str]) -> int:
+        reread(batch)
+        return len(batch)
+
+    batches = iter(lambda: list(islice(documents, REREAD_AT_ONCE)), [])
+    if at_once == 1:
+        yield from map(reread_some, batches)
+        return
+    with ThreadPoolExecutor(at_once, "rereading") as pool:
+        running: deque[Future[int]] = deque()
+        try:
+            for batch in batches:
+                running.append(pool.submit(reread_some, batch))
+                if len(running) > at_once:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def recount(database: Database, form: Form, number: int) -> None:
+    """Correct the totals of a form with a number. Raises domain errors."""
+    with database.transaction("counting the documents of", form) as connection:
+        connection.execute(_RECOUNT, (number,))
+
+
+class IndexJobs(Closable):
+    """The jobs of this process, one at a time in the database. It owns the threads of those that searches start."""
+
+    def __init__(self, database: Database, reread: RereadDocuments, failed: Failed) -> None:
+        self._reread = reread
+        self._failed = failed
+        self._job = DatabaseJob(database, "reading of documents")
+        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        self._threads: dict[Form, threading.Thread] = {}
+        self._is_closing = threading.Event()
+
+    def close(self) -> None:
+        """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
+        with self._lock:
+            self._is_closing.set()
+            threads, self._threads = list(self._threads.values()), {}
+        for thread in threads:
+            thread.join(_LONGEST_END)
+
+    def begin(self, form: Form) -> None:
+        """Read the outdated documents of a form again in a thread, unless one does so already."""
+        with self._lock:
+            running = self._threads.get(form)
+            if self._is_closing.is_set() or (running is not None and running.is_alive()):
+                return
+            thread = threading.Thread(target=self._bring_up_to_date, args=(form,), name="reindexing", daemon=True)
+            self._threads[form] = thread
+            thread.start()
+
+    def run(self, forms: Iterable[Form], version: int | None = None) -> None:
+        """Write all rows of forms again, or those of one version."""
+        if not self._turns.acquire(blocking=False):
+            raise BusyError("indexes are being rebuilt, and others wait for their turn already", retry_after=30)
+        forms = tuple(forms)
+        try:
+            total = sum(map(self._reread.count, forms))
+            everything = (self._reread.everything(form, version, _READERS) for form in forms)
+            self._work(total, chain.from_iterable(everything))
+        finally:
+            self._turns.release()
+
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the job, whichever node does it."""
+        if not self._job.is_taken():
+            return ReindexingStatus()
+        try:
+            progress = msgspec.json.decode(self._job.read(), type=_Progress)
+        except msgspec.DecodeError:
+            progress = _Progress(0, 0)
+        return ReindexingStatus(ReindexingState.INDEXING, progress.current, progress.total)
+
+    def _bring_up_to_date(self, form: Form) -> None:
+        try:
+            self._work(self._reread.count_outdated(form), self._reread.outdated(form, _READERS))
+        except PersistenceError as error:
+            if not self._is_closing.is_set():
+                self._failed(form, error)
+
+    def _work(self, total: int, looked_at: Iterator[int]) -> None:
+        with self._job.turn("another index is being made", _LONGEST_WAIT, self._is_closing.is_set):
+            self._report(0, total)
+            reported, current = time.monotonic(), 0
+            for documents in looked_at:
+                current += documents
+                if self._is_closing.is_set():
+                    raise closed("the index")
+                if time.monotonic() > reported + _PAUSE:
+                    reported = time.monotonic()
+                    self._report(min(current, total), total)
+
+    def _report(self, current: int, total: int) -> None:
+        with suppress(PersistenceError):
+            self._job.write(msgspec.json.encode(_Progress(current, total)))
+
+
+_ATTEMPTS = 5
+_READING = 3.0
+"""Seconds for which a search reads documents again before it says that it takes longer."""
+_RETRY_AFTER = 2
+
+_PARTITIONS = """
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SELECT number, version, draft, partition.round,
+    (SELECT coalesce(sum(documents), 0)::bigint FROM partition_total WHERE partition = number),
+    indexed_version.round, state, data_format, fingerprint, keys
+FROM partition JOIN indexed_version USING (form, version) WHERE form = %s ORDER BY number
+"""
+_DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
+
+T = TypeVar("T")
+
+
+class DatabaseIndex(Closable):
+    """The index of the forms in a database. Raises ``BusyError`` while many documents are read again."""
+
+    def __init__(
+        self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
+    ) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._rows = rows
+        self._source_of = source_of
+        self._reread = RereadDocuments(database, numbers, rows, source_of)
+        self.jobs = IndexJobs(database, self._reread, failed)
+
+    def close(self) -> None:
+        """End the jobs of this process."""
+        self.jobs.close()
+
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        found = self._ask(form, scope, query, budget, lambda search: search.find(query))
+        return Hits() if found is None else found
+
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
+        yield from self._ask(form, scope, Query(), budget, lambda search: list(search.distinct(by))) or ()
+
+    def checking(self, definition: Definition) -> Streaming:
+        return self._source_of(definition.form).checking(definition)
+
+    def _ask(
+        self, form: Form, scope: Scope, query: Query, budget: Budget | None, work: Callable[[DatabaseSearch], T]
+    ) -> T | None:
+        number = self._numbers.find(form)
+        if number is None:
+            return None
+        is_current = self._rows.versions.is_current
+        for _ in range(_ATTEMPTS):
+            if budget is not None:
+                budget.restart()
+            with self._searching(form, number, query, budget) as (connection, allow):
+                results = []
+                while connection.first.nextset():
+                    if connection.first.description is not None:
+                        results.append(connection.first.fetchall())
+                every = [_Partition.of(row) for row in results[0]]
+                found = [each for each in every if each.owners(scope) is not None]
+                texts = results[1] if len(results) > 1 else []
+                indexed = {each.version: each.indexed for each in found}
+                versions = [number for number in sorted(indexed) if not is_current(form, number, indexed[number])]
+                outdated = sum(each.documents for each in found if each.is_outdated)
+                if not versions and not outdated:
+                    searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
+                    allow(sum(each.documents for each in searched))
+                    return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
+            self._bring_up_to_date(form, versions, outdated)
+        raise _being_read(form)
+
+    def _bring_up_to_date(self, form: Form, versions: Iterable[int], documents: int) -> None:
+        for version in versions:
+            with self._database.transaction("indexing", form) as connection:
+                self._rows.versions.renew(connection, form, version)
+        if documents > READ_AT_ONCE:
+            self.jobs.begin(form)
+            raise _being_read(form)
+        ends = time.monotonic() + _READING
+        for _ in self._reread.outdated(form) if documents else ():
+            if time.monotonic() > ends:
+                self.jobs.begin(form)
+                raise _being_read(form)
+
+    @contextmanager
+    def _searching(
+        self, form: Form, number: int, query: Query, budget: Budget | None
+    ) -> Iterator[tuple[Session, Callable[[int], None]]]:
+        """Search in one transaction, which sees one state; yield it with a function that allows time for documents."""
+        allowed = SEARCH_WAITS
+
+        def allow(documents: int) -> None:
+            nonlocal allowed
+            allowed += documents * SEARCH_WAITS_PER_DOCUMENT
+            left = 0 if budget is None else max(1, round(1000 * (allowed - time.monotonic() + budget.began)))
+            connection.execute(_DEADLINE, (str(left),))
+            if budget is not None:
+                budget.allow_for(documents)
+
+        texts = select_texts(number, query)
+        first = BoundSql(_PARTITIONS, (number,))
+        first = first if texts is None else joined(";", (first, texts))
+        with self._database.transaction("searching", form, first=first.text, values=first.parameters) as connection:
+            connection.pipeline_until_commit()
+            if budget is not None:
+                budget.start()
+            try:
+                yield connection, allow
+            except codes.QueryCanceled as error:
+                raise BadRequestError(
+                    f"the search takes more than {allowed:.2f} s in the database: ask for less, or more narrowly"
+                ) from error
+            finally:
+                if budget is not None:
+                    budget.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition with its version as it is indexed, and how many documents it has."""
+
+    number: int
+    version: int
+    is_draft: bool
+    round: int
+    documents: int
+    indexed: VersionState
+
+    @classmethod
+    def of(cls, row: tuple[int, int, bool, int, int, int, str, str, str, str]) -> _Partition:
+        return cls(*row[:5], VersionState.of_row(row[5:]))
+
+    @property
+    def is_seen(self) -> bool:
+        """True if its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
+        return self.round == self.indexed.round
+
+    @property
+    def is_outdated(self) -> bool:
+        return not self.is_seen and self.indexed.state is not DefinitionState.DELETED
+
+    def owners(self, scope: Scope) -> OwnerSets | None:
+        return searched_owners(scope, self.version, is_draft=self.is_draft)
+
+    def searched(self, scope: Scope) -> SearchedPartition:
+        owner_sets = self.owners(scope) or frozenset()
+        return SearchedPartition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
+
+
+class DatabaseReindexer:
+    """Writes the rows of an index again on request. A ``Reindexer``; each call ends when that is done."""
+
+    def __init__(self, view: Readable, jobs: IndexJobs) -> None:
+        self._view = view
+        self._jobs = jobs
+
+    def all(self) -> None:
+        self._jobs.run(self._view.forms())
+
+    def version(self, form: Form, number: int | None) -> None:
+        if form in set(self._view.forms(form.app)):
+            self._jobs.run((form,), number)
+
+    def status(self) -> ReindexingStatus:
+        return self._jobs.status()
+
+
+def _being_read(form: Form) -> BusyError:
+    return BusyError(f"documents of {form} are being read again: its definition changed", _RETRY_AFTER)

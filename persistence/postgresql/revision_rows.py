@@ -1,0 +1,476 @@
+"""Reading revisions and lists of them. Long lists are read some rows at a time, without an open transaction."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+
+import msgspec
+from psycopg.rows import TupleRow
+
+from persistence.errors import DamagedError, DiskError, OutcomeUnknownError, PersistenceError, ReplacedError
+from persistence.limits import DEFINITIONS_FORESEEN, INLINE, MOST_SWEPT, PIECE, SWEPT_AT_ONCE, UNCLAIMED_SECONDS
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.instants import Instant
+from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.postgresql.database import (
+    DATA,
+    DEFINITION,
+    DRAFT,
+    Database,
+    FormNumbers,
+    ResourceKey,
+    check,
+    folder_of,
+    kind_of,
+)
+from persistence.storage.commit import Upload
+from persistence.storage.storage import DocumentFile, DocumentFiles, RevisionList, count_since
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+_decoder = msgspec.json.Decoder(Sidecar)
+
+_OF_DOCUMENT = f"""
+SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 0 AND folder = %s AND name IN (%s, %s) AND is_current
+UNION ALL SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 1 AND folder = %s AND is_current
+UNION ALL (
+    SELECT kind, folder, name, id, CASE name WHEN '{FORM_XHTML}' THEN sidecar END FROM revision
+    WHERE form = %s AND kind = 2 AND is_current LIMIT {DEFINITIONS_FORESEEN + 1}
+)
+"""
+_OF_DEFINITION = """
+SELECT kind, folder, name, id, sidecar FROM revision
+WHERE form = %s AND kind = 2 AND folder = %s AND name IN (%s, %s) AND is_current
+"""
+
+LookupRow = tuple[int, str, str, str, bytes | None]
+"""Kind, folder, name, content id and sidecar."""
+
+
+class _FormXhtml(NamedTuple):
+    id: str
+    sidecar: bytes
+
+
+def select_sidecars(number: int, address: Address) -> tuple[str, tuple[object, ...]]:
+    """Return the statement and parameters that find the current sidecars of an address and its main one.
+
+    For a document, also those of its whole draft, and the definitions of its form, if they are few.
+    """
+    folder = folder_of(address)
+    values = (number, folder, address.main.name, address.name)
+    if isinstance(address, DefinitionAddress):
+        return _OF_DEFINITION, values
+    return _OF_DOCUMENT, (*values, number, folder, number)
+
+
+def decoded(data: bytes, address: object) -> Sidecar:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+class Lookup:
+    """The current sidecars that were found, and the definitions of forms, while they decide something.
+
+    ``drafts`` are the documents whose whole draft is known.
+    """
+
+    def __init__(self) -> None:
+        self.sidecars: dict[Address, Sidecar | None] = {}
+        self.drafts = set[tuple[Form, str]]()
+        self._definitions: dict[Form, dict[int, _FormXhtml | None]] = {}
+
+    def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
+        """Know what ``select_sidecars`` has found, and that there is nothing else."""
+        if isinstance(address, DocumentAddress):
+            definitions = [row for row in rows if row[0] == DEFINITION]
+            rows = [row for row in rows if row[0] != DEFINITION]
+            self.drafts.add((address.form, address.document))
+            if len(definitions) <= DEFINITIONS_FORESEEN:
+                self._definitions[address.form] = dict.fromkeys((int(row[1]) for row in definitions), None) | {
+                    int(folder): _FormXhtml(content, data)
+                    for _, folder, _, content, data in definitions
+                    if data is not None
+                }
+        found: dict[Address, bytes | None]
+        asked: list[Address]
+        if isinstance(address, DefinitionAddress):
+            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
+            asked = [address, address.main]
+        else:
+            collections = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
+            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in rows}
+            asked = [each.moved(collection) for collection in Collection for each in (address, address.main)]
+        for each in {*asked, *found}:
+            data = found.get(each)
+            self.sidecars[each] = None if data is None else decoded(data, each)
+
+    def sidecar(self, address: Address) -> tuple[Sidecar | None] | None:
+        """Return a tuple of the current sidecar; ``None`` where it was not looked up."""
+        if address not in self.sidecars:
+            if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+                return None
+            row = self._definitions[address.form].get(address.version)
+            self.sidecars[address] = None if row is None else decoded(row.sidecar, address)
+        return (self.sidecars[address],)
+
+    def content_id(self, address: Address) -> tuple[str | None] | None:
+        """Return a tuple of the content id of a ``form.xhtml``; ``None`` where it was not looked up."""
+        if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+            return None
+        row = self._definitions[address.form].get(address.version)
+        return (None if row is None else row.id,)
+
+    def versions(self, form: Form) -> list[tuple[int, str | None]] | None:
+        """Return the known versions of a form, highest first, each with its content id."""
+        found = self._definitions.get(form)
+        if found is None:
+            return None
+        return sorted(((version, None if row is None else row.id) for version, row in found.items()), reverse=True)
+
+    def note(self, address: Address, sidecar: Sidecar | None) -> None:
+        """Record the sidecar that is current now."""
+        self.sidecars[address] = sidecar
+        if isinstance(address, DefinitionAddress):
+            self._definitions.pop(address.form, None)
+
+    def _unknown(self, address: DefinitionAddress) -> bool:
+        return address.form not in self._definitions
+
+
+_AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
+_INSTANTS = f"SELECT modified FROM revision WHERE {_AT} ORDER BY modified DESC"
+_PAGE = f"SELECT modified, sidecar FROM revision WHERE {_AT} AND modified BETWEEN %s AND %s ORDER BY modified DESC"
+_NAMES = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
+_FOLDER = """
+SELECT name, modified, is_current, sidecar FROM revision
+WHERE form = %s AND kind = %s AND folder = %s AND (name, modified) > (%s, %s) ORDER BY name, modified LIMIT %s
+"""
+_FORMS = """
+SELECT app, name FROM form
+WHERE (%s::text IS NULL OR app = %s) AND EXISTS (SELECT FROM revision WHERE revision.form = form.id)
+AND (app, name) > (%s, %s)
+ORDER BY app, name LIMIT %s
+"""
+_DOCUMENTS = """
+SELECT folder FROM revision WHERE form = %s AND kind = %s AND is_current AND folder > %s
+GROUP BY folder ORDER BY folder LIMIT %s
+"""
+_SUMS = """
+SELECT folder, sum(('x' || left(encode(sha256(convert_to(
+    concat_ws(' ', (kind = 1)::int, name, modified, id, is_current::int), 'UTF8')), 'hex'), 16))::bit(64)::bigint)
+FROM revision WHERE form = %s AND kind = %s AND folder > %s GROUP BY folder ORDER BY folder LIMIT %s
+"""
+"""Calculates ``sum_of_revisions`` of ``storage.marks``."""
+
+_VERSIONS = """
+SELECT folder, max(id) FILTER (WHERE name = %s) FROM revision
+WHERE form = %s AND kind = %s AND is_current GROUP BY folder
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionReader:
+    """Reads rows of revisions by their keys."""
+
+    database: Database
+
+    def row(
+        self, columns: str, place: ResourceKey, address: Address, instant: Instant | None = None
+    ) -> TupleRow | None:
+        """Return columns of the current revision, or of the one of an instant."""
+        at = "is_current" if instant is None else "modified = %s"
+        values = place if instant is None else (*place, instant)
+        with self.database.reading("reading", address) as connection:
+            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
+            return connection.execute(statement.encode(), values, binary=True).fetchone()
+
+    def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
+        row = self.row("sidecar", place, address, instant)
+        return None if row is None else decoded(row[0], address)
+
+    def instants(self, place: ResourceKey, address: Address) -> list[Instant]:
+        """Return the instants of all revisions, newest first."""
+        with self.database.reading("listing the revisions of", address) as connection:
+            rows = connection.execute(_INSTANTS, place).fetchall()
+        return [Instant(each) for (each,) in rows]
+
+    def names(self, place: ResourceKey, address: Address) -> list[str]:
+        with self.database.reading("listing", address) as connection:
+            return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
+
+    def folder(self, form: int, kind: int, folder: str) -> Iterator[FolderRow]:
+        yield from map(
+            FolderRow._make, self.database.listed("listing", folder, _FOLDER, (form, kind, folder), ("", ""))
+        )
+
+    def forms(self, app: str | None) -> Iterator[Form]:
+        yield from (Form(*row) for row in self.database.listed("listing the forms", "", _FORMS, (app, app), ("", "")))
+
+    def documents(self, form: Form, number: int, kind: int) -> Iterator[str]:
+        rows = self.database.listed("listing the documents of", form, _DOCUMENTS, (number, kind), ("",))
+        yield from (folder for (folder,) in rows)
+
+    def sums(self, form: Form, number: int, kind: int) -> Iterator[tuple[str, int]]:
+        """Yield each folder of a kind, in order, with the ``sum_of_revisions`` in it."""
+        for folder, total in self.database.listed("listing the revisions of", form, _SUMS, (number, kind), ("",)):
+            yield folder, int(total)
+
+    def versions(self, form: Form, number: int) -> list[tuple[int, str | None]]:
+        """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
+        with self.database.reading("listing the versions of", form) as connection:
+            rows = connection.execute(_VERSIONS, (FORM_XHTML, number, DEFINITION)).fetchall()
+        return sorted(((int(folder), content) for folder, content in rows), reverse=True)
+
+
+class FolderRow(NamedTuple):
+    """A revision in a folder, with its sidecar as bytes."""
+
+    name: str
+    modified: Instant
+    is_current: bool
+    sidecar: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRevisions(RevisionList):
+    """The revisions of a resource, by their instants as they were at one moment, newest first."""
+
+    reader: RevisionReader
+    place: ResourceKey
+    address: Address
+    instants: list[Instant]
+
+    @property
+    def total(self) -> int:
+        return len(self.instants)
+
+    def instant(self, position: int) -> Instant:
+        return self.instants[position]
+
+    def since(self, instant: Instant) -> int:
+        return count_since(self, instant)
+
+    def revision(self, position: int) -> ListedRevision | None:
+        return next(iter(self.page(position, position + 1)), None)
+
+    def page(self, begin: int, end: int) -> list[ListedRevision]:
+        wanted = self.instants[begin:end]
+        if not wanted:
+            return []
+        with self.reader.database.reading("listing the revisions of", self.address) as connection:
+            rows = connection.execute(_PAGE, (*self.place, wanted[-1], wanted[0]), binary=True).fetchall()
+        found, listed = [], set(wanted)
+        for instant, data in (row for row in rows if row[0] in listed):
+            try:
+                found.append(ListedRevision(instant, decoded(data, self.address)))
+            except DamagedError:
+                if instant == self.instants[0]:
+                    raise
+                found.append(ListedRevision(instant, None))
+        return found
+
+
+_BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
+_PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"
+_GIVE_UP = (
+    "WITH own AS (DELETE FROM unclaimed WHERE id = %s RETURNING id) DELETE FROM piece USING own WHERE piece.id = own.id"
+)
+_SWEEP = """
+WITH old AS (
+    SELECT id FROM unclaimed WHERE since < now() - make_interval(secs => %s)
+    ORDER BY since LIMIT %s FOR UPDATE SKIP LOCKED
+), gone AS (DELETE FROM unclaimed USING old WHERE unclaimed.id = old.id RETURNING unclaimed.id),
+pieces AS (DELETE FROM piece USING gone WHERE piece.id = gone.id)
+SELECT count(*) FROM gone
+"""
+_READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
+
+
+def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SWEPT_AT_ONCE) -> int:
+    """Remove some contents that no revision has had for so many seconds; return how many."""
+    with database.apart("removing old contents") as connection:
+        row = connection.execute(_SWEEP, (seconds, most)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def sweep_all(database: Database) -> None:
+    """Remove the contents that no revision has had for long, up to a limit."""
+    for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
+        if not sweep(database):
+            return
+
+
+def opened_content(database: Database, content: str, size: int, body: bytes | None) -> BinaryIO:
+    if body is not None:
+        return io.BytesIO(body)
+    return cast("BinaryIO", io.BufferedReader(_Pieces(database, content, size)))
+
+
+class DatabaseUpload(Upload):
+    """A body on its way into a database. ``flush`` stores a large one before any lock is held."""
+
+    def __init__(self, local: str, database: Database, folder: Callable[[], tuple[int | None, str]]) -> None:
+        super().__init__(local)
+        self._database = database
+        self._folder = folder
+        self._has_pieces = False
+        self._is_stored = False
+
+    @property
+    def is_large(self) -> bool:
+        """True if the content is stored in pieces."""
+        return self.size > INLINE
+
+    def flush(self) -> None:
+        """Write a large content to the database, in pieces; a small one waits for its row."""
+        if not self.is_large or self._is_stored:
+            return
+        if self._has_pieces:
+            raise DiskError("storing a body: it failed before, and only some pieces are there")
+        with suppress(PersistenceError):
+            sweep(self._database)
+        number, folder = self._folder()
+        self._has_pieces = True  # from now on there is something to give up
+        self._database.require_committing()
+        with self._database.apart("storing", "a body") as connection:
+            connection.execute(_BEGIN, (self.id, number, folder))
+        with self.opened() as file:
+            for at in range(-(-self.size // PIECE)):
+                piece = file.read(PIECE)
+                self._database.require_committing()
+                with self._database.apart("storing", "a body") as connection:  # briefly: others wait for connections
+                    connection.execute(_PIECE, (self.id, at, piece))
+        self._is_stored = True
+
+    def body(self) -> bytes | None:
+        """Return a small content for its row, and ``None`` for one in pieces."""
+        self.flush()
+        if self.is_large:
+            return None
+        with self.opened() as file:
+            return file.read()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # Those of a stored content are not unclaimed any more; one that nobody knows of is left to the sweep.
+            if self._has_pieces and not isinstance(error, OutcomeUnknownError):
+                with suppress(PersistenceError):
+                    self._database.require_committing()
+                    with self._database.apart("giving up", "a body") as connection:
+                        connection.execute(_GIVE_UP, (self.id,))
+        finally:
+            super().__exit__(kind, error, trace)
+
+
+class _Pieces(io.RawIOBase):
+    """A content in pieces, one in memory at a time."""
+
+    def __init__(self, database: Database, content: str, size: int) -> None:
+        self._database = database
+        self._content = content
+        self._size = size
+        self._at = 0
+        self._number = -1
+        self._piece = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError("a position before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        if self._at >= self._size:
+            return 0
+        number, begin = divmod(self._at, PIECE)
+        if number != self._number:
+            self._number, self._piece = number, self._read(number)
+        found = memoryview(self._piece)[begin : begin + len(target)]
+        target[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def _read(self, number: int) -> bytes:
+        with self._database.reading("reading", "a content") as connection:
+            row = connection.execute(_READ, (self._content, number), binary=True).fetchone()
+        expected = min(PIECE, self._size - number * PIECE)
+        if row is None or len(row[0]) != expected:
+            raise ReplacedError("the content was replaced while it was read, and is gone")
+        return bytes(row[0])
+
+
+_UNCLAIMED = "SELECT id FROM unclaimed WHERE folder = %s AND (form = %s OR form IS NULL) ORDER BY id"
+_ERASE = """
+WITH gone AS (DELETE FROM unclaimed WHERE folder = %s AND (form = %s OR form IS NULL) RETURNING id)
+DELETE FROM piece USING gone WHERE piece.id = gone.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseDocumentFiles(DocumentFiles):
+    """The revisions of a document and its draft, and contents that no revision has any more."""
+
+    reader: RevisionReader
+    numbers: FormNumbers
+    form: Form
+    document: str
+
+    def listed(self) -> Iterator[DocumentFile]:
+        """Yield every revision, and then every content that waits to be swept, named as in a file tree."""
+        number = self.numbers.find(self.form)
+        if number is None:
+            return
+        for collection in Collection:
+            main = DocumentAddress(self.form, collection, self.document, DATA_XML)
+            check(main)
+            for row in self.reader.folder(number, kind_of(main), self.document):
+                address = main.moved(collection, row.name)
+                sidecar = decoded(row.sidecar, address)
+                name = str(address) if row.is_current else f"{address} of {row.modified}"
+                yield DocumentFile(name, sidecar.size, sidecar.digest or "")
+        with self.reader.database.reading("looking for contents of", self.document) as connection:
+            rows = connection.execute(_UNCLAIMED, (self.document, number)).fetchall()
+        yield from (DocumentFile(f"content {content}", 0, "") for (content,) in rows)
+
+    def links(self) -> Iterator[str]:
+        """Yield nothing: a row has no other name."""
+        yield from ()
+
+    def remove(self, links: list[str]) -> None:  # noqa: ARG002 - there are none
+        """Remove contents of the document that no revision has any more, in the transaction of the block."""
+        number = self.numbers.find(self.form)
+        with self.reader.database.reading("erasing", self.document) as connection:
+            connection.execute(_ERASE, (self.document, number))

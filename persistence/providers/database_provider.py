@@ -1,0 +1,203 @@
+"""PostgreSQL databases as providers. Apart, because their driver is installed only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from persistence.definitions.catalog import Catalog
+from persistence.dialect import DIALECTS
+from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.index.protocol import ReindexingStatus
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.model.addresses import Form
+from persistence.postgresql import schema
+from persistence.postgresql.database import Database, FormNumbers
+from persistence.postgresql.database_check import maintained
+from persistence.postgresql.database_index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.database_reports import DatabaseReports, FlatRows, naming
+from persistence.postgresql.database_storage import DatabaseStorage
+from persistence.postgresql.index_rows import IndexRows
+from persistence.postgresql.revision_rows import sweep_all
+from persistence.properties.properties import ProviderProperties
+from persistence.properties.property_table import full_address
+from persistence.providers.locations import local_directory
+from persistence.providers.router import Opening, Provider
+from persistence.settings import Settings
+from persistence.storage import file_system, files, root
+from persistence.storage.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """The directory of an instance, in which bodies wait on their way into databases."""
+
+    root: str
+
+    def free_bytes(self) -> int:
+        with disk_errors(f"directory of this instance {self.root}"):
+            return file_system.free_in(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDatabase:
+    """A database that must be writable; its free space is unknown."""
+
+    database: Database
+
+    @property
+    def root(self) -> str:
+        return str(self.database.address)
+
+    def free_bytes(self) -> None:
+        cause = self.database.probe()
+        if cause is not None:
+            raise BusyError(cause)
+
+    def connections(self) -> tuple[int, int]:
+        return self.database.connections
+
+
+class Databases:
+    """The engine of databases. Providers with one address share its connections.
+
+    Bodies on their way in wait in the directory of this instance.
+    """
+
+    calls_others = False
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._local = local = local_directory(opening.settings, opening.properties)
+        with disk_errors(f"directory of this instance {local}"):
+            files.ensure(local)
+            root.make_own(local)
+        self._at: dict[str, Provider] = {}
+        self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
+        self.sweeps: list[Callable[[], object]] = []
+
+    def provider(self, configured: ProviderProperties) -> Provider:
+        uri, opening = configured.uri, self._opening
+        if uri not in self._at:
+            database = opening.closing.enter_context(_known(opening.settings, uri))
+            self.written.append(WrittenDatabase(database))
+            self.sweeps.append(partial(sweep_all, database))
+            opened = _OpenDatabase(opening, database, self._local)
+            opening.closing.enter_context(opened.index)
+            self._at[uri] = opened.provider()
+        return self._at[uri]
+
+    def bodies(self, configured: ProviderProperties, main: Storage) -> None:  # noqa: ARG002 - others need it
+        raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
+
+    @staticmethod
+    def init(settings: Settings, uri: str) -> tuple[str, bool]:
+        """Make the tables of an empty database; return its name, and whether they were made."""
+        with _known(settings, uri) as database:
+            return str(database.address), schema.init(database)
+
+    @staticmethod
+    def require(settings: Settings, uri: str) -> None:
+        with _known(settings, uri) as database:
+            schema.require(database)
+
+    @staticmethod
+    def probe(settings: Settings, uri: str) -> str | None:
+        """Try out a database; return the reason why it cannot be written for now."""
+        with _known(settings, uri) as database:
+            schema.require(database)
+            return database.probe()
+
+    @staticmethod
+    def steps_due(settings: Settings, uri: str) -> list[str]:
+        """Return the names of the steps that bring a database up to date."""
+        with _known(settings, uri) as database:
+            return schema.missing(database)
+
+    @staticmethod
+    def upgrade(settings: Settings, uri: str) -> list[str]:
+        """Bring a database up to date; return the names of the applied steps."""
+        with _known(settings, uri) as database:
+            return schema.upgrade(database)
+
+
+class _OpenDatabase:
+    """A database whose storage tells the index of changes, and whose index reads by the storage."""
+
+    def __init__(self, opening: Opening, database: Database, local: str) -> None:
+        properties = opening.properties
+        self._opening = opening
+        self._database = database
+        self._local = local
+        self._extracted = ExtractionCache()
+        numbers = FormNumbers(database)
+        self._rows = IndexRows(database, numbers, self._source_of)
+        self._flat = FlatRows(database, self._source_of)
+        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
+        self._catalog = Catalog(self._storage)
+        self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
+
+    def provider(self) -> Provider:
+        reports = DatabaseReports(self._database, self._flat, self._source_of)
+        return Provider(
+            self._storage,
+            self._catalog,
+            self.index,
+            reports,
+            _Rebuilding(self._storage, DatabaseReindexer(self._storage, self.index.jobs), reports),
+            self._storage.leases,
+            self._definitions,
+            self._storage,
+            maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
+        )
+
+    def changing(self, form: Form, document: str, version: int) -> None:
+        self._flat.ask(form)
+        self._rows.changing(form, document, version)
+
+    def changed(self, form: Form, document: str) -> None:
+        self._rows.changed(form, document)
+        self._flat.changed(form, document)
+
+    def published(self, form: Form, version: int) -> None:
+        self._rows.published(form, version)
+
+    def _source_of(self, form: Form) -> Source:
+        dialect = DIALECTS[self._opening.settings.dialect]
+        configured = self._opening.properties.of(form)
+        flat = naming(
+            dialect.flat_view_prefix, configured.longest_flat_name, prefixes_in_main=configured.has_flat_prefixes
+        )
+        described = SourceDescription(form, configured.data_format, dialect.is_designer(form), flat, "")
+        return Source(described, self._storage, self._definitions(form), self._extracted)
+
+    def _definitions(self, form: Form) -> Catalog:
+        route = self._opening.properties.of(form).route
+        return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilding:
+    """Rebuilds the index of a database and then its flat views. A ``Reindexer``."""
+
+    storage: DatabaseStorage
+    index: DatabaseReindexer
+    reports: DatabaseReports
+
+    def all(self) -> None:
+        self.index.all()
+        for form in self.storage.forms():
+            self.reports.refill(form)
+
+    def version(self, form: Form, number: int | None) -> None:
+        self.index.version(form, number)
+        if form in self.storage.forms(form.app):
+            self.reports.refill(form, number)
+
+    def status(self) -> ReindexingStatus:
+        return self.index.status()
+
+
+def _known(settings: Settings, uri: str) -> Database:
+    return Database(full_address(uri), lock_timeout=settings.lock_timeout)

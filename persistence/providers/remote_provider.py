@@ -1,0 +1,67 @@
+"""Other services as providers. Apart, because the HTTP client is loaded only where there are any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial
+
+from persistence.definitions.catalog import Catalog
+from persistence.dialect import DIALECTS
+from persistence.model.addresses import DESIGNER_VERSION, Form
+from persistence.properties.properties import ProviderProperties
+from persistence.properties.property_table import full_address
+from persistence.providers.router import Opening, Provider
+from persistence.remote.remote_bodies import RemoteBodies
+from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
+from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.remote.remote_store import RemoteLeases, RemoteStore
+from persistence.storage.locks import Locks
+from persistence.storage.root import make_own
+from persistence.storage.storage import Readable
+
+
+class Remotes:
+    """The engine of other services. Providers with one address share their connections.
+
+    Bodies are received in the home of the settings, and its locks keep writers here apart.
+    """
+
+    calls_others = True
+    written = ()
+    sweeps = ()
+
+    def __init__(self, opening: Opening) -> None:
+        settings = opening.settings
+        self._root = root = os.path.realpath(settings.home)
+        self._opening = opening
+        self._dialect = DIALECTS[settings.dialect]
+        self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+        self._locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
+        self._connections: dict[str, Connections] = {}
+
+    def provider(self, configured: ProviderProperties) -> Provider:
+        client, properties, dialect = self._client(configured), self._opening.properties, self._dialect
+
+        def versions_of(form: Form) -> Iterable[int]:
+            catalog_of = self._opening.catalog_of
+            return (DESIGNER_VERSION,) if dialect.is_designer(form) else catalog_of(form).storage.versions(form)
+
+        index = RemoteIndex(
+            client,
+            versions_of,
+            lambda form: properties.of(form).route.definition == configured,
+            is_exact=client.names.theirs.restricts_searches,
+        )
+        storage = RemoteStore(client, self._root, self._locks)
+        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client), RemoteLeases(client))
+
+    def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
+        return RemoteBodies(self._client(configured), self._root, main.sidecar)
+
+    def _client(self, configured: ProviderProperties) -> Client:
+        names = ProviderNames(self._dialect, DIALECTS[configured.dialect or self._dialect.name], configured.mirrored)
+        if configured.uri not in self._connections:
+            connections = Connections(full_address(configured.uri), self._limits)
+            self._connections[configured.uri] = self._opening.closing.enter_context(connections)
+        return Client(configured.name, names, self._connections[configured.uri])

@@ -1,0 +1,226 @@
+"""The services of the public API and of the provider API, which in some dialects is behind a proxy (spec crud 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from persistence.errors import BadAddressError, BadRequestError
+from persistence.limits import LONGEST_SHOWN
+from persistence.model import versions
+from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.permissions import ANONYMOUS, Admin
+from persistence.model.texts import in_latin_1
+from persistence.model.versions import ABSENT, VersionRequest
+from persistence.providers.router import Provider, Route, Router, only
+from persistence.services.access import Access
+from persistence.services.codec import AS_STORED, Codec
+from persistence.services.definitions import Definitions
+from persistence.services.documents import Decision, Deletion, Documents, Leasing, counts, protecting, selected
+from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
+from persistence.services.histories import Histories, Reverting, RevisionDiffs
+from persistence.services.reencryption import Reindexing
+from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
+from persistence.services.searching import PublishedForms, Searching
+from persistence.services.transforms import Attachments
+from persistence.storage.stored_revision import StoredRevision
+
+
+class DefinitionsBehindProxy(Definitions):
+    """Form definitions of versions that are always named."""
+
+    __slots__ = ()
+
+    def read(self, form: Form, name: str, get: Get) -> Read:
+        """Return one file of the version named."""
+        versions.must_be_sent(get.version.number, form)
+        return super().read(form, name, get)
+
+    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
+        """Publish one file: 201 unless the proxy has found a file to replace."""
+        versions.must_be_sent(put.version.number, form)
+        put = replace(put, origin=_nobodys(put.origin))
+        written = super().write(form, name, put, chunks)
+        return replace(written, created=written.created and put.origin is None)
+
+    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
+        """Leave a tombstone, even if nothing is stored."""
+        versions.must_be_sent(delete.version.number, form)
+        return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
+
+    def required(self, found: StoredRevision | None, address: DefinitionAddress) -> None:
+        """Require nothing: the proxy has looked."""
+
+
+class DocumentsBehindProxy(Documents):
+    """Form data and drafts without permissions, which the proxy has checked."""
+
+    __slots__ = ()
+
+    def read(self, address: DocumentAddress, get: Get) -> Read:
+        """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
+        route = self.router.of(address.form)
+        _require_format(get.data_format if get.content else None)
+        super().admitted(route, address, ABSENT, None)
+        return Read(address, selected(route, address, get, content=get.content), None)
+
+    def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
+        """Return the version number, which the proxy always knows."""
+        _require_format(data_format)
+        return versions.must_be_sent(super().admitted(route, address, asked, None), address)
+
+    def decided(
+        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
+    ) -> Decision:
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
+
+        A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
+        runtime 2), and others may have looked too early.
+        """
+        version = versions.must_be_sent(number, address)
+        stored = self.checked(route, address, over, put, version)
+        if route.properties.needs_publication:  # looked at only then: another service may have the definition
+            self.require_published(route, route.catalog.of(route.form, version))
+        creates = put.origin is None and stored.own is None
+        put = replace(put, origin=_as_stored(put.origin, stored.own))
+        is_only = put.is_singleton and creates and counts(address)
+        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
+
+    def decided_to_delete(
+        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
+    ) -> Deletion:
+        """Leave a tombstone, even if nothing is stored."""
+        version = versions.must_be_sent(number, address)
+        self.checked(route, address, current, delete, version)
+        return Deletion(version, tombstone_over(current, version, delete), None)
+
+    def may_read(
+        self,
+        asked: Put | Delete,  # noqa: ARG002 - inherited
+        own: DocumentAddress,  # noqa: ARG002
+        address: DocumentAddress,  # noqa: ARG002
+    ) -> bool:
+        """Return true: the proxy has let the caller in."""
+        return True
+
+    def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:
+        """Remove a draft: perhaps only attachments, whose records another service has (spec crud 11)."""
+        address = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        route, version = self.router.of(form), versions.must_be_sent(delete.version.number, address)
+        with route.storage.writing(address) as writer, protecting(route, address, delete.user):
+            writer.discard_draft(form, document)
+        return Removed(address, version, None, None)
+
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - inherited
+        """Refuse: the proxy searches, and deletes one document after the other."""
+        raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
+
+
+def _require_format(asked: str | None) -> None:
+    if asked and asked != RAW and not versions.is_data_format(asked):
+        raise BadRequestError(f"data-format-version is not a version such as 2021.1.0: {asked[:LONGEST_SHOWN]!r}")
+
+
+def _nobodys(origin: Origin | None) -> Origin | None:
+    """Definitions have no owner (spec crud 4.4)."""
+    return None if origin is None else replace(origin, owner=ANONYMOUS)
+
+
+def _as_stored(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
+    """Return the owner that a proxy has found as it is stored.
+
+    The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
+    """
+    if origin is None or stored is None:
+        return origin
+    owner, known = origin.owner, stored.sidecar.facts.owner
+    if known.group is not None and in_latin_1(known.group) == owner.group:
+        owner = replace(owner, group=known.group)
+    if known.name is not None and in_latin_1(known.name) == owner.name:
+        owner = replace(owner, name=known.name, organization=known.organization)
+    return replace(origin, owner=owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services behind the requests of one API."""
+
+    definitions: Definitions
+    documents: Documents
+    leasing: Leasing
+    attachments: Attachments
+    histories: Histories
+    reverting: Reverting
+    forms: PublishedForms
+    searching: Searching
+    reindexing: Reindexing
+    forced_deletes: ForcedDeletes
+
+    @classmethod
+    def public(
+        cls,
+        router: Router,
+        access: Access,
+        admins: Iterable[Admin] = (),
+        codec: Codec = AS_STORED,
+        purge_of: PurgeOf = lambda _: None,
+    ) -> Services:
+        """Wire the services of the public API; ``codec`` translates between clients and storage."""
+        documents = Documents(router, access.dialect, access)
+        definitions = Definitions(router, refuses_marks=True)
+        return cls._wired(documents, replace(documents, codec=codec), definitions, admins, purge_of)
+
+    @classmethod
+    def of_provider(
+        cls,
+        provider: Provider,
+        router: Router,
+        access: Access,
+        admins: Iterable[Admin] = (),
+        purge_of: PurgeOf = lambda _: None,
+    ) -> Services:
+        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).
+
+        Definitions are read and published there, while rules go by the definitions that ``router`` finds.
+        """
+        dialect = access.dialect
+        documents = Documents(router, dialect, access)
+        definitions = Definitions(only(provider, router.properties), refuses_marks=True)
+        wired = cls._wired(documents, documents, definitions, admins, purge_of)
+        if not dialect.has_proxy:
+            return wired
+        served = DocumentsBehindProxy(router, dialect, access)
+        return replace(
+            wired,
+            definitions=DefinitionsBehindProxy(definitions.router),
+            documents=served,
+            leasing=Leasing(router, dialect, None),
+            forms=PublishedForms(router, admins, is_strict=dialect.is_strict, filters=False),
+            histories=Histories(router, None, RevisionDiffs(served)),
+            reverting=Reverting(served),
+            forced_deletes=ForcedDeletes(served, None, purge_of),
+        )
+
+    @classmethod
+    def _wired(
+        cls,
+        documents: Documents,
+        served: Documents,
+        definitions: Definitions,
+        admins: Iterable[Admin],
+        purge_of: PurgeOf,
+    ) -> Services:
+        router, dialect = documents.router, documents.dialect
+        forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
+        return cls(
+            definitions=definitions,
+            documents=served,
+            leasing=Leasing(router, dialect, documents.access),
+            attachments=Attachments(documents),
+            histories=Histories(router, documents.access, RevisionDiffs(served)),
+            reverting=Reverting(documents),
+            forms=forms,
+            searching=Searching(router, dialect, forms),
+            reindexing=Reindexing(router),
+            forced_deletes=ForcedDeletes(documents, documents.access, purge_of),
+        )

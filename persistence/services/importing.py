@@ -1,0 +1,496 @@
+"""Import: definitions first, then documents; a refused one does not stop the others."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from io import BufferedReader
+from typing import BinaryIO, cast
+
+import msgspec
+
+from persistence.definitions.catalog import Definition, EncryptedControls
+from persistence.dialect import DIALECTS
+from persistence.errors import (
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    ConflictError,
+    DiskFullError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    ReplacedError,
+    disk_errors,
+)
+from persistence.forms.form_data import HolderReader
+from persistence.index.protocol import Budget
+from persistence.limits import CHUNK, MOST_AT_ONCE
+from persistence.model import versions
+from persistence.model.addresses import (
+    DESIGNER_VERSION,
+    LIBRARY_FORM,
+    Address,
+    AttachmentRef,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.model.permissions import ANONYMOUS
+from persistence.model.search_query import Query, Scope
+from persistence.model.sidecar import Sidecar, described, digest_text
+from persistence.model.versions import V4_0_0
+from persistence.providers.router import Route, Router
+from persistence.services.codec import (
+    EncodedContent,
+    EncryptionCodec,
+    ReceivedContent,
+    marks_without_effect,
+    receiving,
+    type_by_name,
+)
+from persistence.services.documents import protecting, version_of_new
+from persistence.services.import_plans import (
+    ImportedRevision,
+    ImportOutcome,
+    ImportPlan,
+    ImportReport,
+    ImportResult,
+    ImportSource,
+    ImportUnit,
+    OnConflict,
+    ReceivedRevision,
+    check_facts,
+    deleted_sidecar,
+    refused,
+    stored_sidecar,
+)
+from persistence.services.import_sources import sent_source
+from persistence.services.rules import living
+from persistence.storage.commit import Upload
+from persistence.storage.storage import RevisionStorage, Writing
+from persistence.storage.stored_revision import StoredRevision
+
+
+@dataclass(slots=True)
+class ImportWriter:
+    """Stores the revisions of one document, or of one version of a definition, by its plan.
+
+    ``latest`` is the last instant that a revision may have, ``largest`` the bytes of an attachment, and ``largest_xml``
+    of data and definitions.
+    """
+
+    route: Route
+    storage: RevisionStorage
+    codec: EncryptionCodec
+    plan: ImportPlan
+    latest: Instant
+    largest: int
+    largest_xml: int
+    notes: list[str] = field(default_factory=list)
+    _holders: dict[tuple[Collection, str], str] | None = None
+
+    def check(self) -> None:
+        """Receive and check everything, and store nothing."""
+        for _ in self._batches():
+            continue
+
+    def write(self) -> int:
+        """Store everything, and return the number of new revisions."""
+        count = 0
+        for batch in self._batches():
+            first = batch[0].revision.address
+            with ExitStack() as held:
+                writer = held.enter_context(self.storage.writing(first))
+                if isinstance(first, DocumentAddress):
+                    held.enter_context(protecting(self.route, first.main, ANONYMOUS))
+                for received in batch:
+                    self._commit(writer, received)
+            self._make_views(batch)
+            count += len(batch)
+        return count
+
+    def _batches(self) -> Iterator[list[ReceivedRevision]]:
+        placed = self.plan.placed
+        for revision in placed:
+            check_facts(revision.facts, self.latest)
+            self.notes += revision.facts.notes
+        # Attachments that are encrypted here must be stored before data can refer to them as encrypted.
+        first = next((each for each in placed if not each.is_exact and not each.address.is_main), None)
+        by_data = (
+            first is not None
+            and isinstance(first.address, DocumentAddress)
+            and self._controls(first.address, self._version_of(first)) is not None
+        )
+        for batch in _batched(placed, by_data=by_data):
+            with ExitStack() as opened:
+                yield [self._receive(revision, opened) for revision in batch]
+
+    def _controls(self, address: Address, version: int) -> EncryptedControls | None:
+        if self.codec.at_rest.dialect.is_designer(address.form):
+            return None
+        controls = self.route.catalog.of(address.form, version).encrypted
+        return controls if controls is not None and controls.paths else None
+
+    def _receive(self, revision: ImportedRevision, opened: ExitStack) -> ReceivedRevision:
+        address, version = revision.address, self._version_of(revision)
+        self._require_published(address, version)
+        if revision.content is None:
+            return ReceivedRevision(revision, version)
+        largest = self.largest_xml if address.is_main else self.largest
+        chunks = _as_described(revision, _limited(revision.content(), largest, revision.name))
+        encoded = definition = None
+        if isinstance(address, DocumentAddress) and not self._is_stored_encrypted(revision):
+            definition = self.route.catalog.of(address.form, version)
+            encoded = self._encoded(address, revision, definition, chunks)
+            chunks = iter(encoded.chunks)
+        kind = revision.facts.content_type
+        if revision.facts.sidecar is not None:
+            kind = revision.facts.sidecar.content_type
+        receipt = receiving(self.storage, address, kind or type_by_name(address), chunks)
+        upload, content = opened.enter_context(receipt)
+        self.notes += (mark.cause for mark in marks_without_effect(upload, content))
+        if isinstance(address, DocumentAddress) and self._is_stored_encrypted(revision):
+            self._require_key(address, revision, upload)
+        return ReceivedRevision(revision, version, upload, content, encoded, definition)
+
+    def _is_stored_encrypted(self, revision: ImportedRevision) -> bool:
+        sidecar = revision.facts.sidecar
+        return revision.is_exact and sidecar is not None and bool(sidecar.encrypted)
+
+    def _version_of(self, revision: ImportedRevision) -> int:
+        address = revision.address
+        if isinstance(address, DefinitionAddress):
+            return versions.must_be_possible(address.version, address)
+        dialect = self.codec.at_rest.dialect
+        if dialect.is_designer(address.form):
+            return DESIGNER_VERSION
+        if revision.version is not None:
+            return versions.must_be_possible(revision.version, address)
+        stored = self.storage.sidecar(address.main)
+        return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
+
+    def _require_published(self, address: Address, version: int) -> None:
+        if isinstance(address, DefinitionAddress) or not self.route.properties.needs_publication:
+            return
+        is_designer = self.codec.at_rest.dialect.is_designer(address.form)
+        if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
+            raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
+
+    def _encoded(
+        self, address: DocumentAddress, revision: ImportedRevision, definition: Definition, chunks: Iterator[bytes]
+    ) -> EncodedContent:
+        over = self.storage.read(address, content=False)
+        controls = self._controls(address, definition.version)
+        holder = revision.facts.holder
+        if controls is not None and not address.is_main and holder is None:
+            holder = self._holder_of(address)
+        pieces: Iterable[bytes] = chunks
+        if controls is not None and address.is_main:
+            pieces = self.codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
+        return self.codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
+
+    def _holder_of(self, address: DocumentAddress) -> str | None:
+        def is_own(held: AttachmentRef) -> bool:
+            return (held.form, held.document) == (address.form, address.document)
+
+        if self._holders is None:
+            self._holders = {}
+            for each in self.plan.placed:
+                if not (isinstance(each.address, DocumentAddress) and each.address.is_main) or each.content is None:
+                    continue
+                with HolderReader(is_own) as reader:
+                    for holder in reader.read(each.content()).holders:
+                        if holder.held.collection is not None:
+                            self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
+        return self._holders.get((address.collection, address.name))
+
+    def _require_key(self, address: DocumentAddress, revision: ImportedRevision, upload: Upload) -> None:
+        sidecar = revision.facts.sidecar
+        if sidecar is None:
+            return
+        at_rest = self.codec.at_rest
+        with cast("BinaryIO", upload.opened()) as file:
+            if address.is_main:
+                for _ in at_rest.decrypted(address, iter(lambda: file.read(CHUNK), b"")):
+                    continue
+            else:
+                at_rest.plain_file(StoredRevision(sidecar, sidecar.etag, upload.size, file), address)
+
+    def _commit(self, writer: Writing, received: ReceivedRevision) -> None:
+        address = received.revision.address
+        over = writer.current(address)
+        if (None if over is None else over.sidecar.id) != self.plan.over[address]:
+            raise ReplacedError(f"{address} was written by another request meanwhile: import again")
+        if isinstance(address, DocumentAddress) and living(over) is not None and over is not None:
+            versions.must_equal(received.version, over.sidecar.version, address)
+        self._require_no_conflict(received.revision)
+        sidecar = self._sidecar(received, over)
+        if received.upload is None:
+            stored = writer.delete(address, sidecar, over=over)
+        else:
+            stored = writer.commit(address, sidecar, received.upload, over=over)
+        self.plan.over[address] = stored.id
+        if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
+            writer.discard_draft(address.form, address.document)
+        if not self.plan.is_exact:
+            self.notes.append("another service gives its own times, owners and entity tags to revisions")
+
+    def _require_no_conflict(self, revision: ImportedRevision) -> None:
+        address = revision.address
+        if not isinstance(address, DocumentAddress) or not (address.is_main or address.is_draft):
+            return
+        other = Collection.DATA if address.is_draft else Collection.DRAFT
+        counterpart = self.storage.sidecar(address.main.moved(other))
+        modified = revision.modified
+        if counterpart is None or (address.is_draft and (modified is None or counterpart.modified < modified)):
+            return
+        if address.is_draft or not (counterpart.deleted or self.plan.replaces_drafts):
+            raise ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
+
+    def _sidecar(self, received: ReceivedRevision, over: StoredRevision | None) -> Sidecar:
+        revision, content = received.revision, received.content
+        sidecar = deleted_sidecar(received, over) if content is None else stored_sidecar(received, content, over)
+        if received.encoded is not None and received.definition is not None:
+            definition = self.route.catalog.of(self.route.form, received.version)
+            sidecar = received.encoded.described(sidecar, over, definition)
+        if revision.address in self.plan.renewed:
+            modified = next_after(None if over is None else over.latest)
+            there = living(over)
+            own = sidecar.id if content is None else content.id
+            sidecar = msgspec.structs.replace(sidecar, id=own, tag=None, modified=modified, created=modified)
+            if there is not None:
+                known = there.sidecar
+                sidecar = msgspec.structs.replace(
+                    sidecar,
+                    created=known.created,
+                    creator=known.creator,
+                    group=known.group,
+                    organization=known.organization,
+                )
+        if isinstance(revision.address, DefinitionAddress) and revision.address.is_main and not sidecar.deleted:
+            sidecar = msgspec.structs.replace(sidecar, flat_view=self._wants_views(sidecar))
+        return sidecar
+
+    def _wants_views(self, sidecar: Sidecar) -> bool:
+        """Return whether a definition will have flat views (spec search 7.1); note it if it cannot have them."""
+        properties = self.route.properties
+        if self.route.form.name == LIBRARY_FORM or not (sidecar.flat_view or properties.has_flat_views):
+            return False
+        route = properties.route
+        if route.definition.uri == route.data.uri and properties.data_format == V4_0_0:
+            return True
+        self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
+        return False
+
+    def _make_views(self, batch: list[ReceivedRevision]) -> None:
+        reports = self.route.data.reports
+        newest = batch[-1].revision.address
+        if reports is None or not isinstance(newest, DefinitionAddress):
+            return
+        current = self.storage.sidecar(newest.main)
+        if current is None or not any(each.revision.address.is_main for each in batch):
+            return
+        if current.deleted:
+            reports.drop(newest.form, newest.version)
+        elif current.flat_view:
+            reports.create(newest.form, newest.version)
+
+
+def _batched(placed: list[ImportedRevision], *, by_data: bool) -> Iterator[list[ImportedRevision]]:
+    batch: list[ImportedRevision] = []
+    for revision in placed:
+        if batch and (len(batch) == MOST_AT_ONCE or (by_data and revision.address.is_main)):
+            yield batch
+            batch = []
+        batch.append(revision)
+    if batch:
+        yield batch
+
+
+def _as_described(revision: ImportedRevision, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    sidecar = revision.facts.sidecar
+    expected = described(sidecar).digest if sidecar is not None and revision.is_exact else None
+    if expected is None:
+        yield from pieces
+        return
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    if digest_text(digest.hexdigest()) != expected:
+        raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
+
+
+def _limited(pieces: Iterator[bytes], largest: int, name: str) -> Iterator[bytes]:
+    left = largest
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            raise BodyTooLargeError(f"{name} is larger than the limit of {largest} bytes")
+        yield piece
+
+
+_AHEAD = timedelta(days=1)
+"""The clock of another machine may be ahead by this."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Options of an import: with ``is_dry`` nothing is stored."""
+
+    is_dry: bool = False
+    on_conflict: OnConflict = OnConflict.REFUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Imports into the providers of a router, of which ``calls_others`` admits other services.
+
+    ``largest`` are the bytes of a content, ``largest_xml`` of data. With ``begins_indexes`` the index of a form is
+    begun at its first document, so that the others go into it as they are stored.
+    """
+
+    router: Router
+    codec: EncryptionCodec
+    largest: int
+    largest_xml: int
+    calls_others: bool = True
+    begins_indexes: bool = True
+
+    def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
+        """Import everything, and yield the outcome for each document and version."""
+        latest, begun = from_datetime(to_datetime(next_after(None)) + _AHEAD), set[Form]()
+        for units in (source.definitions(), source.documents()):
+            for found in units:
+                if not isinstance(found, ImportUnit):
+                    yield found
+                    continue
+                outcome = self._import(found, options, latest)
+                yield outcome
+                form = None if options.is_dry or not self.begins_indexes else outcome.form
+                if form is not None and form not in begun:
+                    begun.add(form)
+                    data = self.router.of(form).data
+                    if data.managed is not None:
+                        with suppress(PersistenceError):  # which the next search reports
+                            data.index.search(form, Scope(), Query(size=0), Budget())
+
+    def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+        unit = self._in_dialect(unit)
+        try:
+            return self._import_unit(unit, options, latest)
+        except DiskFullError:
+            raise
+        except ConflictError as error:
+            if options.on_conflict is OnConflict.SKIP:
+                return ImportOutcome(unit.name, ImportResult.SKIPPED, unit.is_definition, cause=str(error))
+            return refused(unit.name, error, is_definition=unit.is_definition)
+        except PersistenceError as error:
+            return refused(unit.name, error, is_definition=unit.is_definition)
+
+    def _import_unit(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+        route = self.router.of(unit.revisions[0].address.form)
+        storage, is_exact = self._storage(route, unit)
+        plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
+        plan.add(unit)
+        writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
+        count = len(plan.placed)
+        if options.is_dry:
+            writer.check()
+        else:
+            count = writer.write()
+        notes = tuple(dict.fromkeys((*plan.notes, *writer.notes)))
+        result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
+        lacks_owner = result is ImportResult.IMPORTED and unit.lacks_owner
+        form = route.form if count and not unit.is_definition else None
+        return ImportOutcome(
+            unit.name, result, unit.is_definition, count, plan.known, notes=notes, lacks_owner=lacks_owner, form=form
+        )
+
+    def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
+        names = route.properties.route
+        configured = names.definition if unit.is_definition else names.data
+        apart = None if unit.is_definition else names.attachments
+        for each in (configured, *(() if apart is None else (apart,))):
+            if each.is_service and not self.calls_others:
+                raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
+        provider = route.definition if unit.is_definition else route.data
+        return provider.storage if unit.is_definition else route.storage, provider.managed is not None
+
+    def _in_dialect(self, unit: ImportUnit) -> ImportUnit:
+        """Return a unit with the name that the designer's storage has in this dialect."""
+        form = unit.revisions[0].address.form
+        own = self.codec.at_rest.dialect
+        if unit.is_definition or own.is_designer(form) or not any(each.is_designer(form) for each in DIALECTS.values()):
+            return unit
+        form = Form(own.designer_app, form.name)
+        return replace(
+            unit,
+            revisions=tuple(replace(each, address=replace(each.address, form=form)) for each in unit.revisions),
+        )
+
+    def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
+        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer.
+
+        Encryption changes the markup around a value.
+        """
+        address, at_rest = revision.address, self.codec.at_rest
+        if revision.content is None:
+            return False
+        with found.opened as file, disk_errors("reading", address):
+            stored: Iterable[bytes] = iter(lambda: file.read(CHUNK), b"")
+            incoming: Iterable[bytes] = revision.content()
+            if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
+                plain = None if address.is_main else at_rest.plain_file(found, address)
+                stored = at_rest.decrypted(address, stored) if plain is None else iter(partial(plain.read, CHUNK), b"")
+                if address.is_main:
+                    definition = self.router.of(address.form).catalog.of(address.form, found.sidecar.version)
+                    decrypted = at_rest.decrypted(address, incoming)
+                    received = ReceivedContent(address, definition, found, None, lambda _: True, decrypted)
+                    incoming = at_rest.decrypted(address, self.codec.encode(received).chunks)
+            return _digest_of(stored) == _digest_of(incoming)
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+_RETRY_AFTER = 30
+
+
+class SpooledImports:
+    """Imports the bodies of requests; ``spool`` begins to receive one."""
+
+    def __init__(self, importer: Importer, spool: Callable[[], Upload]) -> None:
+        self._importer = importer
+        self._spool = spool
+        self._running = threading.Lock()
+
+    def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
+        """Import a body, and return the report as XML."""
+        if not self._running.acquire(blocking=False):
+            raise BusyError("another import is running", _RETRY_AFTER)
+        report = ImportReport()
+        try:
+            with self._spool() as upload:
+                for chunk in chunks:
+                    with disk_errors("receiving an import"):
+                        upload.write(chunk)
+                with BufferedReader(upload.opened()) as file:
+                    source = sent_source(file, content_type, largest=self._importer.largest)
+                    for outcome in self._importer.run(source, options):
+                        report.add(outcome)
+        finally:
+            self._running.release()
+        return report.as_xml(is_dry=options.is_dry)

@@ -1,1 +1,0 @@
-"""Import of definitions, documents and drafts from archives, folders and JSON lines."""

@@ -1,1 +1,0 @@
-"""Moving forms from one storage to another, with all revisions, while the source is being written to."""
