@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import User
-from persistence.model.search_query import Hit
+from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
 from tests.index.oracle import Stored
 from tests.published import Planter

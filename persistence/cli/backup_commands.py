@@ -14,6 +14,7 @@ from typing import cast
 
 import click
 
+from persistence.cli.document_commands import opened_documents, restored_facts, say_restored
 from persistence.cli.options import (
     Attachments,
     ChosenTree,
@@ -28,7 +29,6 @@ from persistence.cli.options import (
     tree_options,
     usage_errors,
 )
-from persistence.cli.revision_commands import opened_documents, restored_facts, say_restored
 from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import (
     counted,

@@ -54,7 +54,7 @@ from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.limits import MOST_NAMED
 from persistence.model.addresses import Form
-from persistence.model.export_query import (
+from persistence.model.queries import (
     ExportQuery,
     FormPattern,
     RevisionHistory,

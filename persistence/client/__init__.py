@@ -34,17 +34,20 @@ from persistence.forms.messages import (
     ReportedReindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.export_query import ExportedContent, ExportQuery, FormPattern, RevisionHistory
 from persistence.model.instants import Instant
 from persistence.model.permissions import Role, User
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,
     Drafts,
+    ExportedContent,
+    ExportQuery,
     Field,
     FieldFilter,
+    FormPattern,
     Query,
+    RevisionHistory,
     Sort,
     TextMatch,
 )

@@ -36,7 +36,7 @@ from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
-from persistence.model.search_query import DraftFilter, Drafts, Field, FoundDocument, FoundDocuments, Query, Scope
+from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocument, FoundDocuments, Query, Scope
 from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
 from persistence.model.write_conditions import LeaseHolder

@@ -34,9 +34,9 @@ from persistence.forms.messages import (
     read_reindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.export_query import ExportQuery, export_parameters, parse_patterns
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, User
+from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()

@@ -16,10 +16,9 @@ from typing import Any, BinaryIO, TypeVar
 
 from persistence.bounded_cache import BoundedCache, size_of
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms.controls import Control, read_controls, read_index_keys
+from persistence.forms.controls import Control, Outline, read_controls, read_index_keys, read_outline
 from persistence.forms.definition_metadata import MetadataReader, read_permissions
 from persistence.forms.definition_tree import Names
-from persistence.forms.outline import Outline, read_outline
 from persistence.limits import (
     CHUNK,
     LARGEST_TREE,

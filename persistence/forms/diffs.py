@@ -12,9 +12,9 @@ from operator import eq
 
 import msgspec
 
+from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.form_data import ITEM, is_value_encrypted
 from persistence.forms.messages import attribute, element, text
-from persistence.forms.outline import Outline, OutlineNode
 from persistence.limits import LARGEST_FOUND, MOST_ALIGNED, MOST_DIFFED_ELEMENTS
 from persistence.model.instants import Instant
 from persistence.xml.streaming import SEPARATOR, Streaming

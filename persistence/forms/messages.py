@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.addresses import Form
-from persistence.model.search_query import Field
+from persistence.model.queries import Field
 from persistence.model.sidecar import HistoryPage, ListedRevision
 from persistence.model.texts import nearest
 from persistence.model.write_conditions import LeaseHolder, holder_named

@@ -21,7 +21,7 @@ from persistence.forms.messages import (
 from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS, MOST_WRITTEN_LIST
 from persistence.model.instants import first_from, parse_time, shortest
 from persistence.model.permissions import FINDING, OPERATIONS, Operations, User
-from persistence.model.search_query import (
+from persistence.model.queries import (
     DEFAULT_LANGUAGE,
     Comparison,
     ControlFilter,

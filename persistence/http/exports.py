@@ -21,7 +21,8 @@ from persistence.http.logs import REQUEST_ID
 from persistence.http.responses import BareResponse, Headers, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.export_query import (
+from persistence.model.instants import Instant, cutoff, next_after
+from persistence.model.queries import (
     SINCE,
     UNTIL,
     ExportedContent,
@@ -31,7 +32,6 @@ from persistence.model.export_query import (
     parse_range,
     patterns_of,
 )
-from persistence.model.instants import Instant, cutoff, next_after
 from persistence.model.texts import flag, known_parameters, word
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable

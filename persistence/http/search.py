@@ -16,7 +16,7 @@ from persistence.http.responses import empty, xml, xml_in_pieces
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
 from persistence.model.instants import parse_time
-from persistence.model.search_query import FormField, FormFilter, FormMatch, FormQuery
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.texts import flag
 from persistence.model.versions import Searched
 from persistence.services.searching import Answered, Searcher, Searching

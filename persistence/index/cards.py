@@ -20,7 +20,7 @@ from persistence.index.sources import IndexedDocument
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES, SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.permissions import NOBODY, OwnerSets, User
-from persistence.model.search_query import Comparison, Drafts, Field, FieldFilter, Hit, Scope
+from persistence.model.queries import Comparison, Drafts, Field, FieldFilter, Hit, Scope
 from persistence.model.sidecar import DocumentFacts
 
 SEPARATOR = "\x1f"

@@ -16,7 +16,7 @@ from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError
 from persistence.limits import HIT_COSTS, LARGEST_FOUND, SEARCH_SECONDS, SEARCH_SECONDS_PER_DOCUMENT, VALUE_COSTS
 from persistence.model.addresses import Form
-from persistence.model.search_query import Field, Hit, Hits, Query, Scope
+from persistence.model.queries import Field, Hit, Hits, Query, Scope
 from persistence.xml.streaming import Streaming
 
 _LARGEST_CHARACTER = 4

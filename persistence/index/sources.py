@@ -39,7 +39,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.flat_views import FlatNaming, FlatView
-from persistence.model.search_query import Hit
+from persistence.model.queries import Hit
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import IndexKey
 from persistence.storage.reader import StoreReader

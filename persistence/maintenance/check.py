@@ -46,7 +46,7 @@ from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant, next_after
-from persistence.model.search_query import DraftFilter, Hits, Query, Scope
+from persistence.model.queries import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.access import searched_versions
 from persistence.services.searching import unknown_controls, unpublished_version

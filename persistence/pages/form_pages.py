@@ -43,7 +43,7 @@ from persistence.maintenance.reports import (
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.permissions import OPERATIONS, Permissions
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     Drafts,
@@ -55,8 +55,8 @@ from persistence.model.search_query import (
     TextMatch,
 )
 from persistence.model.versions import PublishedVersion
+from persistence.pages.service_pages import bar_plot
 from persistence.pages.site import NAME, Site, cut, instant
-from persistence.pages.svg_plots import bar_plot
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.access import is_singleton, permissions_of

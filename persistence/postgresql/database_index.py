@@ -25,7 +25,7 @@ from persistence.index.sources import DefinitionState
 from persistence.limits import MOST_READERS, READ_AT_ONCE, REREAD_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
 from persistence.model.permissions import OwnerSets
-from persistence.model.search_query import Field, Hits, Query, Scope
+from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
 from persistence.postgresql.database_search import DatabaseSearch

@@ -18,7 +18,7 @@ from persistence.limits import (
     NEWEST_TRIED,
     SAMPLED,
 )
-from persistence.model.search_query import Field, Hits, Query, Scope
+from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.postgresql.database import Rows
 from persistence.postgresql.index_rows import plain
 from persistence.postgresql.search_conditions import (

@@ -13,7 +13,7 @@ from enum import Enum
 from persistence.index.cards import FACTS, Fact, OwnerFacts, key_of, owner_groups, time_ranges
 from persistence.limits import FOLDS_TRIED
 from persistence.model.permissions import OwnerPattern, OwnerSets
-from persistence.model.search_query import Comparison, ControlFilter, Field, Query, Scope, TextMatch
+from persistence.model.queries import Comparison, ControlFilter, Field, Query, Scope, TextMatch
 from persistence.postgresql.index_rows import plain
 
 

@@ -12,10 +12,9 @@ from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.router import Opening, Provider
-from persistence.remote.remote_bodies import RemoteBodies
 from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
-from persistence.remote.remote_store import RemoteLeases, RemoteStore
+from persistence.remote.remote_store import RemoteBodies, RemoteLeases, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable

@@ -22,7 +22,7 @@ from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet, OwnerSets
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     DraftFilter,
     Drafts,

@@ -36,7 +36,7 @@ from persistence.model.permissions import (
     Permissions,
     User,
 )
-from persistence.model.search_query import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
+from persistence.model.queries import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties

@@ -22,10 +22,9 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
-from persistence.forms.controls import Control
+from persistence.forms.controls import NO_OUTLINE, Control, Outline, OutlineNode
 from persistence.forms.diffs import DataNode, HeldValue, read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
-from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode
 from persistence.index.protocol import Budget
 from persistence.limits import (
     CHUNK,
@@ -38,12 +37,13 @@ from persistence.limits import (
     XML_LINES_SHOWN,
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form, parse_holder_path
-from persistence.model.export_query import ExportedContent, ExportQuery
 from persistence.model.instants import Instant
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     DraftFilter,
     Drafts,
+    ExportedContent,
+    ExportQuery,
     Field,
     FieldFilter,
     Hit,

@@ -40,8 +40,8 @@ from persistence.model.addresses import (
     entry_of,
     extended_timestamps,
 )
-from persistence.model.export_query import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
 from persistence.model.instants import Instant, next_after, to_datetime
+from persistence.model.queries import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
 from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec

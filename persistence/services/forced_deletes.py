@@ -17,9 +17,9 @@ from persistence.forms.messages import attribute, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.export_query import ExportQuery, RevisionHistory
 from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Operations, User
+from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Provider, Route, Router
 from persistence.services.access import Access, subject_of

@@ -26,6 +26,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms import diffs
+from persistence.forms.controls import NO_OUTLINE, Outline
 from persistence.forms.diffs import (
     OTHER,
     DataNode,
@@ -37,7 +38,6 @@ from persistence.forms.diffs import (
     read_data,
 )
 from persistence.forms.messages import write_history
-from persistence.forms.outline import NO_OUTLINE, Outline
 from persistence.limits import CHUNK, LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress

@@ -44,7 +44,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS
-from persistence.model.search_query import Query, Scope
+from persistence.model.queries import Query, Scope
 from persistence.model.sidecar import Sidecar, described, digest_text
 from persistence.model.versions import V4_0_0
 from persistence.providers.router import Route, Router

@@ -33,9 +33,9 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.export_query import FormPattern
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
+from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, Sidecar, described, digest_text
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.commit import Upload

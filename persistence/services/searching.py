@@ -25,7 +25,7 @@ from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.instants import to_datetime
 from persistence.model.permissions import OPERATIONS, Admin, Permissions, User, admin_entries, is_admin, on_creation
-from persistence.model.search_query import (
+from persistence.model.queries import (
     DraftFilter,
     Drafts,
     Field,

@@ -13,6 +13,7 @@ from lxml import etree
 
 from persistence.errors import MalformedXmlError
 from persistence.forms import diffs
+from persistence.forms.controls import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.forms.diffs import (
     DataNode,
     Difference,
@@ -23,7 +24,6 @@ from persistence.forms.diffs import (
     read_data,
     shortened,
 )
-from persistence.forms.outline import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V2019_1_0
 from tests.forms.generated import forms
 from tests.forms.vectors import COMPONENT, Form, bind, cell, grid, published, section

@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError
 from persistence.forms import messages
 from persistence.forms.search_xml import read_form_query
 from persistence.limits import MOST_FILTERS
-from persistence.model.search_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 
 
 @dataclass(frozen=True)

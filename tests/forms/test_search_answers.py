@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from persistence.forms.search_xml import write_distinct_answer, write_search_answer
 from persistence.model.instants import Instant
 from persistence.model.permissions import UNRESTRICTED, Operations
-from persistence.model.search_query import Field, Hit, Hits
+from persistence.model.queries import Field, Hit, Hits
 from persistence.model.sidecar import DocumentFacts
 
 _FIRST, _SECOND = Instant("2024-05-02T10:00:00.000Z"), Instant("2024-05-04T09:30:00.000Z")

@@ -14,7 +14,7 @@ from persistence.forms.search_xml import (
     write_search_request,
 )
 from persistence.model.permissions import User
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -12,7 +12,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.search_xml import read_distinct_request, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_TOKENS
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -14,7 +14,7 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.export_query import ExportQuery, RevisionHistory
+from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.services.codec import AS_STORED
 from persistence.services.exporting import Exporting
 from persistence.services.import_plans import ImportResult, ImportSource

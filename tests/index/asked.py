@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -17,7 +17,7 @@ from persistence.index import protocol as budgets
 from persistence.index.protocol import Budget, Reindexer, ReindexingState, SearchIndex
 from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

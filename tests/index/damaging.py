@@ -10,7 +10,7 @@ from pathlib import Path
 
 from persistence.errors import BusyError, DiskError
 from persistence.index.sync.tree_index import TreeIndex
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -26,7 +26,7 @@ from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.permissions import User
-from persistence.model.search_query import Hit
+from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
-from persistence.model.search_query import (
+from persistence.model.queries import (
     Comparison,
     ControlFilter,
     DraftFilter,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from persistence.index.cards import LONGEST_KEY
 from persistence.index.sqlite import conditions, planner
-from persistence.model.search_query import ControlFilter, Field, Hits, Query, Scope, TextMatch
+from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
 

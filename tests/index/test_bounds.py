@@ -18,7 +18,7 @@ from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.tables import prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
-from persistence.model.search_query import ControlFilter, Hit, Query, Scope, TextMatch
+from persistence.model.queries import ControlFilter, Hit, Query, Scope, TextMatch
 from persistence.model.sidecar import DocumentFacts
 from tests.index.memory import FORM, Content, Memory, index_of
 

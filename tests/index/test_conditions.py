@@ -15,7 +15,7 @@ from persistence.index.sqlite.conditions import NumberedControls, Partition, Sql
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
-from persistence.model.search_query import ControlFilter, Query, Scope, TextMatch
+from persistence.model.queries import ControlFilter, Query, Scope, TextMatch
 
 _CONTROLS = NumberedControls({"name": 1, "topics": 2}, frozenset({2}))
 _DAY = Instant("2024-05-01T10:00:00.000Z")

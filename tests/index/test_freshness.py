@@ -26,7 +26,7 @@ from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.search_query import ControlFilter, Query, Scope, TextMatch
+from persistence.model.queries import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
 from tests.opened import opened

@@ -9,7 +9,7 @@ import pytest
 
 from persistence.index.sqlite.engine import IndexWriter, PreparedDocument
 from persistence.model.instants import Instant
-from persistence.model.search_query import Query, Scope
+from persistence.model.queries import Query, Scope
 from tests.index.memory import FORM, Content, Memory, index_of
 
 _DAY = Instant("2024-05-01T10:00:00.000Z")

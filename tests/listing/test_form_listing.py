@@ -23,7 +23,7 @@ from persistence.model.permissions import (
     admin_entries,
     is_admin,
 )
-from persistence.model.search_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
 from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.services.searching import Listed, holds, operations, select
 

@@ -18,7 +18,7 @@ from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import Generations
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.search_query import Hits, Query, Scope
+from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from persistence.model.export_query import parse_pattern
+from persistence.model.queries import parse_pattern
 from persistence.properties.properties import Properties
 from persistence.providers.opened import open_place
 from persistence.services.moves import Move, MoveOutcome, MoveSource, MoveTarget

@@ -13,7 +13,7 @@ import pytest
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.page_files import KeyUses, RecentErrors
-from persistence.pages.svg_plots import Series, line_plot
+from persistence.pages.service_pages import Series, line_plot
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised

@@ -20,7 +20,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.flat_views import FlatNaming
 from persistence.model.instants import next_after
-from persistence.model.search_query import Hits, Query, Scope
+from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.postgresql.database import Database, FormNumbers
 from persistence.postgresql.database_index import DatabaseIndex, DatabaseReindexer

@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget
 from persistence.limits import MOST_INDEXED
 from persistence.model.permissions import OwnerPattern, OwnerSet
-from persistence.model.search_query import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
+from persistence.model.queries import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.postgresql import database_index
 from tests.index import asked
 from tests.index.memory import FORM, Content

@@ -18,7 +18,7 @@ import pytest
 from persistence.errors import BusyError
 from persistence.index.protocol import ReindexingState
 from persistence.model.addresses import Form
-from persistence.model.search_query import Drafts, Query, Scope
+from persistence.model.queries import Drafts, Query, Scope
 from persistence.postgresql import database_index, index_rows
 from persistence.postgresql.database import Database
 from persistence.postgresql.database_check import maintained

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from persistence.model.addresses import Form
-from persistence.model.search_query import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
+from persistence.model.queries import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
 from persistence.postgresql import database_search, search_conditions
 from tests.index import asked
 from tests.index.memory import FORM, Content, plain

@@ -19,7 +19,7 @@ from persistence.forms.controls import DESIGNER_KEYS
 from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.permissions import ANONYMOUS, Role, User
-from persistence.model.search_query import Hit, Hits, Query, Scope
+from persistence.model.queries import Hit, Hits, Query, Scope
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only

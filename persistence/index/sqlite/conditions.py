@@ -28,16 +28,7 @@ from persistence.index.sqlite.tables import COLUMNS, FIELDS, as_in_card, column_
 from persistence.limits import QUERIES_KEPT
 from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet, OwnerSets
-from persistence.model.search_query import (
-    Comparison,
-    ControlFilter,
-    Drafts,
-    Field,
-    FieldFilter,
-    Query,
-    Scope,
-    TextMatch,
-)
+from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
 
 Parameter = str | int
 

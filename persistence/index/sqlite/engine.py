@@ -49,7 +49,7 @@ from persistence.index.sqlite.tables import (
 )
 from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.model.addresses import Form
-from persistence.model.search_query import Field, Query, Scope
+from persistence.model.queries import Field, Query, Scope
 
 __all__ = [
     "FLAT_FAILURES",

@@ -42,7 +42,7 @@ from persistence.index.sqlite.conditions import (
     partitions_of,
     tested,
 )
-from persistence.model.search_query import Field, Query, Scope
+from persistence.model.queries import Field, Query, Scope
 
 NEAR = 1_000
 """Up to which place of the list documents are kept while many are counted."""

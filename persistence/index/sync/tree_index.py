@@ -18,7 +18,7 @@ from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, pr
 from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
-from persistence.model.search_query import Field, Hits, Query, Scope
+from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.storage.reader import StoreReader
 from persistence.xml.streaming import Streaming
 
