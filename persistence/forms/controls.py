@@ -1,4 +1,4 @@
-"""The sections, grids and controls of a form, their paths, labels and outline (spec forms 1.2 to 1.5, 4.1, 4.2, 6.1)."""
+"""The sections, grids and controls of a form, their paths, labels and outline (spec forms 1.2 to 1.5, 4 and 6.1)."""
 
 from __future__ import annotations
 
