@@ -156,7 +156,7 @@ class AllowedSites:
         """
         host = environ.get("HTTP_HOST")
         if not has_key and host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
-            raise MisdirectedError(f"{host!r} is not a name of the service: the setting hosts has them, without port")
+            raise MisdirectedError(f"the setting hosts, which has names without port, does not have this one: {host!r}")
         if environ["REQUEST_METHOD"] in _READS:
             return
         origin, site = environ.get("HTTP_ORIGIN"), environ.get("HTTP_SEC_FETCH_SITE")

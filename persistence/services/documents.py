@@ -437,12 +437,10 @@ class Documents:
         )
         document = own if is_main else stored.main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
-        definition = subject.definition
-        if definition.version != version:
-            definition = route.catalog.of(route.form, version)
         if route.properties.needs_publication:
-            self.require_published(route, definition)
+            self.require_published(route, _of_version(route, subject.definition, version))
         operations = self.access.to_write(subject, put.user, put.token)
+        definition = _of_version(route, subject.definition, version)  # only for who has the permission
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
 
@@ -503,6 +501,10 @@ def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
         return False
     is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
     return is_same and request.early.decision.definition.is_current()
+
+
+def _of_version(route: Route, definition: Definition, version: int) -> Definition:
+    return definition if definition.version == version else route.catalog.of(route.form, version)
 
 
 def counts(address: DocumentAddress) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -151,15 +152,21 @@ def holds(condition: FormFilter, listed: Listed) -> bool:
     """Return whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
-        return isinstance(value, str) and str(wanted) in value.casefold()
+        return isinstance(value, str) and str(wanted) in _folded(value)
     if condition.match is FormMatch.TOKEN:
         words = listed.operations
         return isinstance(wanted, tuple) and all(
             word in words or (word in OPERATIONS and _ANYTHING in words) for word in wanted
         )
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
-        return (value or "").casefold() == wanted
+        return _folded(value or "") == wanted
     return _COMPARE[condition.match](value, wanted)
+
+
+@lru_cache(16)
+def _folded(text: str) -> str:
+    """Fold a title once for all filters: a hundred filters on 400 titles of 2,000 characters took a second."""
+    return text.casefold()
 
 
 def _is_visible(listed: Listed, query: FormQuery) -> bool:

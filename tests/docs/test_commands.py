@@ -20,6 +20,8 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _OF_OTHERS = frozenset({"--build-arg", "--delete", "--env", "--format", "--proxied", "--seconds"})
 """Options of podman, rsync, pytest and the rigs, which the prose names."""
+_REMOVED = {"CHANGELOG.md": {"--server"}, "upgrading.md": {"--server"}}
+"""Options that only these pages name, to say that they were removed."""
 
 
 def described(text: str) -> set[Words]:
@@ -50,7 +52,7 @@ def wrong(text: str, page: Path) -> list[str]:
     ]
     known = {name for _, command in reference.leaves() for each in command.params for name in each.opts}
     options = {option for span in spans(prose(text)) for option in _OPTION.findall(span) if span.startswith("--")}
-    return found + sorted(options - known - _OF_OTHERS)
+    return found + sorted(options - known - _OF_OTHERS - _REMOVED.get(page.name, set()))
 
 
 def _wrong(words: list[str]) -> list[str]:

@@ -32,6 +32,7 @@ REASONS = {
     "needs an account of S3",
     "needs another machine",
     "needs another server",
+    "needs another user",
     "needs containers",
     "needs root and systemd",
     "needs several machines",

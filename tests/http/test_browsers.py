@@ -132,8 +132,8 @@ def test_another_name_is_refused_before_anything_is_looked_at(tmp_path: Path, co
         rebound = {"Host": f"evil.example:{service.port}", "Origin": f"http://evil.example:{service.port}"}
         for method, path in (("GET", "/crud/a/b/data/A/data.xml"), ("PUT", "/crud/a/b/data/A/data.xml"), ("GET", "/x")):
             answer = service.raw(method, path, rebound, b"<d/>" if method == "PUT" else None)
-            said = "is not a name of the service: the setting hosts has them, without port"
-            assert (answer.status, answer.cause) == (421, f"'evil.example:{service.port}' {said}")
+            cause = "the setting hosts, which has names without port, does not have this one"
+            assert (answer.status, answer.cause) == (421, f"{cause}: 'evil.example:{service.port}'")
         for name in ("localhost", f"LocalHost:{service.port}", "127.8.8.8:1", "[::1]"):
             assert service.raw("GET", "/crud/a/b/data/A/data.xml", {"Host": name}).status == 200, name
         for path in ("/healthz", "/readyz"):

@@ -85,12 +85,13 @@ def delete(service: Service, form: str, user: str) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths that are asked for of the service behind."""
+    """The paths of histories that are asked for of the service behind."""
     paths: list[str] = []
     real = remote_reader.RemoteCall
 
     def noting(*args: object, **named: object) -> object:
-        paths.append(str(args[1]))
+        if str(args[1]).startswith("/history/"):
+            paths.append(str(args[1]))
         return real(*args, **named)
 
     monkeypatch.setattr(remote_reader, "RemoteCall", noting)

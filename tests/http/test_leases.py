@@ -450,7 +450,7 @@ def test_a_lease_is_of_its_form_where_it_keeps_others_from_writing(started: Serv
 def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
     lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for engine in ("storage.document_leases", "postgresql.leases"):
+    for engine in ("storage.document_leases", "postgresql.database_storage"):
         monkeypatch.setattr(f"persistence.{engine}.MOST_LEASES_BESIDE_NEW_IDS", 0)
     refused = lock(lenient, f"{form}/data/nothing/data.xml")
     assert (refused.status, refused.cause) == (503, "too many documents are leased at the moment")

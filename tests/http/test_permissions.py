@@ -304,7 +304,7 @@ def test_a_role_of_an_organization_without_a_name_does_not_count_everywhere(
     publish(service, form, '<permission operations="create read"><user-role any-of="clerk"/></permission>')
     roles = f'"roles":[{{"name":"clerk","organization":"{organization}"}}]'
     refused = service.put(f"{form}/data/A/data.xml", **V1, Credentials=f'{{"username":"a",{roles}}}')
-    assert (refused.status, "without a name" in refused.cause) == (400, True)
+    assert (refused.status, "names an empty organization" in refused.cause) == (400, True)
 
 
 @pytest.mark.parametrize(

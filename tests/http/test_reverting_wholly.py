@@ -110,7 +110,7 @@ def test_what_others_write_meanwhile_is_never_overwritten(
     served.put(f"{base}/a.bin", b"now", **V1)
     served.put(f"{base}/b.bin", b"now", **V1)
     served.put(f"{base}/data.xml", b"<now/>", **V1)
-    read = histories.Reverting._arriving  # noqa: SLF001 - the moment between the plan and the lock
+    read = histories.Reverting._receiving  # noqa: SLF001 - the moment between the plan and the lock
 
     writes = iter([method])
 
@@ -120,7 +120,7 @@ def test_what_others_write_meanwhile_is_never_overwritten(
         return read(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(histories.Reverting, "_arriving", interrupted)
+        patched.setattr(histories.Reverting, "_receiving", interrupted)
         answer = restore(served, f"{FORM}/D", at(saved))
     assert (answer.status, answer["Retry-After"]) == (503, "1"), answer.cause
     is_deleted = method == "DELETE"

@@ -142,7 +142,11 @@ def test_a_disk_that_hangs_costs_a_request_one_deadline(tmp_path: Path, monkeypa
     disks.require(kind, tmp_path)
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed")
-    for name in ("connections.STATEMENT_SECONDS", "connections.STATEMENT_ANSWER_SECONDS", "probes.CONFIRMING_SECONDS"):
+    for name in (
+        "connections.STATEMENT_SECONDS",
+        "connections.STATEMENT_ANSWER_SECONDS",
+        "connections.CONFIRMING_SECONDS",
+    ):
         monkeypatch.setattr(f"persistence.postgresql.{name}", 1)
     with on_disk(kind, is_log=True, fsync=True) as small, served(tmp_path, small.server, monkeypatch) as asked:
         large = "acme/order/data/D/large.bin"

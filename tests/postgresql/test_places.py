@@ -103,7 +103,7 @@ def test_a_database_that_is_lost_is_not_ready(tmp_path: Path) -> None:
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """No driver is installed. What the test imports instead of it goes with it, also from the packages above."""
     monkeypatch.setattr(persistence, "postgresql", persistence.postgresql)
-    monkeypatch.setattr(persistence.providers, "databases", persistence.providers.database_provider)
+    monkeypatch.setattr(persistence.providers, "database_provider", persistence.providers.database_provider)
     for name in [each for each in sys.modules if each.startswith(("psycopg", "persistence.postgresql"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "persistence.providers.database_provider", raising=False)

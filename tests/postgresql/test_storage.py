@@ -402,15 +402,15 @@ def test_what_is_erased_is_gone_at_once_with_its_pieces(
     for address in (DATA, FILE, DRAFT, DATA):
         write(storage, address, "x" * 5000)
     write(storage, DRAFT, "y" * 5000)
-    traces = storage.traces(FORM, "D")
-    listed = [each.path for each in traces.listed()]
+    files = storage.document_files(FORM, "D")
+    listed = [each.path for each in files.listed()]
     assert len(listed) == 5
     with storage.writing(DATA) as writer:
         writer.discard_document(FORM, "D")
         writer.discard_draft(FORM, "D")
-        traces.remove([])
+        files.remove([])
     assert rows(storage) == set()
-    assert list(traces.listed()) == []
+    assert list(files.listed()) == []
 
 
 def test_two_revisions_with_one_id_do_not_share_pieces(
