@@ -178,9 +178,9 @@ def _with_leases(answer: Any) -> Any:
 
 def _with_cause(answer: Any) -> Any:
     """The recorded 400, with its cause in its present words."""
-    if answer["status"] != HTTPStatus.BAD_REQUEST:
-        return answer
     body = answer["body"]
+    if answer["status"] != HTTPStatus.BAD_REQUEST or not body:
+        return answer
     for old, new in REWORDED_CAUSES:
         body = re.sub(old, new, body)
     fields = {"Content-Length": str(len(body.encode()))}
