@@ -12,9 +12,7 @@ from typing import Generic, TypeVar
 
 R = TypeVar("R")
 
-_ENTRY = 200
-"""Bytes that an entry takes beside its key and value."""
-
+_ENTRY = 200  # Bytes that an entry takes beside its key and value
 _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 """Types of values that exist whether they are kept or not."""
 

@@ -199,8 +199,7 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (DiskError, 500),
     (DamagedError, 500),
     (ConfigurationError, 500),
-)
-"""Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide."""
+)  # Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide
 
 
 def status_of(error: PersistenceError) -> int:

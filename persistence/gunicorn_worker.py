@@ -39,9 +39,7 @@ from persistence import processors
 from persistence.limits import CHUNK, LINGER, LONGEST_GROWN, PEERS_KEPT, WORKER_MEMORY
 from persistence.metrics.service import count_as, forget_worker
 
-_INTERVAL = 1.0
-"""Seconds between two checks. The main thread makes them, so that no request waits for one."""
-
+_INTERVAL = 1.0  # Seconds between two checks. The main thread makes them, so that no request waits for one
 _QUERY = re.compile(r"\?[^?\s\"']*")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -143,9 +141,7 @@ def resident() -> int:
 _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 """Values of headers that gunicorn allows and leaves as they are."""
 
-_LARGEST_CALL = 1 << 20
-"""Bytes that are sent from a file in one call: in between, the thread of another request can run."""
-
+_LARGEST_CALL = 1 << 20  # Bytes that one call sends of a file: in between, the thread of another request can run
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 

@@ -80,9 +80,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-TRUSTED = "trusted"
-"""Name of a caller in the log that needs no key; so no key may have it."""
-
+TRUSTED = "trusted"  # Name of a caller in the log that needs no key; so no key may have it
 WITHOUT_KEYS = "without keys, a service that was started without any is open again to everybody on its machine"
 """The consequence of retiring the last key."""
 
@@ -90,17 +88,14 @@ _BITS = 256
 _MOST = 1000
 _MOST_FORMS = 20
 _OTHERS = 0o077
-_MOST_SIGNING = 20
-"""A wrong token is compared with the signatures of all of them."""
+_MOST_SIGNING = 20  # A wrong token is compared with the signatures of all of them
 _MOST_PASSWORDS = 100
 _LONGEST_LIFETIME = 100 * 365 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _PART = r"[^/\\*\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}"
 _FORMS = re.compile(rf"{_PART}(/{_PART})?")
 
-Scope = Literal["read"]
-"""The most that a key may do: ``read`` is what changes nothing."""
-
+Scope = Literal["read"]  # The most that a key may do: `read` is what changes nothing
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 

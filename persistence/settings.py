@@ -35,9 +35,7 @@ _ACCEPTABLE = {
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
-}
-"""Descriptions of values of a certain form, for messages instead of the pattern."""
-
+}  # Descriptions of values of a certain form, for messages instead of the pattern
 Syslog = Annotated[str, msgspec.Meta(pattern=rf"^(/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})\Z")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
@@ -99,9 +97,7 @@ DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
-GIVEN = "-"
-"""In place of the path of the settings file: the settings in force of another process are on standard input."""
-
+GIVEN = "-"  # In place of the path of the settings file: the settings in force of another process are on standard input
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -109,8 +105,7 @@ _ENVIRONMENT_ONLY = ("encryption_key",)
 _REMOVED = frozenset({"server", "proxies"})
 """Settings of earlier versions, about which the refusal says more than that they are unknown."""
 
-SECRET = frozenset({"encryption_key"})
-"""Settings whose values are not shown."""
+SECRET = frozenset({"encryption_key"})  # Settings whose values are not shown
 
 
 @dataclass(frozen=True, slots=True)

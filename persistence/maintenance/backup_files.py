@@ -51,17 +51,13 @@ SETTINGS = f"{DIRECTORY}/settings.toml"
 API_KEYS = f"{DIRECTORY}/keys.json"
 ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
 WRONG = f"{DIRECTORY}/wrong"
-SECRET_MODE = 0o600
-"""The mode of settings and keys: both may open data."""
-FORMAT = 2
-"""The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
-
+SECRET_MODE = 0o600  # The mode of settings and keys: both may open data
+FORMAT = 2  # The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list
 SUMS = "SHA256SUMS"
 _DIGEST = 64
 _SEPARATOR = b"  "
 _PATH = _DIGEST + len(_SEPARATOR)
-_SORTED_IN_MEMORY = 1 << 16
-"""Lines that are sorted in memory; more wait on the disk in sorted runs."""
+_SORTED_IN_MEMORY = 1 << 16  # Lines that are sorted in memory; more wait on the disk in sorted runs
 _LINES_PER_WRITE = 1 << 9
 _LONGEST_LINE = 1 << 14
 """Bytes of a line: the kernel takes paths of 4096 bytes, and the list of a backup may come from anywhere."""

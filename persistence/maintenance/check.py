@@ -66,11 +66,9 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ChangeEvents
 from persistence.storage.stored_revision import Integrity
 
-_PATIENCE = 600.0
-"""Seconds to wait for documents that are being indexed."""
+_PATIENCE = 600.0  # Seconds to wait for documents that are being indexed
 _PAUSE = 0.2
-_ABANDONED_AFTER = 60.0
-"""Seconds that the service may take to find the notes of a killed process."""
+_ABANDONED_AFTER = 60.0  # Seconds that the service may take to find the notes of a killed process
 
 
 @contextmanager
@@ -148,8 +146,7 @@ class FormSearch:
         return hits
 
 
-Remediable = tuple[Finding, Callable[[], object]]
-"""A finding with its repair."""
+Remediable = tuple[Finding, Callable[[], object]]  # A finding with its repair
 
 
 class IndexInspector:
@@ -263,12 +260,9 @@ def _names(directory: str, only: tuple[str, ...]) -> list[str]:
     return sorted(name for name in names if is_escaped(name) and (not only or name == only[0]))
 
 
-ADOPTED_AS_IS = "took it in as it is"
-"""The outcome of adopting damage."""
-_ROUNDS = 5
-"""How often a folder is inspected again: one repair may bring another fault to light."""
-_CAUTION = 0.5
-"""The share of the remaining time that is planned for, because slices differ in size."""
+ADOPTED_AS_IS = "took it in as it is"  # The outcome of adopting damage
+_ROUNDS = 5  # How often a folder is inspected again: one repair may bring another fault to light
+_CAUTION = 0.5  # The share of the remaining time that is planned for, because slices differ in size
 _NEVER = Instant("")
 _LARGEST_RECORD = 1 << 16
 ALL_SLICES = frozenset(range(STRIPES))

@@ -39,9 +39,7 @@ from persistence.storage import commit, files, stored_revision
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
 
-ABANDONED_AFTER = timedelta(days=7)
-"""How long attachments may wait for the first save of their document."""
-
+ABANDONED_AFTER = timedelta(days=7)  # How long attachments may wait for the first save of their document
 _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 

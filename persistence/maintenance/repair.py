@@ -49,8 +49,7 @@ from persistence.storage.stored_revision import ChangedSidecarError
 from persistence.xml.streaming import XmlCheck
 
 _OWNERS, _OTHERS = 0o600, 0o007
-_LARGEST_COMPARED = 1 << 18
-"""Bytes of a content that a preview compares line by line."""
+_LARGEST_COMPARED = 1 << 18  # Bytes of a content that a preview compares line by line
 _MOST_LINES = 200
 _BETWEEN_TAGS = re.compile(r">(?=<)")
 

@@ -247,8 +247,7 @@ class _Target:
     This one is of attachments: a file of its own is the marker. Services lock their trees, and not this.
     """
 
-    own = frozenset({SPOOL, TRASH, QUARANTINE})
-    """The names that an empty directory may have."""
+    own = frozenset({SPOOL, TRASH, QUARANTINE})  # The names that an empty directory may have
 
     def __init__(self, part: BackupPart, path: str, backup: str) -> None:
         self.root = os.path.realpath(path)

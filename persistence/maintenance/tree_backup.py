@@ -396,8 +396,7 @@ def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 _LAYOUT = Layout("")
-_NEVER = 0
-"""The time of ``layout.json``, which has none in the storage."""
+_NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 
 @dataclass(slots=True)

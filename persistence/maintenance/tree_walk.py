@@ -77,15 +77,11 @@ OWN = {
     SERVE,
     QUARANTINE,
     INDEX,
-}
-"""The names in a root that are the service's own."""
-
-_OF_GIT = ".git"
-"""Begins the names that git uses; no application's name begins with a dot."""
+}  # The names in a root that are the service's own
+_OF_GIT = ".git"  # Begins the names that git uses; no application's name begins with a dot
 _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
-FORM_DEPTH = 2
-"""The number of names that lead to a form."""
+FORM_DEPTH = 2  # The number of names that lead to a form
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, F
 from persistence.storage.locks import Lease, LockFile
 from persistence.storage.root import FORMAT, LayoutFile
 
-_AT_ONCE = 500
-"""Folders whose sidecars are made durable together."""
+_AT_ONCE = 500  # Folders whose sidecars are made durable together
 _ASIDE = "~sealed"
 """Ends the name of a sidecar that is written aside. It begins with a dot, as no name of a resource does."""
 
@@ -93,8 +92,7 @@ class UpgradeStep:
 STEPS = (
     UpgradeStep("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
     UpgradeStep("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", add_checksums),
-)
-"""All steps that there ever were, in their order."""
+)  # All steps that there ever were, in their order
 
 
 def steps_due(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:

@@ -187,8 +187,7 @@ def _end(path: str, process: int) -> None:
         files.remove_tree(path)
 
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""The media type of ``Metrics.text``, which every version of Prometheus reads."""
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # The media type of `Metrics.text`, which every version of Prometheus reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ from persistence.storage.store import TreeDocumentFiles
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 _ANYTHING = Integrity(HandEdits.ALL)
-_FORM_DEPTH = 3
-"""Directories that stay, even if nothing is in them: of an application, a form and a collection."""
+_FORM_DEPTH = 3  # Directories that stay, even if nothing is in them: of an application, a form and a collection
 
 
 class BodiesReader:

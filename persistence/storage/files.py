@@ -16,8 +16,7 @@ from functools import cache, partial
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.metrics.observations import FSYNCS
 
-_OPENAT2 = 437
-"""The number of the system call, the same on all architectures."""
+_OPENAT2 = 437  # The number of the system call, the same on all architectures
 _AT_FDCWD = -100
 _RESOLVE_NO_SYMLINKS = 0x04
 _READ_AT_ONCE = 1 << 16
@@ -71,8 +70,7 @@ def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
     return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)
 
 
-_kept: list[_How] = []
-"""Keeps in memory what ``_how`` has made."""
+_kept: list[_How] = []  # Keeps in memory what `_how` has made
 
 
 @cache
@@ -476,11 +474,8 @@ def move_away(source: str, target: str) -> str:
     return free
 
 
-rename = os.rename
-"""Gives a file or directory another name, over a file that has it, atomically."""
-
-link = os.link
-"""Gives a file a second name."""
+rename = os.rename  # Gives a file or directory another name, over a file that has it, atomically
+link = os.link  # Gives a file a second name
 
 
 def remove(path: str) -> bool:

@@ -65,8 +65,7 @@ LEASE = ".locks/lease"
 READ_ONLY = ".locks/read-only"
 LEASE_LOCKS = ".locks/leases"
 LEASES = ".leases"
-UNFINISHED_LEASE = ".next"
-"""Ends the name of a file that is to become a lease."""
+UNFINISHED_LEASE = ".next"  # Ends the name of a file that is to become a lease
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
@@ -92,12 +91,10 @@ OTHERS = ("lost+found", ".git")
 LONGEST_FILE = 200
 """Bytes in a file's name: the rest of the 255 is for the instant, the content id and the suffix beside it."""
 
-FOLDER_DEPTH = 4
-"""Directories between the root and a content: application, form, collection, and document or version."""
+FOLDER_DEPTH = 4  # Directories between the root and a content: application, form, collection, and document or version
 _DEFINITIONS = "form"
 _IN_HISTORY = f"/{HISTORY}"
-_WIDEST = 4
-"""Bytes of a letter at most."""
+_WIDEST = 4  # Bytes of a letter at most
 _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
@@ -110,10 +107,8 @@ _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED_OWN = re.compile(r"(?:layout|\.(?:arriving|checked))\.json\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
-_BEGINNING, _ENDING = 150, 42
-"""Bytes of a long name that its file is called by, and characters behind them."""
-_SHORTENED = re.compile(r"%~[0-9a-f]{40}")
-"""Ends a shortened file name, which has more before."""
+_BEGINNING, _ENDING = 150, 42  # Bytes of a long name that its file is called by, and characters behind them
+_SHORTENED = re.compile(r"%~[0-9a-f]{40}")  # Ends a shortened file name, which has more before
 
 
 def escape(segment: str, *, may_be_hidden: bool = False) -> str:

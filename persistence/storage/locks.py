@@ -42,8 +42,7 @@ from persistence.storage import files
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 
 STRIPES = 256
-_READ_ONLY_RETRY = 5
-"""Seconds after which a client that was refused because nobody may write tries again."""
+_READ_ONLY_RETRY = 5  # Seconds after which a client that was refused because nobody may write tries again
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.01
 

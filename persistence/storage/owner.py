@@ -18,8 +18,7 @@ from persistence.errors import StartupError, disk_errors
 from persistence.storage.layout import LAYOUT
 
 _ROOT = 0
-_MOST_LINKS = 40
-"""Symbolic links on the way to a directory, as the kernel has it."""
+_MOST_LINKS = 40  # Symbolic links on the way to a directory, as the kernel has it
 
 
 def of(root: str) -> int:

@@ -46,8 +46,7 @@ _STEP = len(_SHAPE)
 _LENGTH = _STEP - 1
 _DIGITS = bytes.maketrans(b"0123456789", b"0000000000")
 _COLONS = (13, 16)
-_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))
-"""The highest tens of hours, minutes and seconds, by their places."""
+_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))  # The highest tens of hours, minutes and seconds, by their places
 _HOUR = slice(11, 13)
 _LAST_HOUR = b"23"
 _DAY = slice(10)

@@ -323,8 +323,7 @@ class Arrivals(Protocol):
         """Return the entity tags of the files of drafts that moves from a place have stored here."""
 
 
-KeepsHistory = Callable[[Form], bool]
-"""Returns whether a save of a form's data keeps the revision before."""
+KeepsHistory = Callable[[Form], bool]  # Returns whether a save of a form's data keeps the revision before
 
 
 def keeps_all(_: Form) -> bool:
@@ -357,8 +356,7 @@ class _Nobody:
         pass
 
 
-NOBODY: ChangeListener = _Nobody()
-"""The listener where nobody wants to hear."""
+NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear
 
 
 class ChangeEvents:
@@ -383,8 +381,7 @@ class ChangeEvents:
 _SETTLED_AFTER = 2.0
 """Seconds after which a directory that changes again has another time: clocks of file systems have ticks."""
 
-_HASHED = 8
-"""Bytes of the number of a revision."""
+_HASHED = 8  # Bytes of the number of a revision
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,7 @@ from persistence.xml.streaming import XmlCheck
 
 _LAST_YEAR = "9999"
 _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-_SCHEMA_BEFORE = 1
-"""The schema without checksum and address, which ``persistence upgrade`` reads."""
+_SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 
 
 class ChangedSidecarError(DamagedError):
@@ -181,17 +180,14 @@ def last_names(path: str) -> str:
     return "/".join(path.rsplit("/", 5)[1:])
 
 
-_REMEMBERED = 4096
-"""Verdicts that are kept: one is a few hundred bytes."""
-SETTLED = 2_000_000_000
-"""Nanoseconds after its last change in which a file may change again under the same time."""
+_REMEMBERED = 4096  # Verdicts that are kept: one is a few hundred bytes
+SETTLED = 2_000_000_000  # Nanoseconds after its last change in which a file may change again under the same time
 
 
 class HandEdits(Enum):
     """The contents, of those that are not their sidecar's, that count as edits by hand."""
 
-    XML = "xml"
-    """Well-formed XML in the place of XML."""
+    XML = "xml"  # Well-formed XML in the place of XML
     NONE = "none"
     ALL = "all"
 
@@ -334,8 +330,7 @@ def _name(paths: FilePaths) -> str:
 
 _ATTEMPTS = 200
 
-UNKNOWN_SIZE = -1
-"""The size of a content of which another service does not say how long it is before it sends it."""
+UNKNOWN_SIZE = -1  # The size of a content of which another service does not say how long it is before it sends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,8 +504,7 @@ def content(paths: FilePaths) -> BinaryIO | None:
 FileFingerprint = tuple[int, int, int]
 """Tells one state of a file from every other: its inode, modification time and size."""
 
-Fingerprint = tuple[FileFingerprint | None, ...]
-"""Tells one state of a resource from every other, by its two files."""
+Fingerprint = tuple[FileFingerprint | None, ...]  # Tells one state of a resource from every other, by its two files
 
 
 NOTHING_THERE: Fingerprint = (None, None)
