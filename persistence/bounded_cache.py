@@ -18,10 +18,7 @@ _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType
 
 
 class BoundedCache(Generic[R]):
-    """The values used last, each by what it was made of; for all threads.
-
-    The newest is kept however large it is, so that it is not made for every request. Two threads may make the same.
-    """
+    """The values used last, for all threads; the newest is kept however large. Two threads may make the same."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most

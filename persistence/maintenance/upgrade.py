@@ -29,11 +29,9 @@ _ASIDE = "~sealed"
 
 
 def add_checksums(path: str) -> None:
-    """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone.
-
-    A sidecar is written aside, made durable and renamed over the old one, hundreds at a time: an interruption leaves
-    each old or new, and the next run goes through all of them again.
-    """
+    """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone."""
+    # A sidecar is written aside, made durable and renamed over the old one: an interruption leaves each old or new, and
+    # the next run goes through all of them again.
     folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
         with files.synced(path):

@@ -112,12 +112,9 @@ _SHORTENED = re.compile(r"%~[0-9a-f]{40}")  # Ends a shortened file name, which 
 
 
 def escape(segment: str, *, may_be_hidden: bool = False) -> str:
-    """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it.
-
-    Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
-    end, the dot of a final ``.json`` and a dot at the beginning are percent-encoded, so that no name is another's
-    sidecar, or one of the service's own.
-    """
+    """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it."""
+    # Percent-encoded are `%`, what other systems cannot keep, a final blank or dot, the dot of a final `.json` and a
+    # dot at the beginning: no name is another's sidecar, or one of the service's own.
     if len(segment) > LONGEST_NAME:
         raise _too_long()
     if not segment:
@@ -230,10 +227,7 @@ def unfinished_of(name: str) -> str | None:
 
 
 def next_content_of(name: str) -> tuple[str, str] | None:
-    """Return the name and the id of the content that a file holds between its arrival and its last rename.
-
-    The id is as much of it as ``FilePaths.next_content`` gives the file. ``None`` for any other file.
-    """
+    """Return name and id (its beginning) of a content between arrival and last rename; ``None`` for another file."""
     match = _UNCOMMITTED.fullmatch(name)
     return (match[1], match[2]) if match is not None else None
 
@@ -245,13 +239,9 @@ def is_unfinished_own(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilePaths:
-    """The paths of one resource: its directory, its file name, and the names around it.
+    """The paths of one resource; ``next_sidecar`` is renamed to ``sidecar`` by its commit."""
 
-    ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
-    next one, before its rename commits it. ``history`` is the directory of older revisions. ``address`` is the path of
-    the content below the root, as its sidecar has it; an older revision has the same.
-    """
-
+    # `address` is the path of the content below the root, as its sidecar has it; an older revision has the same.
     directory: str
     name: str
     content: str = field(init=False, repr=False, compare=False)
@@ -282,10 +272,8 @@ class FilePaths:
         return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
 
     def next_content(self, content_id: str) -> str:
-        """Return the content of a revision between its arrival and its last rename.
-
-        An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
-        """
+        """Return the content of a revision between its arrival and its last rename."""
+        # An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
         name = f".{self.name}.{content_id}"
         if len(name) * _WIDEST > LONGEST_NAME and len(os.fsencode(name)) > LONGEST_NAME:
             name = f".{self.name}.{content_id[:_SHORT]}"
