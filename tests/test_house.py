@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,9 +38,14 @@ CONFLICT = re.compile(rb"(?m)^(<<<<<<<|>>>>>>>) ")
 SHARED_CLASS_NAMES: dict[str, str] = {}
 """Public classes of one name in several modules."""
 
+FEWEST_LINES_OF_A_HELPER = 5
+SMALL_HELPERS = 200
+"""Private functions with fewer lines and one caller, each of which names a concept. The number only shrinks."""
+
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
+    "bounded_cache.py": "for all layers, and imports nothing",
     "children.py": "the one place that starts processes, for all layers",
     "client_request.py": "what a provider forwards of a request: of no layer",
     "closable.py": "for all layers that open something",
@@ -152,3 +157,29 @@ def test_no_function_is_too_long() -> None:
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES_OF_A_FUNCTION
     }
     assert long.keys() == LONG_FUNCTIONS.keys(), long
+
+
+def test_a_file_name_says_one_thing() -> None:
+    places = defaultdict(list)
+    for path in MODULES:
+        if not path.stem.startswith("__"):
+            places[path.stem].append(name(path))
+    shared = {each: found for each, found in places.items() if len(found) > 1}
+    assert not shared
+
+
+def test_small_helpers_have_several_callers() -> None:
+    """A private function of few lines with one caller is read sooner where it is called."""
+    used: Counter[str] = Counter()
+    small: dict[str, int] = {}
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            match node:
+                case ast.Name(id=each, ctx=ast.Load()) | ast.Attribute(attr=each):
+                    used[each] += 1
+                case ast.FunctionDef(name=each, decorator_list=[]) if each.startswith("_") and each[1] != "_":
+                    body = node.body[1:] if ast.get_docstring(node) else node.body
+                    if body and (body[-1].end_lineno or 0) - body[0].lineno < FEWEST_LINES_OF_A_HELPER - 1:
+                        small[each] = node.lineno
+    found = [each for each in small if used[each] == 1]
+    assert len(found) <= SMALL_HELPERS, found
