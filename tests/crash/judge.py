@@ -31,7 +31,7 @@ from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import Integrity, StoredRevision
 from tests.crash import trees
-from tests.crash.document_files import UNTRACED
+from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
 from tests.initialised import initialised
 from tests.opened import services_of

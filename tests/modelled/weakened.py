@@ -60,8 +60,7 @@ def _remember() -> None:
 
 def _count_the_tombstone_alone() -> None:
     """A purge of a deleted document looks at nothing that was stored after the deletion."""
-    for each in (purging, purging):
-        each.newest_of = lambda store, main: store.sidecar(main)
+    purging.newest_of = lambda store, main: store.sidecar(main)
 
 
 def _revert_to_what_is_left() -> None:
